@@ -1,0 +1,1 @@
+//! Listeners, connections and one file per API: the only crate that joins network and log.

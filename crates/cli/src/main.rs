@@ -1,0 +1,3 @@
+//! The `mainstem` binary: the server and the operator's tools.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Groups and cluster metadata as state machines: inputs and the time go in, records and replies come out.

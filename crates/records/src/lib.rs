@@ -1,0 +1,1 @@
+//! The Kafka record batch (format v2): build, borrow, validate, compress.

@@ -1,0 +1,1 @@
+//! What crosses crates: shared pieces of the integration tests.

@@ -1,0 +1,3 @@
+//! Automation of this repository: `cargo xtask test`, `cargo xtask schemas`.
+
+fn main() {}
