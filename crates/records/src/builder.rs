@@ -4,7 +4,9 @@ use crate::batch::{
     Attributes, BatchHeader, Compression, HEADER_BYTES, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType,
 };
+use crate::codec::Compressor;
 use crate::record::Header;
+use crate::rewrite::seal;
 use crate::varint::{varlong_bytes, write_varlong};
 use thiserror::Error;
 
@@ -196,12 +198,22 @@ impl BatchBuilder {
             return Err(BuildError::Empty);
         }
         let start = out.len();
+        let result = self.write_batch(start, out);
+        if result.is_err() {
+            out.truncate(start);
+        } else {
+            self.clear();
+        }
+        result
+    }
+
+    fn write_batch(&self, start: usize, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let (compression, level) = (self.options.compression, self.options.level);
         out.extend_from_slice(&[0; HEADER_BYTES]);
-        out.extend_from_slice(&self.records);
-        let header = self.header().encode(&out[start + HEADER_BYTES..]);
-        out[start..start + HEADER_BYTES].copy_from_slice(&header);
-        self.clear();
-        Ok(())
+        let mut compressor = Compressor::start(compression, level, Some(self.records.len()), out)?;
+        compressor.write(&self.records, out)?;
+        compressor.finish(out)?;
+        seal(start, |payload| self.header().encode(payload), out)
     }
 
     /// The finished batch.

@@ -9,9 +9,11 @@
 
 mod batch;
 mod builder;
+mod codec;
 mod control;
 mod error;
 mod record;
+mod rewrite;
 mod scratch;
 mod validate;
 mod varint;
@@ -26,5 +28,6 @@ pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use record::{Header, Headers, Record, RecordIter};
+pub use rewrite::{RecompressError, Recompression, recompress};
 pub use scratch::Scratch;
 pub use validate::{Origin, Rewrite, ValidBatch, ValidationRules, validate};

@@ -98,8 +98,12 @@ impl<'a> Batch<'a> {
         if compression == Compression::None {
             return self.records_in(self.payload());
         }
-        let _ = (buffer, decompressed_bytes_max, scratch);
-        Err(InvalidBatch::UnknownCompression(compression.id()))
+        buffer.clear();
+        scratch.with_pieces(self, decompressed_bytes_max, |piece| {
+            buffer.extend_from_slice(piece);
+            Ok::<(), InvalidBatch>(())
+        })?;
+        self.records_in(buffer)
     }
 
     fn records_in<'b>(&self, records: &'b [u8]) -> Result<RecordIter<'b>, InvalidBatch> {

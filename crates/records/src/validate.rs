@@ -98,7 +98,7 @@ pub fn validate<'a>(
     let mut walk = Walk::new(&batch, rules);
     match batch.attributes().compression().map_err(InvalidBatch::UnknownCompression)? {
         Compression::None => walk.run(&mut SliceSource::new(batch.payload()))?,
-        _ => walk_compressed(&batch, scratch, &mut walk)?,
+        _ => scratch.with_stream(&batch, rules.decompressed_bytes_max, |source| walk.run(source))?,
     }
     walk.finish()
 }
@@ -180,14 +180,6 @@ fn check_client_header(batch: &Batch<'_>) -> Result<(), InvalidBatch> {
 
 fn refuse(reason: String) -> Result<(), InvalidBatch> {
     Err(InvalidBatch::Header(reason))
-}
-
-fn walk_compressed(
-    batch: &Batch<'_>,
-    _scratch: &mut Scratch,
-    _walk: &mut Walk<'_, '_>,
-) -> Result<(), InvalidBatch> {
-    Err(InvalidBatch::UnknownCompression(batch.attributes().bits() as u8 & 0x07))
 }
 
 /// The state of a walk over the records of one batch.

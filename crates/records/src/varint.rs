@@ -2,9 +2,6 @@
 
 use crate::walk::{Source, WalkError};
 
-/// The most bytes that a 32-bit varint takes.
-pub(crate) const VARINT_BYTES_MAX: usize = 5;
-
 /// Reads a zigzag 32-bit integer.
 ///
 /// Kafka refuses a fifth byte that has its continuation bit set; bits beyond the 32nd are dropped, as there.
@@ -118,7 +115,7 @@ mod tests {
             prop_assert_eq!(varlong_bytes(long), bytes.len());
             prop_assert_eq!(read_varlong(&mut SliceSource::new(&bytes)).unwrap(), long);
             let bytes = encoded(i64::from(int));
-            prop_assert!(bytes.len() <= VARINT_BYTES_MAX);
+            prop_assert!(bytes.len() <= 5);
             prop_assert_eq!(read_varint(&mut SliceSource::new(&bytes)).unwrap(), int);
         }
     }

@@ -13,6 +13,8 @@ pub(crate) enum WalkError {
 }
 
 impl WalkError {
+    pub(crate) const CUT_OFF: WalkError = WalkError::Malformed("the batch ends within the record");
+
     /// The error of the batch, `index` being the record's.
     pub(crate) fn at(self, index: u32) -> InvalidBatch {
         match self {
@@ -21,8 +23,6 @@ impl WalkError {
         }
     }
 }
-
-const CUT_OFF: WalkError = WalkError::Malformed("the batch ends within the record");
 
 /// Bytes to read records from, front to back.
 pub(crate) trait Source {
@@ -52,7 +52,7 @@ impl<'a> SliceSource<'a> {
     /// The next `count` bytes, borrowed.
     #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], WalkError> {
-        let taken = self.bytes[self.at..].get(..count).ok_or(CUT_OFF)?;
+        let taken = self.bytes[self.at..].get(..count).ok_or(WalkError::CUT_OFF)?;
         self.at += count;
         Ok(taken)
     }
@@ -61,7 +61,7 @@ impl<'a> SliceSource<'a> {
 impl Source for SliceSource<'_> {
     #[inline]
     fn byte(&mut self) -> Result<u8, WalkError> {
-        let byte = *self.bytes.get(self.at).ok_or(CUT_OFF)?;
+        let byte = *self.bytes.get(self.at).ok_or(WalkError::CUT_OFF)?;
         self.at += 1;
         Ok(byte)
     }
