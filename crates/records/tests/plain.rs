@@ -1,5 +1,5 @@
 //! Plain batches: what the builder makes is what the view, the walk and the iterator find.
-
+#![allow(clippy::unwrap_used)]
 use mainstem_records::*;
 
 const NOW: i64 = 1_700_000_000_000;
