@@ -12,8 +12,11 @@ mod builder;
 mod codec;
 mod control;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod record;
 mod rewrite;
+mod scan;
 mod scratch;
 mod validate;
 mod varint;
@@ -29,5 +32,6 @@ pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_tran
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use record::{Header, Headers, Record, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};
+pub use scan::RecordStamp;
 pub use scratch::Scratch;
 pub use validate::{Origin, Rewrite, ValidBatch, ValidationRules, validate};
