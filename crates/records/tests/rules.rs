@@ -271,7 +271,8 @@ fn structure_of_records() {
     let refused = |words| Err((KafkaError::InvalidRecord, words));
     // length, attributes, timestamp delta, offset delta, key, value, header count
     let good = [12, 0, 0, 0, 1, 1, 0];
-    let cases: &[(i32, &[u8], Result<(), (KafkaError, &str)>)] = &[
+    type Case<'a> = (i32, &'a [u8], Result<(), (KafkaError, &'a str)>);
+    let cases: &[Case<'_>] = &[
         (1, &good, Ok(())),
         (1, &[], refused("ends within")),
         (2, &good, refused("ends within")),
