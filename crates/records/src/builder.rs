@@ -243,7 +243,9 @@ impl BatchBuilder {
         };
         BatchHeader {
             base_offset: options.base_offset,
+            size: 0, // like the CRC, `encode` takes it from the records
             partition_leader_epoch: options.partition_leader_epoch,
+            crc: 0,
             attributes: Attributes::default()
                 .with_compression(options.compression)
                 .with_timestamp_type(timestamp_type)

@@ -23,7 +23,7 @@ mod varint;
 mod walk;
 
 pub use batch::{
-    Attributes, Batch, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PARTITION_LEADER_EPOCH,
+    Attributes, Batch, BatchHeader, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, STAMP_BYTES, TimestampType,
     increment_sequence, restamped_header, rewrite_log_append_time, rewrite_max_timestamp, stamp_header,
 };

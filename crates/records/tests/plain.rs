@@ -49,6 +49,20 @@ fn fields_records_and_headers_come_back() {
 }
 
 #[test]
+fn a_header_is_read_without_its_records() {
+    let bytes = two_records();
+    let (batch, _) = Batch::split_first(&bytes).unwrap();
+    let header = BatchHeader::read(&bytes[..HEADER_BYTES]).unwrap();
+    assert_eq!(header, batch.header());
+    assert_eq!((header.size, header.crc), (bytes.len(), batch.crc()));
+    assert_eq!((header.last_offset(), header.next_offset(), header.last_sequence()), (1, 2, 0));
+    for available in 0..HEADER_BYTES {
+        let error = BatchHeader::read(&bytes[..available]).unwrap_err();
+        assert_eq!(error, BatchError::Truncated { needed: HEADER_BYTES, available });
+    }
+}
+
+#[test]
 fn validation_tells_the_log_the_maximum_timestamp() {
     let bytes = two_records();
     let (batch, _) = Batch::split_first(&bytes).unwrap();
