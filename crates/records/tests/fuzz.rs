@@ -49,13 +49,14 @@ fn run(name: &str, body: fn(&[u8])) {
         let outcome = std::panic::catch_unwind(|| body(bytes));
         assert!(outcome.is_ok(), "corpus file {name}/{file}");
     }
-    let config = ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() };
+    let cases = ProptestConfig::default().cases; // PROPTEST_CASES, or 256
+    let config = ProptestConfig { cases: cases * 8, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(file in 0..files.len(), mutation in mutation())| {
         let mut bytes = files[file].1.clone();
         mutate(&mut bytes, &mutation);
         body(&bytes);
     });
-    let config = ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: cases * 2, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(bytes in proptest::collection::vec(any::<u8>(), 0..300))| body(&bytes));
 }
 
