@@ -26,6 +26,7 @@ mod settings;
 mod stats;
 
 use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -64,7 +65,17 @@ both:
   --port N            the first of 200 ports (default: 22000)
 ";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let subcommand = arguments.next().unwrap_or_else(|| "--help".to_owned());
     let mut options = Options::new(arguments.collect());
