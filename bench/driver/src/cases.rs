@@ -125,8 +125,8 @@ fn run_load(
         thread::sleep(times.window);
         Ok(CpuTimes::sample(pid)?.since(&before))
     };
-    let (outcome, cpu) =
-        load::run(&plan, observe).with_context(|| format!("its last words:\n{}", broker.log_tail()))?;
+    let (outcome, cpu) = load::run(&plan, observe)
+        .with_context(|| format!("the load failed; the broker's last lines:\n{}", broker.log_tail()))?;
     let memory = process::memory(pid)?;
     broker.stop()?;
     let seconds = outcome.window.as_secs_f64();
@@ -233,7 +233,7 @@ fn run_idle(environment: &Environment, system: System) -> Result<Map<String, Val
 /// Writes one record into each of 1,000 partitions, so that their segments are open.
 fn fill_partitions(broker: &Running) -> Result<()> {
     let mut connection = Connection::open(broker.address)?;
-    let topic = load::create_led_topic(&mut connection, "many", IDLE_PARTITIONS, &[])?;
+    let topic = load::create_serving_topic(&mut connection, "many", IDLE_PARTITIONS, &[])?;
     let codec = PayloadCodec::new(1_024);
     for partition in 0..IDLE_PARTITIONS as u32 {
         let payload = Payload { sequence: 0, sent_ns: 0, producer: 0, partition };

@@ -77,7 +77,7 @@ pub(crate) fn run(mut options: Options) -> Result<()> {
         durabilities: options.list("--durability", parse_durability, vec![false, true])?,
         rounds: options.number("--runs", 5)?,
         times: Times {
-            warmup: options.seconds("--warmup", 5.0)?,
+            warmup: options.seconds("--warmup", 15.0)?,
             window: options.seconds("--window", 10.0)?,
         },
         out: options.path("--out", format!("bench/results/{}", clock::today()))?,

@@ -26,6 +26,7 @@ mod settings;
 mod stats;
 
 use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -40,7 +41,7 @@ compare:
   --workloads LIST    small-msg-saturate,local-1kb-saturate,start,idle (default: all)
   --durability LIST   page-cache,fsync (default: both)
   --runs N            rounds (default: 5)
-  --warmup SECONDS    load before the window (default: 5)
+  --warmup SECONDS    load before the window (default: 15)
   --window SECONDS    (default: 10)
   --out DIR           raw runs and SUMMARY.md (default: bench/results/DATE)
   --json              print JSON instead of tables
@@ -51,8 +52,8 @@ profile:
   --workload NAME     (default: small-msg-saturate)
   --tool NAME         strace, perf-stat or perf-record (default: strace)
   --fsync             sync every record
-  --warmup SECONDS    (default: 5)
-  --window SECONDS    (default: 5)
+  --warmup SECONDS    (default: 15)
+  --window SECONDS    (default: 10)
   --out DIR           what the tool writes (default: target/bench-profile)
 
 both:
@@ -64,7 +65,17 @@ both:
   --port N            the first of 200 ports (default: 22000)
 ";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let subcommand = arguments.next().unwrap_or_else(|| "--help".to_owned());
     let mut options = Options::new(arguments.collect());

@@ -43,6 +43,7 @@ pub(crate) fn serve(listener: TcpListener, directory: &Path, fsync: bool) -> Res
         partitions,
         peers: Vec::new(),
         waiting: Vec::new(),
+        arrived: vec![0; READ_BYTES],
         out: Writer::default(),
     };
     let mut events = Vec::with_capacity(64);
@@ -70,6 +71,9 @@ struct Probe {
     peers: Vec<Option<Peer>>,
     /// Peers with a long poll, oldest first.
     waiting: Vec<usize>,
+    /// What one read has taken from a socket.
+    arrived: Vec<u8>,
+    /// The response that is being written.
     out: Writer,
 }
 
@@ -102,11 +106,9 @@ impl Probe {
     /// Takes what has arrived from a peer and serves its complete frames.
     fn read(&mut self, index: usize) -> Result<()> {
         let Some(mut peer) = self.peers[index].take() else { return Ok(()) };
-        let filled = peer.received.len();
-        peer.received.resize(filled + READ_BYTES, 0);
         // A connection that is reset is a driver that has ended: the same as a close.
-        let read = peer.stream.read(&mut peer.received[filled..]).unwrap_or(0);
-        peer.received.truncate(filled + read);
+        let read = peer.stream.read(&mut self.arrived).unwrap_or(0);
+        peer.received.extend_from_slice(&self.arrived[..read]);
         if read == 0 {
             self.waiting.retain(|&waiting| waiting != index);
             return Ok(()); // closed: dropping the stream takes it out of epoll
@@ -283,8 +285,8 @@ fn begin_response(out: &mut Writer, correlation_id: i32) {
 
 /// The end of the first frame, if all of it has arrived.
 fn frame_end(bytes: &[u8]) -> Option<usize> {
-    let length = Reader::new(bytes).u32().ok()? as usize;
-    (bytes.len() >= 4 + length).then_some(4 + length)
+    let end = 4 + u32::from_be_bytes(*bytes.first_chunk()?) as usize;
+    (bytes.len() >= end).then_some(end)
 }
 
 /// One file of batches with one record each.

@@ -47,7 +47,7 @@ impl Tool {
         let mut command = match self {
             Self::Strace => {
                 let mut command = Command::new("strace");
-                command.args(["-c", "-f", "-q", "-p", &pid]);
+                command.args(["-c", "-f", "-qq", "-p", &pid]);
                 command
             }
             Self::PerfStat => {
@@ -72,8 +72,8 @@ pub(crate) fn run(mut options: Options) -> Result<()> {
     let case = Case::parse(&options.text("--workload")?.unwrap_or_else(|| "small-msg-saturate".to_owned()))?;
     let Case::Load(workload) = case else { bail!("only a load can be profiled, not {}", case.name()) };
     let tool = Tool::parse(&options.text("--tool")?.unwrap_or_else(|| "strace".to_owned()))?;
-    let warmup = options.seconds("--warmup", 5.0)?;
-    let window = options.seconds("--window", 5.0)?;
+    let warmup = options.seconds("--warmup", 15.0)?;
+    let window = options.seconds("--window", 10.0)?;
     let out = options.path("--out", "target/bench-profile")?;
     let fsync = options.flag("--fsync");
     let environment = settings::environment(&mut options, &[system])?;
@@ -82,7 +82,8 @@ pub(crate) fn run(mut options: Options) -> Result<()> {
     let file = out.join(format!("{}-{}-{tool:?}.out", system.name(), workload.name));
     let broker = Running::start_ready(&environment, system, fsync)?;
     let plan = Plan { workload, target: broker.target(), fsync, warmup };
-    let (outcome, ()) = load::run(&plan, || observe(tool, broker.pid(), &file, window))?;
+    let (outcome, mut watcher) = load::run(&plan, || observe(tool, broker.pid(), &file, window))?;
+    watcher.wait()?;
     broker.stop()?;
     let messages = outcome.acked_in_window as f64;
     println!(
@@ -105,8 +106,8 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("the tool has not written {}", file.display()))
 }
 
-/// Lets the tool watch for as long as the window is.
-fn observe(tool: Tool, pid: u32, file: &Path, window: Duration) -> Result<()> {
+/// Lets the tool watch for as long as the window is; returns it while it still writes what it has seen.
+fn observe(tool: Tool, pid: u32, file: &Path, window: Duration) -> Result<Child> {
     let mut command = tool.command(pid, file);
     let child = command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?;
     thread::sleep(window);
@@ -114,13 +115,12 @@ fn observe(tool: Tool, pid: u32, file: &Path, window: Duration) -> Result<()> {
 }
 
 /// Ends the tool as Ctrl-C would, upon which it writes what it has seen.
-fn interrupt(mut child: Child) -> Result<()> {
+fn interrupt(mut child: Child) -> Result<Child> {
     if let Some(status) = child.try_wait()? {
         bail!("the tool ended by itself with {status}: it may not be allowed to attach to other processes");
     }
     rustix::process::kill_process(Pid::from_child(&child), Signal::INT)?;
-    child.wait()?;
-    Ok(())
+    Ok(child)
 }
 
 /// (name, calls) of the table that `strace -c` writes, with its total.

@@ -15,7 +15,7 @@ pub(crate) fn headline(run: &Run) -> String {
         let value = run.figure(figure.key)?;
         Some(format!("{} {value:.*}", figure.title, figure.digits))
     });
-    shown.collect::<Vec<_>>().join(", ")
+    shown.collect::<Vec<_>>().join("; ")
 }
 
 /// The whole report: what was measured where, then each workload.

@@ -12,6 +12,7 @@ pub(crate) fn read_fn(code: &mut String, context: &Context<'_>, structure: &Stru
         code,
         "    pub(crate) fn read(d: &mut Decoder<{lifetime}>, v: i16) -> Result<Self, DecodeError> {{"
     );
+    assert_has_bytes(context, structure);
     let _ = writeln!(code, "        let flex = {};", condition(context.message.flexible, structure.versions));
     code.push_str("        let _ = (v, flex);\n");
     for field in structure.fields.iter().filter(|field| field.tag.is_none()) {
@@ -37,6 +38,16 @@ pub(crate) fn read_fn(code: &mut String, context: &Context<'_>, structure: &Stru
         code.push_str(" unknown_tagged_fields");
     }
     code.push_str(" })\n    }\n\n");
+}
+
+/// The decoder counts on at least one byte per element of an array.
+fn assert_has_bytes(context: &Context<'_>, structure: &Struct) {
+    for version in structure.versions.low..=structure.versions.high {
+        let present = |field: &Field| field.tag.is_none() && field.versions.contains(version);
+        let has_bytes = context.message.flexible.contains(version) || structure.fields.iter().any(present);
+        let is_element = structure.name != context.message.name;
+        assert!(has_bytes || !is_element, "{} has no bytes in version {version}", structure.name);
+    }
 }
 
 fn read_tagged(code: &mut String, context: &Context<'_>, structure: &Struct) {
@@ -104,9 +115,10 @@ fn read_value(context: &Context<'_>, structure: &Struct, field: &Field) -> Strin
             format!("d.nullable_array({flex}, {null}, {path}, |d| {})?", read_plain(element, flex, &path))
         }
         (FieldType::Struct(name), true) => {
+            let presence = format!("d.presence(size_of::<{name}>(), {path})?");
             let present = match null.as_str() {
-                "true" => format!("d.presence({path})?"),
-                null => format!("!({null}) || d.presence({path})?"),
+                "true" => presence,
+                null => format!("!({null}) || {presence}"),
             };
             format!("if {present} {{ Some(Box::new({name}::read(d, v)?)) }} else {{ None }}")
         }

@@ -135,7 +135,8 @@ pub(crate) fn catalogue(messages: &[Message]) -> String {
         let _ = writeln!(
             code,
             "    MessageInfo {{ name: {name:?}, kind: MessageKind::{:?}, key: {:?}, oldest: {}, newest: {}, \
-             reencode: |bytes, version, out| reencode::<{type_}>(bytes, version, out) }},",
+             recode: |bytes, from, to, out| recode::<{type_}>(bytes, from, to, out), \
+             encode_default: |version, out| encode_default::<{type_}>(version, out) }},",
             message.kind, message.key, message.versions.low, message.versions.high
         );
     }

@@ -10,13 +10,18 @@ const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
 /// Memory that any message may take, however short: small arrays of small things stay below it.
 const BUDGET_BASE: usize = 64 * 1024;
-/// Memory per byte of input. The smallest element is one byte (an empty string, 24 bytes in memory); real requests
-/// stay below ten.
+/// Memory per byte for the first of the message. An empty string takes 24 times its byte, a list of short
+/// configuration entries 13 times, lists of partitions four times.
 const BUDGET_PER_BYTE: usize = 32;
+/// So many bytes have the higher rate; messages beyond that size are lists of partitions, or records, which take none.
+const BUDGET_FULL_RATE_BYTES: usize = 1024 * 1024;
+/// Memory per byte for the rest of the message.
+const BUDGET_PER_FURTHER_BYTE: usize = 8;
 
 /// The memory that a message of `len` bytes may take when decoded, in bytes, if nothing else is said.
 pub const fn memory_budget(len: usize) -> usize {
-    BUDGET_BASE + len.saturating_mul(BUDGET_PER_BYTE)
+    let first = if len < BUDGET_FULL_RATE_BYTES { len } else { BUDGET_FULL_RATE_BYTES };
+    BUDGET_BASE + first * BUDGET_PER_BYTE + (len - first).saturating_mul(BUDGET_PER_FURTHER_BYTE)
 }
 
 /// Reads values from the front of a slice, borrowing from it.
@@ -268,10 +273,14 @@ impl<'a> Decoder<'a> {
         Ok(self.nullable_bytes(flexible, nullable, field)?.map(Records::Bytes))
     }
 
-    /// The byte before a structure that may be null: whether the structure follows.
+    /// The byte before a structure that may be null: whether the structure follows, which takes `size` of memory.
     #[inline]
-    pub(crate) fn presence(&mut self, field: &'static str) -> Result<bool, DecodeError> {
-        Ok(self.i8(field)? >= 0)
+    pub(crate) fn presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
+        let present = self.i8(field)? >= 0;
+        if present {
+            self.charge(size, field)?;
+        }
+        Ok(present)
     }
 
     /// An array, each element read by `element`.

@@ -15,9 +15,16 @@ mod encoder;
 mod error;
 mod error_code;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod message;
 pub mod metadata_frame;
 mod records;
+#[doc(hidden)]
+pub mod sample;
+#[path = "../build/table.rs"]
+#[allow(dead_code, reason = "the build script uses the rest")]
+mod table;
 mod tagged;
 mod uuid;
 pub mod varint;

@@ -19,6 +19,15 @@ use crate::protocol::admin;
 
 const READY_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(15);
+/// Set for a developer's comfort, they would change what is measured.
+const UNWANTED_VARIABLES: [&str; 6] = [
+    "RUST_BACKTRACE",
+    "RUST_LIB_BACKTRACE",
+    "RUST_LOG",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+];
 /// Lines of a broker's log that an error shows.
 const LOG_TAIL_LINES: usize = 15;
 
@@ -104,6 +113,9 @@ impl Running {
         ensure_free(address)?;
         let mut command = command(environment, system, fsync, &directory, address)?;
         let log = File::create(directory.join("output.log"))?;
+        for variable in UNWANTED_VARIABLES {
+            command.env_remove(variable);
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let started_at = Instant::now();
         let child = command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?;

@@ -18,7 +18,7 @@ use self::phases::Phases;
 use self::producer::{Producer, ProducerTotals};
 use crate::connection::Connection;
 use crate::payload::PayloadCodec;
-use crate::protocol::{TopicId, admin, error, group};
+use crate::protocol::{TopicId, admin, data, error, group};
 
 pub(crate) const PARTITIONS: i32 = 6;
 const TOPIC: &str = "bench";
@@ -149,8 +149,8 @@ fn prepare_topic(plan: &Plan) -> Result<TopicId> {
     }
     let mut connection = Connection::open(plan.target.address)?;
     let configs: &[_] = if plan.fsync { &[("flush.messages", "1")] } else { &[] };
-    let topic = create_led_topic(&mut connection, TOPIC, PARTITIONS, configs)?;
-    wait_for("a group coordinator", || match group::find_coordinator(&mut connection, GROUP)? {
+    let topic = create_serving_topic(&mut connection, TOPIC, PARTITIONS, configs)?;
+    wait_for("group coordinator", || match group::find_coordinator(&mut connection, GROUP)? {
         error::NONE => Ok(Some(())),
         error::COORDINATOR_NOT_AVAILABLE => Ok(None),
         code => bail!("FindCoordinator was answered with Kafka's error code {code}"),
@@ -158,19 +158,21 @@ fn prepare_topic(plan: &Plan) -> Result<TopicId> {
     Ok(topic)
 }
 
-/// Creates a topic and waits until each of its partitions has a leader.
-pub(crate) fn create_led_topic(
+/// Creates a topic and waits until each of its partitions has a leader that serves it.
+pub(crate) fn create_serving_topic(
     connection: &mut Connection,
     name: &str,
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<TopicId> {
     let id = admin::create_topic(connection, name, partitions, configs)?;
-    wait_for("leaders of the topic", || {
+    wait_for("topic with leaders", || {
         let state = admin::topic_state(connection, name)?;
         Ok(state.filter(|state| state.led_partitions == partitions && state.id == id))
     })?;
-    Ok(id)
+    wait_for("topic that serves", || {
+        Ok(data::all_partitions_serve(connection, &id, partitions)?.then_some(id))
+    })
 }
 
 fn prepare_consumers(plan: &Plan, topic: TopicId) -> Result<Vec<Consumer>> {

@@ -96,8 +96,7 @@ fn read_topic_state(mut reader: Reader<'_>) -> Result<Option<TopicState>> {
     }
     match code {
         error::NONE => Ok(Some(TopicState { id, led_partitions })),
-        // UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE, while the topic is being created.
-        3 | 5 => Ok(None),
+        error::UNKNOWN_TOPIC_OR_PARTITION | error::LEADER_NOT_AVAILABLE => Ok(None),
         code => bail!("Metadata was answered with Kafka's error code {code}"),
     }
 }

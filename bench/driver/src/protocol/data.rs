@@ -1,8 +1,8 @@
 //! Produce (0) version 13 and Fetch (1) version 18.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{FETCH, PRODUCE, TopicId, check};
+use super::{FETCH, PRODUCE, TopicId, check, error};
 use crate::batch::{batch_bytes, write_batch};
 use crate::bytes::{Reader, Writer};
 use crate::clock;
@@ -51,6 +51,27 @@ fn read_produce_response(mut reader: Reader<'_>, topic: &TopicId, partition: i32
     reader.i64()
 }
 
+/// Whether every partition of a topic can be read; a broker tells of a leader before it has opened the log.
+pub(crate) fn all_partitions_serve(
+    connection: &mut Connection,
+    topic: &TopicId,
+    partitions: i32,
+) -> Result<bool> {
+    let request =
+        FetchRequest { max_wait_ms: 0, min_bytes: 0, session_id: 0, session_epoch: NO_SESSION, topic };
+    let positions = (0..partitions).map(|partition| (partition, 0));
+    let mut response =
+        FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, positions))?)?;
+    let mut serving = 0;
+    while let Some(partition) = response.next_partition(topic)? {
+        match partition.error_code {
+            error::UNKNOWN_TOPIC_OR_PARTITION | error::NOT_LEADER_OR_FOLLOWER | error::UNKNOWN_TOPIC_ID => {}
+            code => check(FETCH, code).map(|()| serving += 1)?,
+        }
+    }
+    Ok(serving == partitions)
+}
+
 /// A fetch session of one consumer (KIP-227), kept as the Java consumer does: the first request names every
 /// partition, later ones those whose position moved.
 #[derive(Debug)]
@@ -83,36 +104,70 @@ impl FetchSession {
         connection: &mut Connection,
         mut consume: impl FnMut(i32, i64, &[u8]) -> Result<i64>,
     ) -> Result<()> {
-        let mut reader = connection.call(FETCH, |writer| self.write_request(writer))?;
-        reader.i32()?; // throttle time
-        check(FETCH, reader.i16()?)?;
-        self.id = reader.i32()?;
-        ensure!(self.id != 0, "the broker opened no fetch session");
+        let request = FetchRequest {
+            max_wait_ms: MAX_WAIT_MS,
+            min_bytes: MIN_BYTES,
+            session_id: self.id,
+            session_epoch: self.epoch,
+            topic: &self.topic,
+        };
+        let changed = self.changed.iter().map(|&index| self.positions[index]);
+        let mut response =
+            FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, changed))?)?;
+        ensure!(response.session_id != 0, "the broker opened no fetch session");
+        self.id = response.session_id;
         self.epoch += 1;
         self.changed.clear();
-        for _ in 0..reader.compact_len()? {
-            ensure!(reader.uuid()? == self.topic, "Fetch was answered for another topic");
-            for _ in 0..reader.compact_len()? {
-                self.read_partition(&mut reader, &mut consume)?;
+        while let Some(fetched) = response.next_partition(&self.topic)? {
+            check(FETCH, fetched.error_code)?;
+            if fetched.records.is_empty() {
+                continue;
             }
-            reader.skip_tags()?;
+            let index = self.positions.iter().position(|&(assigned, _)| assigned == fetched.partition);
+            let index = index.with_context(|| format!("partition {}, not asked for", fetched.partition))?;
+            let position = &mut self.positions[index].1;
+            *position = consume(fetched.partition, *position, fetched.records)?;
+            self.changed.push(index);
         }
         Ok(())
     }
+}
 
-    fn write_request(&self, writer: &mut Writer) {
-        writer.i32(MAX_WAIT_MS);
-        writer.i32(MIN_BYTES);
+/// The session epoch of a fetch outside of any session.
+const NO_SESSION: i32 = -1;
+
+/// The fields of a fetch from one topic.
+struct FetchRequest<'a> {
+    max_wait_ms: i32,
+    min_bytes: i32,
+    session_id: i32,
+    session_epoch: i32,
+    topic: &'a TopicId,
+}
+
+impl FetchRequest<'_> {
+    /// With (partition, position) pairs, of which there may be none.
+    fn write(&self, writer: &mut Writer, positions: impl ExactSizeIterator<Item = (i32, i64)>) {
+        writer.i32(self.max_wait_ms);
+        writer.i32(self.min_bytes);
         writer.i32(MAX_BYTES);
         writer.i8(0); // read uncommitted
-        writer.i32(self.id);
-        writer.i32(self.epoch);
-        writer.compact_len(usize::from(!self.changed.is_empty()));
-        if !self.changed.is_empty() {
-            writer.raw(&self.topic);
-            writer.compact_len(self.changed.len());
-            for &index in &self.changed {
-                write_fetch_partition(writer, self.positions[index]);
+        writer.i32(self.session_id);
+        writer.i32(self.session_epoch);
+        if positions.len() == 0 {
+            writer.compact_len(0);
+        } else {
+            writer.compact_len(1);
+            writer.raw(self.topic);
+            writer.compact_len(positions.len());
+            for (partition, position) in positions {
+                writer.i32(partition);
+                writer.i32(-1); // current leader epoch: not checked
+                writer.i64(position);
+                writer.i32(-1); // last fetched epoch
+                writer.i64(-1); // log start offset: for followers
+                writer.i32(PARTITION_MAX_BYTES);
+                writer.no_tags();
             }
             writer.no_tags();
         }
@@ -120,40 +175,57 @@ impl FetchSession {
         writer.compact_string(""); // rack
         writer.no_tags();
     }
+}
 
-    fn read_partition(
-        &mut self,
-        reader: &mut Reader<'_>,
-        consume: &mut impl FnMut(i32, i64, &[u8]) -> Result<i64>,
-    ) -> Result<()> {
-        let partition = reader.i32()?;
+/// Walks the answer to a fetch from at most one topic.
+struct FetchResponse<'a> {
+    reader: Reader<'a>,
+    session_id: i32,
+    topics_left: usize,
+    /// Of the topic that was entered.
+    partitions_left: usize,
+}
+
+struct FetchedPartition<'a> {
+    partition: i32,
+    error_code: i16,
+    records: &'a [u8],
+}
+
+impl<'a> FetchResponse<'a> {
+    fn read(mut reader: Reader<'a>) -> Result<Self> {
+        reader.i32()?; // throttle time
         check(FETCH, reader.i16()?)?;
-        reader.raw(8 + 8 + 8)?; // high watermark, last stable offset, log start offset
-        for _ in 0..reader.compact_len()? {
-            reader.raw(8 + 8)?; // an aborted transaction
-            reader.skip_tags()?;
+        let session_id = reader.i32()?;
+        let topics_left = reader.compact_len()?;
+        ensure!(topics_left <= 1, "Fetch was answered for {topics_left} topics");
+        Ok(Self { reader, session_id, topics_left, partitions_left: 0 })
+    }
+
+    fn next_partition(&mut self, topic: &TopicId) -> Result<Option<FetchedPartition<'a>>> {
+        if self.topics_left > 0 {
+            self.topics_left -= 1;
+            ensure!(self.reader.uuid()? == *topic, "Fetch was answered for another topic");
+            self.partitions_left = self.reader.compact_len()?;
         }
-        reader.i32()?; // preferred read replica
-        let records = reader.compact_bytes()?;
-        reader.skip_tags()?;
-        if !records.is_empty() {
-            let index = self.positions.iter().position(|&(assigned, _)| assigned == partition);
-            let index =
-                index.ok_or_else(|| anyhow::anyhow!("records of partition {partition}, not asked for"))?;
-            let position = &mut self.positions[index].1;
-            *position = consume(partition, *position, records)?;
-            self.changed.push(index);
+        if self.partitions_left == 0 {
+            return Ok(None);
         }
-        Ok(())
+        self.partitions_left -= 1;
+        read_fetched_partition(&mut self.reader).map(Some)
     }
 }
 
-fn write_fetch_partition(writer: &mut Writer, (partition, position): (i32, i64)) {
-    writer.i32(partition);
-    writer.i32(-1); // current leader epoch: not checked
-    writer.i64(position);
-    writer.i32(-1); // last fetched epoch
-    writer.i64(-1); // log start offset: for followers
-    writer.i32(PARTITION_MAX_BYTES);
-    writer.no_tags();
+fn read_fetched_partition<'a>(reader: &mut Reader<'a>) -> Result<FetchedPartition<'a>> {
+    let partition = reader.i32()?;
+    let error_code = reader.i16()?;
+    reader.raw(8 + 8 + 8)?; // high watermark, last stable offset, log start offset
+    for _ in 0..reader.compact_len()? {
+        reader.raw(8 + 8)?; // an aborted transaction
+        reader.skip_tags()?;
+    }
+    reader.i32()?; // preferred read replica
+    let records = reader.compact_bytes()?;
+    reader.skip_tags()?;
+    Ok(FetchedPartition { partition, error_code, records })
 }

@@ -36,11 +36,15 @@ pub(crate) const CREATE_TOPICS: Api = api("CreateTopics", 19, 7);
 /// Error codes that the driver knows how to go on from.
 pub(crate) mod error {
     pub(crate) const NONE: i16 = 0;
+    pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+    pub(crate) const LEADER_NOT_AVAILABLE: i16 = 5;
+    pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub(crate) const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
     pub(crate) const COORDINATOR_NOT_AVAILABLE: i16 = 15;
     pub(crate) const NOT_COORDINATOR: i16 = 16;
     pub(crate) const REBALANCE_IN_PROGRESS: i16 = 27;
     pub(crate) const MEMBER_ID_REQUIRED: i16 = 79;
+    pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
 }
 
 /// Fails with the API's name unless the code is 0.
