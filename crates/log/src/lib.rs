@@ -1,1 +1,3 @@
 //! One partition on disk: segments, indexes, recovery, retention, producer state, epochs.
+
+pub mod storage;
