@@ -16,7 +16,9 @@ pub use method::{DirtyProbe, FlushOptions, Method};
 
 use crate::storage::{Storage, StorageFile};
 use parking_lot::{Condvar, Mutex};
+pub(crate) use pool::Job;
 use pool::Pool;
+pub(crate) use round::copy_result;
 use round::{Round, SyncContext};
 use std::fmt;
 use std::io;
@@ -103,6 +105,24 @@ pub enum FlusherStop {
     Abandon,
 }
 
+/// What a flusher works with.
+pub struct FlusherParts {
+    /// The file system of the targets.
+    pub storage: Arc<dyn Storage>,
+    /// Any file of that file system, opened before the first write that is flushed here: `syncfs` reports errors
+    /// since its handle was opened.
+    pub anchor: Arc<dyn StorageFile>,
+    /// Goes into the names of the threads.
+    pub name: String,
+    /// Thresholds.
+    pub options: FlushOptions,
+    /// Called with the error of every failed sync, before the targets are told.
+    pub on_failure: OnFailure,
+}
+
+/// Told that a sync failed.
+pub type OnFailure = Arc<dyn Fn(&io::Error) + Send + Sync>;
+
 /// The flusher of one log directory. It owns a thread, and up to [`FlushOptions::helpers`] more from the first
 /// round that needs them.
 pub struct Flusher {
@@ -125,21 +145,17 @@ struct Queue {
 }
 
 impl Flusher {
-    /// Starts a flusher. `name` goes into the names of its threads; `anchor` is any file of the file system, opened
-    /// before the first write that is flushed here: `syncfs` reports errors since its handle was opened.
-    pub fn start(
-        storage: Arc<dyn Storage>,
-        anchor: Arc<dyn StorageFile>,
-        name: &str,
-        options: FlushOptions,
-    ) -> io::Result<Flusher> {
+    /// Starts a flusher.
+    pub fn start(parts: FlusherParts) -> io::Result<Flusher> {
+        let FlusherParts { storage, anchor, name, options, on_failure } = parts;
         let counters = Arc::new(Counters::default());
         let shared =
             Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counters: counters.clone() });
         let pool = Arc::new(Pool::new(format!("sync-{name}"), options.helpers));
-        let context = SyncContext { storage, anchor, options, counters, pool: pool.clone() };
-        let (worker, thread_name) = (shared.clone(), format!("flush-{name}"));
-        let thread = thread::Builder::new().name(thread_name).spawn(move || run(&worker, context))?;
+        let context = SyncContext { storage, anchor, options, on_failure, counters, pool: pool.clone() };
+        let worker = shared.clone();
+        let thread =
+            thread::Builder::new().name(format!("flush-{name}")).spawn(move || run(&worker, context))?;
         Ok(Flusher { shared, pool, thread: Mutex::new(Some(thread)) })
     }
 
@@ -167,7 +183,7 @@ impl Flusher {
 
     /// Runs a job that may block on one of the helper threads, in no particular order. Not run after
     /// [`Flusher::stop`]: the job comes back.
-    pub(crate) fn run(&self, job: pool::Job) -> Result<(), pool::Job> {
+    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         self.pool.run(job)
     }
 

@@ -1,7 +1,7 @@
 //! One round of the flusher: what a group of targets wants synced, and who is told what came of it.
 
 use super::pool::Pool;
-use super::{Counters, FlushOptions, FlushTarget, Method};
+use super::{Counters, FlushOptions, FlushTarget, Method, OnFailure};
 use crate::storage::{Storage, StorageFile};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -83,6 +83,9 @@ impl Round {
             Syncable::File(file) => file.sync_data(),
             Syncable::Directory(path) => context.storage.sync_dir(path),
         };
+        if let Err(error) = &result {
+            (context.on_failure)(error);
+        }
         for member in &item.members {
             self.members[*member].item_done(&result, &context.counters);
         }
@@ -121,7 +124,12 @@ impl Member {
     }
 }
 
-/// An [`io::Error`] cannot be cloned, and several targets may have to be told the same one.
+/// A result for one of several who are told the same one.
+pub(crate) fn copy_result(result: &io::Result<()>) -> io::Result<()> {
+    result.as_ref().copied().map_err(copy_error)
+}
+
+/// An [`io::Error`] cannot be cloned.
 fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -135,6 +143,7 @@ pub(super) struct SyncContext {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) anchor: Arc<dyn StorageFile>,
     pub(super) options: FlushOptions,
+    pub(super) on_failure: OnFailure,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Arc<Pool>,
 }
