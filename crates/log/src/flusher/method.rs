@@ -39,7 +39,7 @@ impl FlushOptions {
         FlushOptions {
             helpers: 3,
             sync_fs_files_min: 4,
-            sync_fs_dirty_max: 32 << 10,
+            sync_fs_dirty_max: 64 << 10,
             dirty: kernel_dirty_probe(),
         }
     }
