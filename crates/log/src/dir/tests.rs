@@ -8,7 +8,9 @@ use crate::storage::RealStorage;
 use std::fs;
 use std::sync::mpsc;
 
+mod order;
 mod power_cut;
+mod traced;
 
 const BOOT: &str = "boot-1";
 const OTHER_BOOT: &str = "boot-2";
