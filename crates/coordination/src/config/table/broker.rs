@@ -51,7 +51,6 @@ pub(super) const BROKER: &[ConfigKey] = &[
              listeners."),
     broker("listener.security.protocol.map", Str)
         .default("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT").low()
-        
         .doc("Security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT listeners can be \
              opened yet."),
     broker("listeners", List).default("PLAINTEXT://127.0.0.1:9092").kafka_default(Some("PLAINTEXT://:9092"))
