@@ -1,3 +1,4 @@
 //! Groups and cluster metadata as state machines: inputs and the time go in, records and replies come out.
 
 pub mod config;
+pub mod metadata;
