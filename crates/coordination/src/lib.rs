@@ -2,3 +2,5 @@
 
 pub mod groups;
 pub mod time;
+pub mod config;
+pub mod metadata;
