@@ -361,9 +361,7 @@ impl GroupCoordinator {
         request: &DescribeGroupsRequest<'_>,
     ) {
         let describe = |id: &str| match named(id).and_then(|id| self.served(id)) {
-            Ok(partition) => {
-                describe::describe(&self.partitions[&partition].groups, id, context.api_version)
-            }
+            Ok(partition) => describe::describe(&self.partitions[&partition].groups, id, context.api_version),
             Err(error) => describe::refused(id, error),
         };
         let groups = request.groups.iter().map(|id| describe(id)).collect();

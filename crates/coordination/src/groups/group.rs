@@ -40,6 +40,9 @@ impl Group {
     /// of them is on its way.
     pub(crate) fn is_nothing(&self) -> bool {
         let Protocol::Classic(group) = &self.protocol;
-        !self.is_stored() && group.state == State::Empty && group.pending_writes == 0 && group.pending_joins.is_empty()
+        !self.is_stored()
+            && group.state == State::Empty
+            && group.pending_writes == 0
+            && group.pending_joins.is_empty()
     }
 }

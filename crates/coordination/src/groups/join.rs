@@ -66,7 +66,8 @@ pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
 /// What a request must be before its group is looked at.
 pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), ErrorCode> {
     let request = join.request;
-    let names = [&*request.group_id, &request.protocol_type, join.context.client_id, join.context.client_host];
+    let names =
+        [&*request.group_id, &request.protocol_type, join.context.client_id, join.context.client_host];
     let timeouts = config.group_min_session_timeout_ms..=config.group_max_session_timeout_ms;
     let protocol_bytes: usize =
         join.protocols.iter().map(|protocol| protocol.name.len() + protocol.metadata.len()).sum();

@@ -52,7 +52,8 @@ fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
             continue;
         }
         let old = partitions.iter().filter(|(_, offset)| has_expired(classic, offset, io));
-        offsets.extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
+        offsets
+            .extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
     }
     let group_too = offsets.len() == group.offsets.len()
         && classic.state == State::Empty

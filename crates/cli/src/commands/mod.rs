@@ -1,0 +1,3 @@
+//! The commands, one file each: parse, call, print.
+
+pub(crate) mod start;
