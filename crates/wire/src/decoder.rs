@@ -277,6 +277,16 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub(crate) fn presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         let present = self.i8(field)? >= 0;
+        self.charge_if(present, size, field)
+    }
+
+    /// The same within a tagged field, where Kafka writes a variable-length number: zero is null.
+    pub(crate) fn tagged_presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
+        let present = self.unsigned_varint(field)? > 0;
+        self.charge_if(present, size, field)
+    }
+
+    fn charge_if(&mut self, present: bool, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         if present {
             self.charge(size, field)?;
         }
