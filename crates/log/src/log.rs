@@ -348,6 +348,8 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
 }
 
 #[cfg(test)]
+mod kafka_tools;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
