@@ -3,6 +3,8 @@
 //! A file name is the base offset in twenty digits and a suffix, as in Kafka. A name that ends in `.deleted` is
 //! waiting for its removal, in `.cleaned` or `.swap` belongs to a compaction, in `.tmp` to a replacement.
 
+use crate::descriptors::{CachedFile, DescriptorCache};
+use crate::error::LogError;
 use crate::storage::{OpenMode, Storage, StorageFile};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,13 +26,8 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    pub(crate) const ALL: [FileKind; 5] = [
-        FileKind::Log,
-        FileKind::Index,
-        FileKind::TimeIndex,
-        FileKind::TransactionIndex,
-        FileKind::Snapshot,
-    ];
+    pub(crate) const ALL: [FileKind; 5] =
+        [FileKind::Log, FileKind::Index, FileKind::TimeIndex, FileKind::TransactionIndex, FileKind::Snapshot];
 
     pub(crate) fn suffix(self) -> &'static str {
         match self {
@@ -67,14 +64,11 @@ pub(crate) struct SegmentFileName {
 impl SegmentFileName {
     /// Parses a name; `None` for any other file.
     pub(crate) fn parse(name: &str) -> Option<SegmentFileName> {
-        let (stem, state) = [
-            (".deleted", FileState::Deleted),
-            (".cleaned", FileState::Cleaned),
-            (".swap", FileState::Swap),
-        ]
-        .into_iter()
-        .find_map(|(suffix, state)| name.strip_suffix(suffix).map(|stem| (stem, state)))
-        .unwrap_or((name, FileState::Live));
+        let (stem, state) =
+            [(".deleted", FileState::Deleted), (".cleaned", FileState::Cleaned), (".swap", FileState::Swap)]
+                .into_iter()
+                .find_map(|(suffix, state)| name.strip_suffix(suffix).map(|stem| (stem, state)))
+                .unwrap_or((name, FileState::Live));
         let (digits, kind) =
             FileKind::ALL.into_iter().find_map(|kind| stem.strip_suffix(kind.suffix()).map(|s| (s, kind)))?;
         let plain = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -92,6 +86,7 @@ pub(crate) fn file_name(base_offset: i64, kind: FileKind) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct PartitionFiles {
     pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) descriptors: Arc<DescriptorCache>,
     pub(crate) dir: Arc<Path>,
 }
 
@@ -100,26 +95,19 @@ impl PartitionFiles {
         self.dir.join(file_name(base_offset, kind))
     }
 
-    /// A handle for reading a file that is not written any more, or whose tail the reader is kept away from.
-    pub(crate) fn open_for_reading(
-        &self,
-        base_offset: i64,
-        kind: FileKind,
-    ) -> io::Result<Arc<dyn StorageFile>> {
-        self.storage.open(&self.path(base_offset, kind), OpenMode::Read)
+    /// A file that is opened when it is read, and may be closed in between.
+    pub(crate) fn cached(&self, base_offset: i64, kind: FileKind) -> CachedFile {
+        self.descriptors.file(self.path(base_offset, kind), OpenMode::Read)
     }
 
     /// A handle for reading and writing; the file is created when it does not exist.
-    pub(crate) fn open_for_writing(
-        &self,
-        base_offset: i64,
-        kind: FileKind,
-    ) -> io::Result<Arc<dyn StorageFile>> {
-        self.storage.open(&self.path(base_offset, kind), OpenMode::Create)
+    pub(crate) fn open(&self, base_offset: i64, kind: FileKind) -> Result<Arc<dyn StorageFile>, LogError> {
+        let path = self.path(base_offset, kind);
+        self.storage.open(&path, OpenMode::Create).map_err(LogError::io("open", path))
     }
 
     /// Gives a file the name of one that waits for its removal; `None` when it does not exist.
-    pub(crate) fn mark_deleted(&self, base_offset: i64, kind: FileKind) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn mark_deleted(&self, base_offset: i64, kind: FileKind) -> Result<Option<PathBuf>, LogError> {
         let path = self.path(base_offset, kind);
         let mut marked = path.clone().into_os_string();
         marked.push(".deleted");
@@ -127,26 +115,26 @@ impl PartitionFiles {
         match self.storage.rename(&path, &marked) {
             Ok(()) => Ok(Some(marked)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(LogError::io("rename", path)(error)),
         }
     }
 
     /// Removes a file at once; one that does not exist is fine.
-    pub(crate) fn remove(&self, base_offset: i64, kind: FileKind) -> io::Result<()> {
-        remove_if_there(&*self.storage, &self.path(base_offset, kind))
+    pub(crate) fn remove(&self, base_offset: i64, kind: FileKind) -> Result<(), LogError> {
+        self.remove_path(&self.path(base_offset, kind))
+    }
+
+    /// Removes a file at once; one that does not exist is fine.
+    pub(crate) fn remove_path(&self, path: &Path) -> Result<(), LogError> {
+        match self.storage.remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io("remove", path)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the names in the directory durable.
-    pub(crate) fn sync_dir(&self) -> io::Result<()> {
-        self.storage.sync_dir(&self.dir)
-    }
-}
-
-/// Removes a file; one that does not exist is fine.
-pub(crate) fn remove_if_there(storage: &dyn Storage, path: &Path) -> io::Result<()> {
-    match storage.remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    pub(crate) fn sync_dir(&self) -> Result<(), LogError> {
+        self.storage.sync_dir(&self.dir).map_err(LogError::io("sync", &*self.dir))
     }
 }
 
@@ -160,7 +148,9 @@ mod tests {
         assert_eq!((name.base_offset, name.kind, name.state), (42, FileKind::TimeIndex, FileState::Live));
         let swap = SegmentFileName::parse("00000000000000000007.log.swap").expect("a swap file");
         assert_eq!((swap.base_offset, swap.kind, swap.state), (7, FileKind::Log, FileState::Swap));
-        for other in ["7.log", "leader-epoch-checkpoint", "99999999999999999999.log", "+0000000000000000007.log"] {
+        for other in
+            ["7.log", "leader-epoch-checkpoint", "99999999999999999999.log", "+0000000000000000007.log"]
+        {
             assert_eq!(SegmentFileName::parse(other), None, "{other}");
         }
     }
