@@ -26,7 +26,13 @@ mod heart;
 mod image;
 pub mod names;
 mod producer_ids;
+#[cfg(test)]
+mod properties;
 mod registration;
+#[cfg(test)]
+mod session;
+#[cfg(test)]
+mod tests;
 
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
