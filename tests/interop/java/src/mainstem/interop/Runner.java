@@ -31,6 +31,9 @@ public final class Runner {
     /** What tools want to run when their process ends: run when their call ends. */
     private static final List<Runnable> HOOKS = Collections.synchronizedList(new ArrayList<>());
 
+    /** How the present call left. A tool that catches it and leaves again does not change that. */
+    private static volatile Left left;
+
     /** Thrown in place of ending the process. An Error, so that a tool's {@code catch (Exception e)} lets it pass. */
     @SuppressWarnings("serial")
     private static final class Left extends Error {
@@ -61,7 +64,10 @@ public final class Runner {
         if (message != null) {
             System.err.println(message);
         }
-        throw new Left(code);
+        if (left == null) {
+            left = new Left(code);
+        }
+        throw left;
     }
 
     private static ObjectNode run(JsonNode call) {
@@ -74,6 +80,7 @@ public final class Runner {
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         System.setIn(new ByteArrayInputStream(call.path("stdin").asText("").getBytes(StandardCharsets.UTF_8)));
         int code;
+        left = null;
         try {
             code = invoke(call.get("main").asText(), arguments(call));
         } finally {
@@ -97,9 +104,9 @@ public final class Runner {
     private static int invoke(String main, String[] arguments) {
         try {
             Class.forName(main).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            return left == null ? 0 : left.code;
         } catch (InvocationTargetException e) {
-            if (e.getCause() instanceof Left left) {
+            if (left != null) {
                 return left.code;
             }
             e.getCause().printStackTrace();
@@ -119,7 +126,7 @@ public final class Runner {
         for (Runnable hook : hooks) {
             try {
                 hook.run();
-            } catch (Left left) {
+            } catch (Left again) {
                 // A hook may try to end the process, too; it has nothing more to do.
             } catch (RuntimeException e) {
                 StringWriter trace = new StringWriter();

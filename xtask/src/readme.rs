@@ -1,0 +1,2 @@
+//! placeholder
+pub(crate) fn run(_: &[String]) -> anyhow::Result<()> { Ok(()) }
