@@ -22,7 +22,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::broker::{Broker, Kind};
-use self::client::Client;
+use self::client::{Client, Rebalance};
 use self::install::Toolchain;
 use self::report::{Counts, Report};
 use self::runner::Runner;
@@ -180,7 +180,9 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
                     report.check(client.key(), "admin", || client.admin(world, &topic));
                 }
             });
-            scope.spawn(move || checks::group::run(world, report, client));
+            scope.spawn(move || {
+                Rebalance::ALL.into_iter().for_each(|rebalance| checks::group::run(world, report, client, rebalance));
+            });
         }
         if with_tools {
             scope.spawn(move || checks::tools::run(world, report));

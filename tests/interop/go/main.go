@@ -311,7 +311,7 @@ func member(args arguments) error {
 	defer file.Close()
 	m := &groupMember{topic: args["topic"], out: bufio.NewWriter(file), positions: map[int32]kgo.EpochOffset{}}
 	balancer := kgo.CooperativeStickyBalancer()
-	if args["assignor"] == "range" {
+	if args["rebalance"] == "eager" {
 		balancer = kgo.RangeBalancer()
 	}
 	m.client, err = args.client(

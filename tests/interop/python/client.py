@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 DEADLINE_S = 90
+ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 
 
 def common(arguments):
@@ -150,7 +151,7 @@ class Member:
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 6000,
             "heartbeat.interval.ms": 500,
-            "partition.assignment.strategy": arguments.get("assignor", "range,roundrobin"),
+            "partition.assignment.strategy": ASSIGNORS[arguments["rebalance"]],
         }
         self.consumer = Consumer(common(arguments) | settings)
         self.topic = arguments["topic"]

@@ -12,14 +12,42 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::install::{self, Toolchain};
+use super::kcat;
 use super::text::Text;
 use super::world::World;
-use super::kcat;
 use crate::process::{Process, ended_by_request};
 
 /// A command that takes longer hangs.
 pub(crate) const COMMAND_DEADLINE: Duration = Duration::from_secs(150);
 const LEAVE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How members give up partitions when a group rebalances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rebalance {
+    /// All at once, before they join again.
+    Eager,
+    /// Only those that move to another member (KIP-429).
+    Cooperative,
+}
+
+impl Rebalance {
+    pub(crate) const ALL: [Rebalance; 2] = [Rebalance::Eager, Rebalance::Cooperative];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Rebalance::Eager => "eager",
+            Rebalance::Cooperative => "cooperative",
+        }
+    }
+}
+
+/// A group of consumers of one topic.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub(crate) id: String,
+    pub(crate) topic: String,
+    pub(crate) rebalance: Rebalance,
+}
 
 /// A client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,16 +87,6 @@ impl Client {
             Client::Python => Toolchain::Python,
             Client::Go => Toolchain::Go,
             Client::Kcat => Toolchain::Kcat,
-        }
-    }
-
-    /// How it assigns partitions in the group checks: two clients stop the world at a rebalance, two do not.
-    fn assignor(self) -> Option<&'static str> {
-        match self {
-            Client::Java => Some("org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
-            Client::Python => Some("range"),
-            Client::Go => Some("cooperative-sticky"),
-            Client::Kcat => None,
         }
     }
 
@@ -115,14 +133,15 @@ impl Client {
     }
 
     /// Starts a member of a group, which reads and commits until it is told to leave.
-    pub(crate) fn member(self, world: &World, name: &str, topic: &str, group: &str) -> Result<Member> {
+    pub(crate) fn member(self, world: &World, name: &str, group: &Group) -> Result<Member> {
         let out = world.run.join(format!("{name}.out"));
         let process = if self == Client::Kcat {
-            Process::start_to_file(name, &mut kcat::member(world, topic, group), &world.logs, &out)?
+            Process::start_to_file(name, &mut kcat::member(world, group), &world.logs, &out)?
         } else {
             let out = out.display().to_string();
-            let mut arguments = vec![("topic", topic), ("group", group), ("out", &out), ("commit_every", "500")];
-            arguments.extend(self.assignor().map(|assignor| ("assignor", assignor)));
+            let (topic, id, rebalance) = (&*group.topic, &*group.id, group.rebalance.name());
+            let arguments =
+                [("topic", topic), ("group", id), ("rebalance", rebalance), ("out", &out), ("commit_every", "500")];
             Process::start_with_input(name, &mut self.program(world, "member", &arguments), &world.logs)?
         };
         Ok(Member::new(self, name, process, out))

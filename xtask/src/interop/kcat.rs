@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::broker::PARTITIONS;
-use super::client::COMMAND_DEADLINE;
+use super::client::{COMMAND_DEADLINE, Group, Rebalance};
 use super::text::{self, Record};
 use super::world::World;
 use crate::process::Process;
 
 fn kcat(world: &World, mode: &str) -> Command {
     let mut command = Command::new("kcat");
-    command.args([mode, "-b", &world.bootstrap(), "-X", "reconnect.backoff.max.ms=200"]);
+    command.args(["-b", &world.bootstrap(), "-X", "reconnect.backoff.max.ms=200", mode]);
     command
 }
 
@@ -101,10 +101,15 @@ pub(crate) fn feed(world: &World, topic: &str) -> Command {
 }
 
 /// A member of a group. It commits what it printed, by itself every half second and when it leaves.
-pub(crate) fn member(world: &World, topic: &str, group: &str) -> Command {
+pub(crate) fn member(world: &World, group: &Group) -> Command {
     let mut command = kcat(world, "-G");
-    command.args([group, "-u", "-q", "-f", "r %p %o %s\n"]);
+    command.args([&group.id, "-u", "-q", "-f", "r %p %o %s\n"]);
     command.args(["-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500"]);
-    command.args(["-X", "auto.offset.reset=earliest", "-X", "auto.commit.interval.ms=500", topic]);
+    command.args(["-X", "auto.offset.reset=earliest", "-X", "auto.commit.interval.ms=500"]);
+    let assignor = match group.rebalance {
+        Rebalance::Eager => "range",
+        Rebalance::Cooperative => "cooperative-sticky",
+    };
+    command.args(["-X", &format!("partition.assignment.strategy={assignor}"), &group.topic]);
     command
 }

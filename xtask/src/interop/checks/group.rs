@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::super::broker::PARTITIONS;
-use super::super::client::{Client, Feeder, Member, Reading, fed_value};
+use super::super::client::{Client, Feeder, Group, Member, Reading, Rebalance, fed_value};
 use super::super::protocol::committed_offsets;
 use super::super::report::Report;
 use super::super::world::World;
@@ -20,31 +20,40 @@ const FEED_INTERVAL: Duration = Duration::from_millis(50);
 /// Written while nobody reads, for the last check.
 const UNREAD_RECORDS: usize = 1_000;
 
-/// Runs the three checks of groups, each of which begins where the one before ended.
-pub(crate) fn run(world: &World, report: &Report, client: Client) {
-    let mut scenario = None;
-    let passed = report.check(client.key(), "rebalance", || {
-        scenario.insert(Scenario::start(world, client)?).rebalance_while_consuming()
-    });
-    let not_reached = || anyhow::anyhow!("not reached: the check before it failed");
-    let Some(mut scenario) = scenario.filter(|_| passed) else {
-        for check in ["member killed", "stop and resume"] {
-            report.check(client.key(), check, || Err(not_reached()));
-        }
-        return;
-    };
-    let passed = report.check(client.key(), "member killed", || scenario.kill_a_member());
-    report.check(client.key(), "stop and resume", || {
-        ensure!(passed, not_reached());
-        scenario.stop_and_resume()
-    });
+/// The name of a check: what it is about, and how members give up partitions.
+pub(crate) fn check_name(check: &str, rebalance: Rebalance) -> String {
+    format!("{check}, {}", rebalance.name())
 }
+
+/// Runs the three checks of groups, each of which begins where the one before ended.
+pub(crate) fn run(world: &World, report: &Report, client: Client, rebalance: Rebalance) {
+    let check = |check: &str, body: &mut dyn FnMut() -> Result<()>| {
+        report.check(client.key(), &check_name(check, rebalance), body)
+    };
+    let mut scenario = None;
+    let mut passed = check("rebalance", &mut || {
+        scenario.insert(Scenario::start(world, client, rebalance)?).rebalance_while_consuming()
+    });
+    for (name, step) in STEPS {
+        passed = check(name, &mut || match &mut scenario {
+            Some(scenario) if passed => step(scenario),
+            _ => bail!("not reached: the check before it failed"),
+        });
+    }
+}
+
+type Step = fn(&mut Scenario<'_>) -> Result<()>;
+
+/// What follows the first check.
+const STEPS: [(&str, Step); 2] = [
+    ("member killed", |scenario| scenario.kill_a_member()),
+    ("stop and resume", |scenario| scenario.stop_and_resume()),
+];
 
 struct Scenario<'a> {
     world: &'a World,
     client: Client,
-    topic: String,
-    group: String,
+    group: Group,
     feeder: Feeder,
     feeding: bool,
     last_fed: Instant,
@@ -55,15 +64,14 @@ struct Scenario<'a> {
 }
 
 impl<'a> Scenario<'a> {
-    fn start(world: &'a World, client: Client) -> Result<Scenario<'a>> {
-        let topic = format!("group-{}", client.key());
+    fn start(world: &'a World, client: Client, rebalance: Rebalance) -> Result<Scenario<'a>> {
+        let topic = format!("group-{}-{}", client.key(), rebalance.name());
         client.create(world, std::slice::from_ref(&topic))?;
         Ok(Scenario {
             world,
             client,
-            group: format!("{topic}-members"),
             feeder: client.feed(world, &topic)?,
-            topic,
+            group: Group { id: format!("{topic}-members"), topic, rebalance },
             feeding: true,
             last_fed: Instant::now(),
             members: Vec::new(),
@@ -130,8 +138,8 @@ impl<'a> Scenario<'a> {
     fn join(&mut self) -> Result<usize> {
         let number = self.joined;
         self.joined += 1;
-        let name = format!("{}-{number}", self.group);
-        let member = self.client.member(self.world, &name, &self.topic, &self.group)?;
+        let name = format!("{}-{number}", self.group.id);
+        let member = self.client.member(self.world, &name, &self.group)?;
         self.members.push((number, member));
         Ok(number)
     }
@@ -148,7 +156,7 @@ impl<'a> Scenario<'a> {
     }
 
     fn committed(&self) -> Result<Vec<i64>> {
-        committed_offsets(self.world.address(), &self.group, &self.topic, PARTITIONS)
+        committed_offsets(self.world.address(), &self.group.id, &self.group.topic, PARTITIONS)
     }
 
     /// Waits until a member has read `more` than until now.

@@ -40,6 +40,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -232,9 +233,11 @@ public final class Client {
         properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
         properties.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
         properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "200");
-        if (arguments.get("assignor") != null) {
-            properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, get("assignor"));
-        }
+        properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, switch (get("rebalance")) {
+            case "eager" -> "org.apache.kafka.clients.consumer.RangeAssignor";
+            case "cooperative" -> "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
+            default -> throw new IllegalArgumentException("rebalance=" + get("rebalance"));
+        });
         AtomicBoolean stopping = stopAtEndOfInput();
         try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out")));
              KafkaConsumer<String, String> consumer =
@@ -274,16 +277,33 @@ public final class Client {
         void run(String topic, AtomicBoolean stopping) throws IOException {
             consumer.subscribe(List.of(topic), this);
             while (!stopping.get()) {
-                for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
-                    write("r " + record.partition() + " " + record.offset() + " " + record.value());
-                    uncommitted++;
-                }
-                out.flush();
+                read();
                 if (uncommitted >= commitEvery) {
-                    commit(consumer.assignment());
+                    tryCommit();
                 }
             }
-            commit(consumer.assignment());
+            while (!tryCommit()) {
+                consumer.pause(consumer.assignment());
+                read();
+            }
+        }
+
+        private void read() throws IOException {
+            for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                write("r " + record.partition() + " " + record.offset() + " " + record.value());
+                uncommitted++;
+            }
+            out.flush();
+        }
+
+        /** Commits, unless a rebalance is under way: it is to be polled to its end first. */
+        private boolean tryCommit() {
+            try {
+                commit(consumer.assignment());
+                return true;
+            } catch (RebalanceInProgressException e) {
+                return false;
+            }
         }
 
         private void commit(Collection<TopicPartition> partitions) {
