@@ -1,6 +1,6 @@
-//! Automation of this repository: `cargo xtask test`, `cargo xtask interop`.
+//! Automation of this repository: `cargo xtask COMMAND`.
 //!
-//! Each subcommand is a module with `run(arguments)`; this file only picks one.
+//! Each command is a module with `run(arguments)`; this file only picks one.
 
 // A tool for the terminal: printing is what it does.
 #![allow(clippy::print_stdout)]
@@ -8,6 +8,7 @@
 mod interop;
 mod process;
 mod readme;
+mod schemas;
 mod test;
 mod workspace;
 
@@ -18,21 +19,26 @@ usage: cargo xtask COMMAND
 
   test      everything that is checked before a change lands (cargo xtask test --help)
   interop   real clients and tools against a broker (cargo xtask interop --help)
-  readme    the examples of README.md, run as they stand there";
+  readme    the examples of README.md, run as they stand there
+  schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let result = match arguments.first().map(String::as_str) {
-        Some("test") => test::run(&arguments[1..]),
-        Some("interop") => interop::run(&arguments[1..]),
-        Some("readme") => readme::run(&arguments[1..]),
-        Some("--help" | "-h" | "help") => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        _ => Err(anyhow::anyhow!("{USAGE}")),
+    let outcome = match arguments.split_first() {
+        Some((name, rest)) => match name.as_str() {
+            "test" => test::run(rest),
+            "interop" => interop::run(rest),
+            "readme" => readme::run(rest),
+            "schemas" => schemas::run(rest),
+            "help" | "--help" | "-h" => {
+                println!("{USAGE}");
+                Ok(())
+            }
+            _ => Err(anyhow::anyhow!(USAGE)),
+        },
+        None => Err(anyhow::anyhow!(USAGE)),
     };
-    match result {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
