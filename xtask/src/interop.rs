@@ -8,7 +8,7 @@ mod checks;
 mod client;
 pub(crate) mod install;
 mod kcat;
-mod protocol;
+pub(crate) mod protocol;
 pub(crate) mod report;
 mod runner;
 mod text;
@@ -112,8 +112,18 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     Ok(report.counts())
 }
 
+/// Installs the clients ahead of their use; errors and missing toolchains come up again when they are used.
+pub(crate) fn prefetch() {
+    thread::scope(|scope| {
+        for toolchain in Toolchain::ALL.into_iter().filter(|toolchain| toolchain.missing_program().is_none())
+        {
+            scope.spawn(move || drop(toolchain.install()));
+        }
+    });
+}
+
 /// Installs what there are toolchains for, all at once, and returns these.
-pub(crate) fn install_all(report: &Report) -> Vec<Toolchain> {
+fn install_all(report: &Report) -> Vec<Toolchain> {
     let installed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for toolchain in Toolchain::ALL {
@@ -146,7 +156,12 @@ fn install_one(toolchain: Toolchain, report: &Report) -> bool {
     }
 }
 
-fn run_against_broker(options: &Options, clients: &[Client], with_tools: bool, report: &Report) -> Result<()> {
+fn run_against_broker(
+    options: &Options,
+    clients: &[Client],
+    with_tools: bool,
+    report: &Report,
+) -> Result<()> {
     let dir = workspace::interop_dir().join(format!("run-{}", options.kind.name()));
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
@@ -181,7 +196,9 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
                 }
             });
             scope.spawn(move || {
-                Rebalance::ALL.into_iter().for_each(|rebalance| checks::group::run(world, report, client, rebalance));
+                Rebalance::ALL
+                    .into_iter()
+                    .for_each(|rebalance| checks::group::run(world, report, client, rebalance));
             });
         }
         if with_tools {

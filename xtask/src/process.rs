@@ -2,14 +2,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How often a condition is looked at while it is waited for.
 const TICK: Duration = Duration::from_millis(20);
@@ -21,6 +21,8 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     log: PathBuf,
+    /// Whether it leads a process group of its own, which is ended with it.
+    is_group: bool,
 }
 
 impl Process {
@@ -37,7 +39,12 @@ impl Process {
     }
 
     /// Starts `command` with its standard output in `output`, standard error in `logs/NAME.log`, and no input.
-    pub(crate) fn start_to_file(name: &str, command: &mut Command, logs: &Path, output: &Path) -> Result<Process> {
+    pub(crate) fn start_to_file(
+        name: &str,
+        command: &mut Command,
+        logs: &Path,
+        output: &Path,
+    ) -> Result<Process> {
         command.stdin(Stdio::null());
         let output = File::create(output).with_context(|| format!("create {}", output.display()))?;
         Self::spawn(name, command, logs, Some(output.into()))
@@ -47,6 +54,14 @@ impl Process {
     pub(crate) fn start_piped(name: &str, command: &mut Command, logs: &Path) -> Result<Process> {
         command.stdin(Stdio::piped());
         Self::spawn(name, command, logs, Some(Stdio::piped()))
+    }
+
+    /// Starts `command` as the leader of a process group, with both outputs in `logs/NAME.log` and no input.
+    pub(crate) fn start_group(name: &str, command: &mut Command, logs: &Path) -> Result<Process> {
+        command.stdin(Stdio::null()).process_group(0);
+        let mut process = Self::spawn(name, command, logs, None)?;
+        process.is_group = true;
+        Ok(process)
     }
 
     fn spawn(name: &str, command: &mut Command, logs: &Path, output: Option<Stdio>) -> Result<Process> {
@@ -59,7 +74,7 @@ impl Process {
         };
         let child = command.stdout(output).stderr(file).spawn();
         let child = child.with_context(|| format!("start {name}: {}", command.get_program().display()))?;
-        Ok(Process { name: name.to_string(), child, log })
+        Ok(Process { name: name.to_string(), child, log, is_group: false })
     }
 
     /// The pipe to its input; dropping it ends the input.
@@ -106,14 +121,21 @@ impl Process {
 
     /// Asks it to end (SIGTERM).
     pub(crate) fn terminate(&self) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("a child has a process id")?, Signal::TERM).map_err(io::Error::from)?;
+        kill_process(self.pid(), Signal::TERM).map_err(io::Error::from)?;
         Ok(())
+    }
+
+    fn pid(&self) -> Pid {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        pid.expect("the id of a child is a positive number")
     }
 
     /// Kills it (SIGKILL) and waits until it is gone.
     pub(crate) fn kill(&mut self) {
-        // Both fail only where it has ended already.
+        // All of them fail only where it has ended already.
+        if self.is_group {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -63,6 +63,8 @@ func (args arguments) client(options ...kgo.Opt) (*kgo.Client, error) {
 	common := []kgo.Opt{
 		kgo.SeedBrokers(args["bootstrap"]),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
+		// A broker that starts may not know its topics at first.
+		kgo.UnknownTopicRetries(-1),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 200 * time.Millisecond }),
 	}
 	return kgo.NewClient(append(common, options...)...)

@@ -5,9 +5,11 @@ in tests/interop/README.md.
 """
 
 import json
+import os
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -159,22 +161,36 @@ class Member:
     def run(self, stopping):
         self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.lost)
         while not stopping.is_set():
-            message = self.consumer.poll(0.1)
-            if message is None:
-                self.out.flush()
-                continue
-            if message.error():
-                raise KafkaException(message.error())
-            self.read(message)
-        self.commit(list(self.positions))
+            self.poll()
+        while not self.try_commit():
+            self.poll()
         self.consumer.close()
+
+    def poll(self):
+        message = self.consumer.poll(0.1)
+        if message is None:
+            self.out.flush()
+        elif message.error():
+            raise KafkaException(message.error())
+        else:
+            self.read(message)
 
     def read(self, message):
         self.write(f"r {message.partition()} {message.offset()} {text(message.value())}")
         self.positions[message.partition()] = message.offset() + 1
         self.uncommitted += 1
         if self.uncommitted >= self.commit_every:
+            self.try_commit()
+
+    def try_commit(self):
+        """Commits, unless a rebalance is under way: it is to be polled to its end first."""
+        try:
             self.commit(list(self.positions))
+            return True
+        except KafkaException as e:
+            if e.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+                raise
+            return False
 
     def commit(self, partitions):
         offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if p in self.positions]
@@ -221,7 +237,13 @@ def member(arguments):
 
     threading.Thread(target=watch, daemon=True).start()
     with Path(arguments["out"]).open("w", encoding="utf-8") as out:
-        Member(arguments, out).run(stopping)
+        try:
+            Member(arguments, out).run(stopping)
+        except Exception:
+            # The consumer's threads would keep a process that ends in the ordinary way from ending.
+            traceback.print_exc()
+            out.flush()
+            os._exit(1)
 
 
 def check(holds, what):
@@ -251,7 +273,7 @@ def admin(arguments):
     wanted = NewTopic(topic, 2, 1, config={"retention.ms": "3600000"})
     wait(client.create_topics([wanted]))
     expect_error(client.create_topics([wanted]), KafkaError.TOPIC_ALREADY_EXISTS)
-    check(topic in client.list_topics(timeout=30).topics, "listed after creation")
+    until(lambda: topic in client.list_topics(timeout=30).topics, "listed after creation")
     configs(client, topic)
     wait(client.create_partitions([NewPartitions(topic, 4)]))
     until(lambda: len(client.list_topics(topic, 30).topics[topic].partitions) == 4, "four partitions")

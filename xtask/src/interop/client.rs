@@ -11,14 +11,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::broker::PARTITIONS;
 use super::install::{self, Toolchain};
 use super::kcat;
+use super::protocol::record_count;
 use super::text::Text;
 use super::world::World;
-use crate::process::{Process, ended_by_request};
+use crate::process::{Process, ended_by_request, wait_until};
 
 /// A command that takes longer hangs.
 pub(crate) const COMMAND_DEADLINE: Duration = Duration::from_secs(150);
+const CREATE_DEADLINE: Duration = Duration::from_secs(20);
 const LEAVE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How members give up partitions when a group rebalances.
@@ -94,10 +97,14 @@ impl Client {
     /// topics' metadata as a producer does, which creates them.
     pub(crate) fn create(self, world: &World, topics: &[String]) -> Result<()> {
         if self == Client::Kcat {
-            return topics.iter().try_for_each(|topic| kcat::create(world, topic));
+            topics.iter().try_for_each(|topic| kcat::create(world, topic))?;
+        } else {
+            let partitions = PARTITIONS.to_string();
+            self.command(world, "create", &[("topics", &topics.join(",")), ("partitions", &partitions)])?;
         }
-        let partitions = super::broker::PARTITIONS.to_string();
-        self.command(world, "create", &[("topics", &topics.join(",")), ("partitions", &partitions)])
+        // Kafka tells of a topic a moment before it serves all of it.
+        let is_served = |topic: &String| record_count(world.address(), topic, PARTITIONS).is_ok();
+        wait_until(|| format!("{topics:?} are served"), CREATE_DEADLINE, || Ok(topics.iter().all(is_served)))
     }
 
     /// Writes the records of `input` to each job's topic with the job's codec.
@@ -123,13 +130,19 @@ impl Client {
         self.command(world, "admin", &[("topic", topic)])
     }
 
-    /// Starts an idempotent producer that writes what it is fed.
-    pub(crate) fn feed(self, world: &World, topic: &str) -> Result<Feeder> {
+    /// Whether it keeps some of its input to itself until more comes: kcat reads blocks.
+    pub(crate) fn holds_input_back(self) -> bool {
+        self == Client::Kcat
+    }
+
+    /// Starts an idempotent producer that writes what it is fed, beginning with record `fed`.
+    pub(crate) fn feed(self, world: &World, topic: &str, fed: usize) -> Result<Feeder> {
         let mut command = match self {
             Client::Kcat => kcat::feed(world, topic),
             _ => self.program(world, "feed", &[("topic", topic)]),
         };
-        Feeder::start(Process::start_with_input(&format!("feed-{topic}"), &mut command, &world.logs)?)
+        let process = Process::start_with_input(&format!("feed-{topic}"), &mut command, &world.logs)?;
+        Ok(Feeder::new(process, fed))
     }
 
     /// Starts a member of a group, which reads and commits until it is told to leave.
@@ -140,8 +153,13 @@ impl Client {
         } else {
             let out = out.display().to_string();
             let (topic, id, rebalance) = (&*group.topic, &*group.id, group.rebalance.name());
-            let arguments =
-                [("topic", topic), ("group", id), ("rebalance", rebalance), ("out", &out), ("commit_every", "500")];
+            let arguments = [
+                ("topic", topic),
+                ("group", id),
+                ("rebalance", rebalance),
+                ("out", &out),
+                ("commit_every", "500"),
+            ];
             Process::start_with_input(name, &mut self.program(world, "member", &arguments), &world.logs)?
         };
         Ok(Member::new(self, name, process, out))
@@ -154,7 +172,8 @@ impl Client {
             return world.java("mainstem.interop.Client", &arguments, "")?.success().map(drop);
         }
         let name = format!("{}-{command}", self.key());
-        Process::start(&name, &mut self.program(world, command, arguments), &world.logs)?.wait(COMMAND_DEADLINE)
+        Process::start(&name, &mut self.program(world, command, arguments), &world.logs)?
+            .wait(COMMAND_DEADLINE)
     }
 
     /// The program of this client as its own process.
@@ -198,7 +217,7 @@ pub(crate) struct Feeder {
 }
 
 impl Feeder {
-    fn start(mut process: Process) -> Result<Feeder> {
+    fn new(mut process: Process, fed: usize) -> Feeder {
         let (sender, receiver) = channel::<String>();
         let mut input = BufWriter::new(process.take_stdin());
         let writer = thread::spawn(move || {
@@ -209,7 +228,7 @@ impl Feeder {
                 }
             }
         });
-        Ok(Feeder { process, lines: Some(sender), writer: Some(writer), fed: 0 })
+        Feeder { process, lines: Some(sender), writer: Some(writer), fed }
     }
 
     /// Feeds the next `count` records: record `n` has one of 50 keys and the value "n LINE".
@@ -227,6 +246,11 @@ impl Feeder {
     /// How many records were fed.
     pub(crate) fn fed(&self) -> usize {
         self.fed
+    }
+
+    /// Whether its input was ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.lines.is_none()
     }
 
     /// Ends the input and waits until every record was acknowledged.
@@ -278,7 +302,17 @@ impl Member {
     fn new(client: Client, name: &str, mut process: Process, out: PathBuf) -> Member {
         let input = (client != Client::Kcat).then(|| process.take_stdin());
         let (readings, committed, assigned) = Default::default();
-        Member { name: name.to_string(), client, process, input, out, consumed_bytes: 0, readings, committed, assigned }
+        Member {
+            name: name.to_string(),
+            client,
+            process,
+            input,
+            out,
+            consumed_bytes: 0,
+            readings,
+            committed,
+            assigned,
+        }
     }
 
     /// Takes in what it wrote down since the last look; it must be alive.
@@ -296,7 +330,8 @@ impl Member {
         file.read_to_end(&mut added)?;
         let complete = added.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.consumed_bytes += complete as u64;
-        let lines = std::str::from_utf8(&added[..complete]).with_context(|| format!("{}: not text", self.name))?;
+        let lines =
+            std::str::from_utf8(&added[..complete]).with_context(|| format!("{}: not text", self.name))?;
         lines.lines().try_for_each(|line| self.note(line))
     }
 
@@ -327,7 +362,12 @@ impl Member {
         if self.client == Client::Kcat {
             self.process.terminate()?;
             let status = self.process.wait_for_status(LEAVE_DEADLINE)?;
-            ensure!(ended_by_request(status), "{} ended with {status}\n{}", self.name, self.process.log_tail());
+            ensure!(
+                ended_by_request(status),
+                "{} ended with {status}\n{}",
+                self.name,
+                self.process.log_tail()
+            );
         } else {
             self.input = None;
             self.process.wait(LEAVE_DEADLINE)?;

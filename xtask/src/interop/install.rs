@@ -33,7 +33,8 @@ pub(crate) enum Toolchain {
 }
 
 impl Toolchain {
-    pub(crate) const ALL: [Toolchain; 4] = [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Kcat];
+    pub(crate) const ALL: [Toolchain; 4] =
+        [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Kcat];
 
     /// The first program that it needs and that is not on PATH.
     pub(crate) fn missing_program(self) -> Option<&'static str> {
@@ -71,7 +72,12 @@ pub(crate) fn class_path() -> String {
 /// A `java` command with a heap of at most `heap_mib`, quick to start and small.
 pub(crate) fn java(heap_mib: u32) -> Command {
     let mut command = Command::new(java_program("java"));
-    command.args([&format!("-Xmx{heap_mib}m"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]);
+    command.args([
+        &format!("-Xmx{heap_mib}m"),
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+    ]);
     command.args(["-cp", &class_path()]);
     command
 }
@@ -128,7 +134,11 @@ fn install_python() -> Result<()> {
         let venv = workspace::interop_dir().join("venv");
         run("python-venv", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
         let mut pip = Command::new(python());
-        run("pip", pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements))
+        run(
+            "pip",
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+                .arg(&requirements),
+        )
     })
 }
 

@@ -71,9 +71,18 @@ impl Line {
         let mut headers = Vec::new();
         let mut names_and_values = self.headers.into_iter();
         while let Some(name) = names_and_values.next() {
-            headers.push((name.context("a header's name")?, names_and_values.next().context("a header's value")?));
+            headers.push((
+                name.context("a header's name")?,
+                names_and_values.next().context("a header's value")?,
+            ));
         }
-        Ok(Record { partition: self.partition, offset: self.offset, key: self.key, value: self.payload, headers })
+        Ok(Record {
+            partition: self.partition,
+            offset: self.offset,
+            key: self.key,
+            value: self.payload,
+            headers,
+        })
     }
 }
 
@@ -82,7 +91,8 @@ pub(crate) fn consume(world: &World, topic: &str, out: &Path) -> Result<()> {
     let json = out.with_extension("kcat");
     let mut command = kcat(world, "-C");
     command.args(["-t", topic, "-o", "beginning", "-e", "-q", "-J"]);
-    Process::start_to_file(&format!("kcat-consume-{topic}"), &mut command, &world.logs, &json)?.wait(COMMAND_DEADLINE)?;
+    Process::start_to_file(&format!("kcat-consume-{topic}"), &mut command, &world.logs, &json)?
+        .wait(COMMAND_DEADLINE)?;
     let mut records = Vec::new();
     for line in BufReader::new(fs::File::open(&json)?).lines() {
         let line = line?;

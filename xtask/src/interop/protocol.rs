@@ -1,4 +1,4 @@
-//! The three Kafka requests that the harness itself sends, spelled by hand: it shares no code with the broker.
+//! The few Kafka requests that the harness itself sends, spelled by hand: it shares no code with the broker.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+const LIST_OFFSETS: i16 = 2;
 const METADATA: i16 = 3;
 const OFFSET_FETCH: i16 = 9;
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,11 +17,18 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub(crate) fn is_ready(address: SocketAddr) -> bool {
     // An empty array of topics asks for none.
     let body = 0i32.to_be_bytes();
-    call(address, METADATA, 1, &body).and_then(|answer| Reader(&answer).i32()).is_ok_and(|brokers| brokers > 0)
+    call(address, METADATA, 1, &body)
+        .and_then(|answer| Reader(&answer).i32())
+        .is_ok_and(|brokers| brokers > 0)
 }
 
 /// The committed offset of each of a topic's partitions, -1 where there is none (OffsetFetch v1).
-pub(crate) fn committed_offsets(address: SocketAddr, group: &str, topic: &str, partitions: i32) -> Result<Vec<i64>> {
+pub(crate) fn committed_offsets(
+    address: SocketAddr,
+    group: &str,
+    topic: &str,
+    partitions: i32,
+) -> Result<Vec<i64>> {
     let mut body = Vec::new();
     put_string(&mut body, group);
     body.extend(1i32.to_be_bytes());
@@ -41,6 +49,30 @@ pub(crate) fn committed_offsets(address: SocketAddr, group: &str, topic: &str, p
         *offsets.get_mut(partition).context("a partition that was asked for")? = offset;
     }
     Ok(offsets)
+}
+
+/// How many records a topic's partitions hold, counted from offset 0 to their ends (ListOffsets v1, latest).
+pub(crate) fn record_count(address: SocketAddr, topic: &str, partitions: i32) -> Result<i64> {
+    let mut body = Vec::new();
+    body.extend((-1i32).to_be_bytes());
+    body.extend(1i32.to_be_bytes());
+    put_string(&mut body, topic);
+    body.extend(partitions.to_be_bytes());
+    for partition in 0..partitions {
+        body.extend(partition.to_be_bytes());
+        body.extend((-1i64).to_be_bytes());
+    }
+    let answer = call(address, LIST_OFFSETS, 1, &body)?;
+    let mut reader = Reader(&answer);
+    ensure!(reader.i32()? == 1, "an answer for one topic");
+    reader.string()?;
+    let mut count = 0;
+    for _ in 0..reader.i32()? {
+        let (partition, error, _timestamp) = (reader.i32()?, reader.i16()?, reader.i64()?);
+        ensure!(error == 0, "ListOffsets of {topic}-{partition}: error {error}");
+        count += reader.i64()?;
+    }
+    Ok(count)
 }
 
 /// Sends one request with header v1 and returns the body behind the answer's correlation id.

@@ -104,7 +104,11 @@ impl Report {
     pub(crate) fn counts(&self) -> Counts {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |outcome| entries.iter().filter(|entry| entry.outcome == outcome).count();
-        Counts { passed: count(Outcome::Passed), failed: count(Outcome::Failed), skipped: count(Outcome::Skipped) }
+        Counts {
+            passed: count(Outcome::Passed),
+            failed: count(Outcome::Failed),
+            skipped: count(Outcome::Skipped),
+        }
     }
 
     /// Puts this run's entries in the place of the last run's against the same kind of broker.
@@ -190,7 +194,8 @@ fn tool_table(results: &Results) -> String {
         }
     }
     tools.sort_unstable();
-    let mut text = format!("## Kafka {KAFKA_VERSION}'s own tools\n\n| tool | check | outcome |\n|---|---|:-:|\n");
+    let mut text =
+        format!("## Kafka {KAFKA_VERSION}'s own tools\n\n| tool | check | outcome |\n|---|---|:-:|\n");
     for (tool, check) in tools {
         text += &format!("| {tool} | {check} | {} |\n", marks(results, tool, check));
     }

@@ -67,7 +67,8 @@ impl Runner {
 
 impl Jvm {
     fn start(logs: &Path) -> Result<Jvm> {
-        let mut process = Process::start_piped("jvm", install::java(320).arg("mainstem.interop.Runner"), logs)?;
+        let mut process =
+            Process::start_piped("jvm", install::java(320).arg("mainstem.interop.Runner"), logs)?;
         let calls = process.take_stdin();
         let output = BufReader::new(process.take_stdout());
         let (sender, replies) = channel();
@@ -86,7 +87,8 @@ impl Jvm {
         let call = json!({ "main": main, "args": arguments, "stdin": input });
         writeln!(self.calls, "{call}")?;
         let reply = self.replies.recv_timeout(CALL_DEADLINE);
-        let reply = reply.with_context(|| format!("no end within {CALL_DEADLINE:?}\n{}", self.process.log_tail()))?;
+        let reply =
+            reply.with_context(|| format!("no end within {CALL_DEADLINE:?}\n{}", self.process.log_tail()))?;
         serde_json::from_str(&reply).with_context(|| format!("reply {reply}"))
     }
 }

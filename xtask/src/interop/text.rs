@@ -16,7 +16,8 @@ pub(crate) const TEXT_RECORDS: usize = 100_000;
 pub(crate) const CODEC_RECORDS: usize = 5_000;
 
 /// Folders with text that every Linux machine has, in the order of preference.
-const FOLDERS: &[&str] = &["/usr/share/common-licenses", "/usr/share/doc", "/usr/share/perl", "/usr/lib/python3"];
+const FOLDERS: &[&str] =
+    &["/usr/share/common-licenses", "/usr/share/doc", "/usr/share/perl", "/usr/lib/python3"];
 
 /// A record as clients read it from their input file and write it to their output file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +108,11 @@ fn headers(i: usize) -> Vec<(String, Option<String>)> {
 
 /// Headers of every record that kcat writes.
 pub(crate) fn kcat_headers() -> Vec<(String, Option<String>)> {
-    vec![("twice".into(), Some("first".into())), ("twice".into(), Some("second".into())), ("null".into(), None)]
+    vec![
+        ("twice".into(), Some("first".into())),
+        ("twice".into(), Some("second".into())),
+        ("null".into(), None),
+    ]
 }
 
 /// Adds the lines of a folder's files, and of its folders', until there are enough.
@@ -148,7 +153,11 @@ pub(crate) fn write_records(path: &Path, records: &[Record]) -> Result<()> {
 pub(crate) fn read_records(path: &Path) -> Result<Vec<Record>> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let parse = |line: std::io::Result<String>| Ok(serde_json::from_str(&line?)?);
-    BufReader::new(file).lines().map(parse).collect::<Result<_>>().with_context(|| format!("read {}", path.display()))
+    BufReader::new(file)
+        .lines()
+        .map(parse)
+        .collect::<Result<_>>()
+        .with_context(|| format!("read {}", path.display()))
 }
 
 /// Checks that what was read is what was written: the same records, per partition in the same order, with offsets
@@ -158,7 +167,8 @@ pub(crate) fn check_identical(written: &[Record], read: &[Record]) -> Result<()>
         let mut read = read.iter().filter(|record| record.partition == partition);
         let written = written.iter().filter(|record| record.partition == partition);
         for (offset, wanted) in (0..).zip(written) {
-            let found = read.next().with_context(|| format!("partition {partition} ends before offset {offset}"))?;
+            let found =
+                read.next().with_context(|| format!("partition {partition} ends before offset {offset}"))?;
             let wanted = Record { offset, ..wanted.clone() };
             ensure!(*found == wanted, "partition {partition}: written {wanted:?}, read {found:?}");
         }

@@ -31,14 +31,20 @@ pub(crate) fn run(world: &World, report: &Report, data_dir: &Path, when: &str) {
             Err(error) => bail!("{error:#}"),
         });
     };
-    check("batches of every .log valid", &|all| dump(world, &files(all, is_user_topic, "log")?, &[], "isvalid: true"));
+    check("batches of every .log valid", &|all| {
+        dump(world, &files(all, is_user_topic, "log")?, &[], "isvalid: true")
+    });
     check("records of compressed batches", &|all| {
         let is_codec_topic = |name: &str| name.starts_with("codec-") && name.ends_with("-0");
         dump(world, &files(all, is_codec_topic, "log")?, &["--deep-iteration"], "headerKeys: [twice")
     });
     check("every .index", &|all| dump(world, &files(all, is_user_topic, "index")?, &[], "offset: "));
-    check("every .timeindex", &|all| dump(world, &files(all, is_user_topic, "timeindex")?, &[], "timestamp: "));
-    check("every .snapshot", &|all| dump(world, &files(all, is_user_topic, "snapshot")?, &[], "producerId: "));
+    check("every .timeindex", &|all| {
+        dump(world, &files(all, is_user_topic, "timeindex")?, &[], "timestamp: ")
+    });
+    check("every .snapshot", &|all| {
+        dump(world, &files(all, is_user_topic, "snapshot")?, &[], "producerId: ")
+    });
     check("__consumer_offsets", &|all| {
         let is_offsets = |name: &str| name.starts_with("__consumer_offsets-");
         dump(world, &files(all, is_offsets, "log")?, &["--offsets-decoder"], "\"offset\":")

@@ -39,7 +39,7 @@ fn topic(client: Client) -> String {
 
 fn start(world: &World, client: Client) -> Result<Feeder> {
     client.create(world, &[topic(client)])?;
-    client.feed(world, &topic(client))
+    client.feed(world, &topic(client), 0)
 }
 
 fn kill_twice(world: &World, feeders: &mut [(Client, Result<Feeder>)], broker: &mut Broker) -> Result<()> {
@@ -54,7 +54,8 @@ fn kill_twice(world: &World, feeders: &mut [(Client, Result<Feeder>)], broker: &
 
 /// Feeds all producers at a pace until they have been fed so many records; a producer that fails is out.
 fn feed_until(world: &World, feeders: &mut [(Client, Result<Feeder>)], records: usize) -> Result<()> {
-    let mut fed = feeders.iter().filter_map(|(_, feeder)| feeder.as_ref().ok().map(Feeder::fed)).max().unwrap_or(0);
+    let mut fed =
+        feeders.iter().filter_map(|(_, feeder)| feeder.as_ref().ok().map(Feeder::fed)).max().unwrap_or(0);
     let mut next = Instant::now();
     wait_until(
         || format!("{records} records are fed"),

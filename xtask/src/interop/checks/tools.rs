@@ -118,13 +118,23 @@ impl Tools<'_> {
         expect(&self.output(TOPICS, create)?, &["Created topic tool-topics."])?;
         self.refused(TOPICS, create, "already exists")?;
         self.await_output(TOPICS, "--list", &["tool-topics"])?;
-        let described = ["PartitionCount: 3", "ReplicationFactor: 1", "retention.ms=3600000", "Partition: 2", "TopicId: "];
+        let described = [
+            "PartitionCount: 3",
+            "ReplicationFactor: 1",
+            "retention.ms=3600000",
+            "Partition: 2",
+            "TopicId: ",
+        ];
         self.await_output(TOPICS, "--describe --topic tool-topics", &described)?;
         self.output(TOPICS, "--alter --topic tool-topics --partitions 5")?;
         self.await_output(TOPICS, "--describe --topic tool-topics", &["PartitionCount: 5", "Partition: 4"])?;
         self.refused(TOPICS, "--alter --topic tool-topics --partitions 2", "partition")?;
         self.refused(TOPICS, "--create --topic bad/name --partitions 1", "invalid")?;
-        self.refused(TOPICS, "--create --topic tool-factor --partitions 1 --replication-factor 3", "replication factor")?;
+        self.refused(
+            TOPICS,
+            "--create --topic tool-factor --partitions 1 --replication-factor 3",
+            "replication factor",
+        )?;
         self.output(TOPICS, "--delete --topic tool-topics")?;
         wait_until(
             || "the deleted topic is gone".into(),
@@ -199,12 +209,16 @@ impl Tools<'_> {
         let output = self.output(GROUPS, &format!("--describe {group}"))?;
         let line = output.lines().find(|line| line.starts_with("tool-console-group"));
         let fields = words(line.with_context(|| format!("the group in:\n{output}"))?);
-        ensure!(fields[1..6] == ["tool-console", "0", "3", "3", "0"], "partition, offsets and lag: {fields:?}");
+        ensure!(
+            fields[1..6] == ["tool-console", "0", "3", "3", "0"],
+            "partition, offsets and lag: {fields:?}"
+        );
         expect(&self.output(GROUPS, &format!("--describe --state {group}"))?, &["Empty"])?;
         let reset = format!("--reset-offsets {group} --topic tool-console --to-offset 1 --execute");
         expect(&self.output(GROUPS, &reset)?, &["tool-console-group", "tool-console"])?;
         let output = self.output(GROUPS, &format!("--describe {group}"))?;
-        let is_reset = |line: &str| line.starts_with("tool-console-group") && words(line)[2..6] == ["0", "1", "3", "2"];
+        let is_reset =
+            |line: &str| line.starts_with("tool-console-group") && words(line)[2..6] == ["0", "1", "3", "2"];
         ensure!(output.lines().any(is_reset), "no offset 1 and lag 2 in:\n{output}");
         // The tool ends well although it reports this.
         expect(&self.output(GROUPS, "--describe --group no-such-group")?, &["no-such-group not found"])
@@ -238,7 +252,8 @@ impl Tools<'_> {
 
     fn delete_records(&self) -> Result<()> {
         let file = self.world.run.join("delete-records.json");
-        let partitions = r#"{"partitions": [{"topic": "tool-perf", "partition": 0, "offset": 12345}], "version": 1}"#;
+        let partitions =
+            r#"{"partitions": [{"topic": "tool-perf", "partition": 0, "offset": 12345}], "version": 1}"#;
         fs::write(&file, partitions)?;
         let output = self.output(DELETE_RECORDS, &format!("--offset-json-file {}", file.display()))?;
         expect(&output, &["low_watermark: 12345"])?;
@@ -251,7 +266,8 @@ impl Tools<'_> {
         self.output(TOPICS, "--create --topic tool-verifiable --partitions 2")?;
         // Its last lines come from a hook that runs at the end of a process.
         let printed = self.world.run.join("verifiable-producer.txt");
-        let options = format!("--topic tool-verifiable --max-messages 1000 --acks -1 > {}", printed.display());
+        let options =
+            format!("--topic tool-verifiable --max-messages 1000 --acks -1 > {}", printed.display());
         self.own_process("kafka-verifiable-producer", &options)?;
         let output = fs::read_to_string(printed)?;
         let acknowledged = output.lines().filter(|line| line.contains("producer_send_success")).count();

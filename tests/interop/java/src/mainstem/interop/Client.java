@@ -360,7 +360,7 @@ public final class Client {
             NewTopic wanted = new NewTopic(topic, 2, (short) 1).configs(Map.of("retention.ms", "3600000"));
             admin.createTopics(List.of(wanted)).all().get();
             expectError(admin.createTopics(List.of(wanted)).all(), "TopicExistsException");
-            check(admin.listTopics().names().get().contains(topic), "listed after creation");
+            await(() -> admin.listTopics().names().get().contains(topic), "listed after creation");
             check(describe(admin, topic).partitions().size() == 2, "two partitions");
             check(!describe(admin, topic).topicId().toString().equals("AAAAAAAAAAAAAAAAAAAAAA"), "a topic id");
 
