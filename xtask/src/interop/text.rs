@@ -94,7 +94,7 @@ impl Text {
 
 /// Headers of a record: none at all, or a name that comes twice, an empty value, a null value, and not only ASCII.
 fn headers(i: usize) -> Vec<(String, Option<String>)> {
-    if i % 3 == 0 {
+    if i.is_multiple_of(3) {
         return Vec::new();
     }
     vec![
