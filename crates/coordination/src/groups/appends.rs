@@ -122,11 +122,13 @@ impl Appends {
 
     /// Partitions of a group with an offset in flight.
     pub(crate) fn pending_offsets<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a TopicPartition> {
-        self.queue.iter().filter_map(move |entry| match &entry.completion {
-            Completion::Commit { group: of, offsets, .. } if **of == *group => Some(offsets),
-            _ => None,
-        })
-        .flatten()
-        .map(|pending| &pending.at)
+        self.queue
+            .iter()
+            .filter_map(move |entry| match &entry.completion {
+                Completion::Commit { group: of, offsets, .. } if **of == *group => Some(offsets),
+                _ => None,
+            })
+            .flatten()
+            .map(|pending| &pending.at)
     }
 }

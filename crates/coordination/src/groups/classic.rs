@@ -258,7 +258,9 @@ impl ClassicGroup {
     pub(crate) fn select_protocol(&self) -> Option<Box<str>> {
         let mut votes: HashMap<&str, usize> = HashMap::new();
         for member in self.members.values() {
-            if let Some(vote) = member.protocols.iter().find(|protocol| self.is_offered_by_all(&protocol.name)) {
+            if let Some(vote) =
+                member.protocols.iter().find(|protocol| self.is_offered_by_all(&protocol.name))
+            {
                 *votes.entry(&vote.name).or_insert(0) += 1;
             }
         }

@@ -89,12 +89,7 @@ impl Deadlines {
     }
 
     /// Decides whether the popped entry really fires its slot; queues it again where it was moved.
-    pub(crate) fn fire(
-        &mut self,
-        slot: &mut Option<Timer>,
-        popped: (u64, &Key),
-        now_ms: u64,
-    ) -> Fired {
+    pub(crate) fn fire(&mut self, slot: &mut Option<Timer>, popped: (u64, &Key), now_ms: u64) -> Fired {
         match slot {
             Some(timer) if timer.queued_ms == popped.0 => {
                 if timer.due_ms <= now_ms {

@@ -1,6 +1,6 @@
 //! A group as the coordinator holds it: its protocol's state and its offsets.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classic::{ClassicGroup, State};
@@ -21,8 +21,8 @@ pub(crate) struct Group {
     pub(crate) offsets: Offsets,
 }
 
-/// The groups of one partition of `__consumer_offsets`.
-pub(crate) type Groups = HashMap<Arc<str>, Group>;
+/// The groups of one partition of `__consumer_offsets`, in an order that makes effects the same in every run.
+pub(crate) type Groups = BTreeMap<Arc<str>, Group>;
 
 impl Group {
     /// A group without members and offsets.
@@ -40,6 +40,9 @@ impl Group {
     /// of them is on its way.
     pub(crate) fn is_nothing(&self) -> bool {
         let Protocol::Classic(group) = &self.protocol;
-        !self.is_stored() && group.state == State::Empty && group.pending_writes == 0 && group.pending_joins.is_empty()
+        !self.is_stored()
+            && group.state == State::Empty
+            && group.pending_writes == 0
+            && group.pending_joins.is_empty()
     }
 }

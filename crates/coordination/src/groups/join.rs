@@ -66,7 +66,8 @@ pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
 /// What a request must be before its group is looked at.
 pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), ErrorCode> {
     let request = join.request;
-    let names = [&*request.group_id, &request.protocol_type, join.context.client_id, join.context.client_host];
+    let names =
+        [&*request.group_id, &request.protocol_type, join.context.client_id, join.context.client_host];
     let timeouts = config.group_min_session_timeout_ms..=config.group_max_session_timeout_ms;
     let protocol_bytes: usize =
         join.protocols.iter().map(|protocol| protocol.name.len() + protocol.metadata.len()).sum();
@@ -102,6 +103,8 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
         remove_pending(group, io, member_id);
         remove_member(group, io, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
         io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
+        // Kafka lets the others wait for the end of the phase although nobody else can come.
+        complete_if_all_joined(group, io, None);
     } else if member_id.is_empty() {
         join_new(group, io, join);
     } else {

@@ -7,8 +7,8 @@ use mainstem_wire::messages::offset_fetch_request::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use mainstem_wire::messages::offset_fetch_response::{
-    OffsetFetchResponse, OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+    OffsetFetchResponse, OffsetFetchResponseGroup, OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
@@ -42,7 +42,10 @@ pub fn groups_of<'a>(request: OffsetFetchRequest<'a>, api_version: i16) -> Vec<O
 }
 
 /// The response of any version to a request whose groups got these answers.
-pub fn response<'a>(mut groups: Vec<OffsetFetchResponseGroup<'a>>, api_version: i16) -> OffsetFetchResponse<'a> {
+pub fn response<'a>(
+    mut groups: Vec<OffsetFetchResponseGroup<'a>>,
+    api_version: i16,
+) -> OffsetFetchResponse<'a> {
     if api_version >= SEVERAL_GROUPS_SINCE {
         return OffsetFetchResponse { groups, ..Default::default() };
     }
@@ -81,7 +84,10 @@ pub fn refused(
 }
 
 /// What is durable now.
-pub(crate) fn fetch(groups: &Groups, fetch: &OffsetFetchRequestGroup<'_>) -> OffsetFetchResponseGroup<'static> {
+pub(crate) fn fetch(
+    groups: &Groups,
+    fetch: &OffsetFetchRequestGroup<'_>,
+) -> OffsetFetchResponseGroup<'static> {
     let group = groups.get(&*fetch.group_id);
     let topics = match &fetch.topics {
         Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic)).collect(),
@@ -97,7 +103,9 @@ fn fetch_topic(
     let same_topic = |offset: &&CommittedOffset| is_same_topic(offset.topic_id, topic.topic_id);
     named(topic, |index| {
         let offset = group.and_then(|group| group.offsets.get(&topic.name, index));
-        offset.filter(same_topic).map_or_else(|| absent(index, ErrorCode::NONE), |offset| present(index, offset))
+        offset
+            .filter(same_topic)
+            .map_or_else(|| absent(index, ErrorCode::NONE), |offset| present(index, offset))
     })
 }
 

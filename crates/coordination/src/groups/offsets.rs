@@ -136,7 +136,9 @@ impl Offsets {
     pub(crate) fn remove(&mut self, topic: &str, partition: i32, names: &mut TopicNames) -> bool {
         let Ok(at) = self.find(topic) else { return false };
         let partitions = &mut self.topics[at].partitions;
-        let Ok(index) = partitions.binary_search_by_key(&partition, |(index, _)| *index) else { return false };
+        let Ok(index) = partitions.binary_search_by_key(&partition, |(index, _)| *index) else {
+            return false;
+        };
         partitions.remove(index);
         if partitions.is_empty() {
             names.release(self.topics.remove(at).topic);

@@ -7,9 +7,8 @@
 /// If `partitions` is not positive.
 pub fn partition_for(group_id: &str, partitions: i32) -> i32 {
     assert!(partitions > 0, "__consumer_offsets has {partitions} partitions");
-    let hash = group_id
-        .encode_utf16()
-        .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    let hash =
+        group_id.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     // Kafka's Utils.abs gives 0 for the one number whose absolute value does not fit.
     hash.checked_abs().unwrap_or(0) % partitions
 }

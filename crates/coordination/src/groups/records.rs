@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
+use mainstem_wire::coordinator::{
+    CoordinatorKey, decode_key, decode_with_version, encode_key, encode_with_version, record_type,
+};
 use mainstem_wire::messages::group_metadata_key::GroupMetadataKey;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 use mainstem_wire::messages::legacy_offset_commit_key::LegacyOffsetCommitKey;
 use mainstem_wire::messages::legacy_offset_commit_value::LegacyOffsetCommitValue;
 use mainstem_wire::messages::offset_commit_key::OffsetCommitKey;
 use mainstem_wire::messages::offset_commit_value::OffsetCommitValue;
-use mainstem_wire::coordinator::{
-    CoordinatorKey, decode_key, decode_with_version, encode_key, encode_with_version, record_type,
-};
 use mainstem_wire::{DecodeError, EncodeError, Uuid};
 
 use super::api::CoordinatorRecord;

@@ -18,7 +18,7 @@ use super::classic::{ClassicGroup, State};
 use super::group::{Group, Groups, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
-use super::rebalance::Held;
+use super::rebalance::{self, Held};
 use super::records;
 
 /// What is to go, of one group.
@@ -52,7 +52,8 @@ fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
             continue;
         }
         let old = partitions.iter().filter(|(_, offset)| has_expired(classic, offset, io));
-        offsets.extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
+        offsets
+            .extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
     }
     let group_too = offsets.len() == group.offsets.len()
         && classic.state == State::Empty
@@ -255,6 +256,8 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     let Some(group) = groups.get_mut(id) else { return };
     let Protocol::Classic(classic) = &mut group.protocol;
     if classic.state == State::Dead {
+        // Only members that were told their id can still be there.
+        rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
         *classic = ClassicGroup::new(id.clone(), io.now.wall_ms);
     }
     classic.stored = false;

@@ -95,8 +95,7 @@ fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>) -> ClassicGroup {
     group.generation = value.generation;
     group.protocol_type = (!value.protocol_type.is_empty()).then(|| (&*value.protocol_type).into());
     group.protocol_name = value.protocol.as_deref().map(Into::into);
-    group.state_timestamp_ms =
-        (value.current_state_timestamp != -1).then_some(value.current_state_timestamp);
+    group.state_timestamp_ms = (value.current_state_timestamp != -1).then_some(value.current_state_timestamp);
     if let Some(leader) = value.leader.as_deref().and_then(|leader| group.members.get_key_value(leader)) {
         group.leader = Some(leader.0.clone());
     }

@@ -1,0 +1,196 @@
+//! Borrowed records: what a batch holds, key, value and headers as slices of it.
+
+use crate::batch::{Batch, Compression, TimestampType};
+use crate::error::InvalidBatch;
+use crate::scratch::Scratch;
+use crate::varint::{read_varint, read_varlong};
+use crate::walk::{SliceSource, Source, WalkError, read_header_count, read_length};
+
+/// One record, borrowed from its batch or from the buffer that it was decompressed into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The record's own offset.
+    pub offset: i64,
+    /// Its timestamp in ms: the producer's, or the batch's append time.
+    pub timestamp: i64,
+    /// The key; `None` is Kafka's null, which is not the empty key.
+    pub key: Option<&'a [u8]>,
+    /// The value; `None` deletes the key in a compacted topic.
+    pub value: Option<&'a [u8]>,
+    /// The headers in their order.
+    pub headers: Headers<'a>,
+}
+
+/// One header of a record (KIP-82). Keys are UTF-8 by convention; that is not checked, as in Kafka's broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The key, which may come more than once.
+    pub key: &'a [u8],
+    /// The value, or null.
+    pub value: Option<&'a [u8]>,
+}
+
+/// The headers of a record, parsed as they are iterated over: every one in order, duplicate keys included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers<'a> {
+    bytes: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Headers<'a> {
+    /// The value of the last header with this key, which is the one that counts where only one does (KIP-82).
+    pub fn last_with_key(&self, key: &[u8]) -> Option<Header<'a>> {
+        (*self).filter(|header| header.key == key).last()
+    }
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = Header<'a>;
+
+    fn next(&mut self) -> Option<Header<'a>> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut source = SliceSource::new(self.bytes);
+        let header = read_header(&mut source).expect("headers were checked when the record was read");
+        self.bytes = &self.bytes[source.position() as usize..];
+        self.count -= 1;
+        Some(header)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for Headers<'_> {}
+
+/// Iterates over the records of a batch; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct RecordIter<'a> {
+    records: &'a [u8],
+    next_index: u32,
+    count: u32,
+    base_offset: i64,
+    base_timestamp: i64,
+    append_time: Option<i64>,
+}
+
+impl<'a> Batch<'a> {
+    /// The records, borrowed: plain ones from the batch, compressed ones from `buffer`, which is cleared and
+    /// receives at most `decompressed_bytes_max` bytes.
+    ///
+    /// The CRC is not checked here. A batch that never passed [`validate`](crate::validate) is safe to iterate
+    /// over; its errors come out one by one.
+    ///
+    /// # Errors
+    /// When the records do not decompress, or to more than the bound.
+    pub fn records<'b>(
+        &self,
+        buffer: &'b mut Vec<u8>,
+        decompressed_bytes_max: usize,
+        scratch: &mut Scratch,
+    ) -> Result<RecordIter<'b>, InvalidBatch>
+    where
+        'a: 'b,
+    {
+        let compression = self.attributes().compression().map_err(InvalidBatch::UnknownCompression)?;
+        if compression == Compression::None {
+            return self.records_in(self.payload());
+        }
+        buffer.clear();
+        scratch.with_pieces(self, decompressed_bytes_max, |piece| {
+            buffer.extend_from_slice(piece);
+            Ok::<(), InvalidBatch>(())
+        })?;
+        self.records_in(buffer)
+    }
+
+    fn records_in<'b>(&self, records: &'b [u8]) -> Result<RecordIter<'b>, InvalidBatch> {
+        let count = u32::try_from(self.record_count())
+            .map_err(|_| InvalidBatch::Header(format!("batch has {} records", self.record_count())))?;
+        let append_time = match self.attributes().timestamp_type() {
+            TimestampType::CreateTime => None,
+            TimestampType::LogAppendTime => Some(self.max_timestamp()),
+        };
+        Ok(RecordIter {
+            records,
+            next_index: 0,
+            count,
+            base_offset: self.base_offset(),
+            base_timestamp: self.base_timestamp(),
+            append_time,
+        })
+    }
+}
+
+impl<'a> RecordIter<'a> {
+    fn read(&mut self) -> Result<Record<'a>, WalkError> {
+        let mut source = SliceSource::new(self.records);
+        let length = read_length(&mut source)?;
+        let body = source.take(length)?;
+        let record = self.read_body(body)?;
+        self.records = &self.records[source.position() as usize..];
+        self.next_index += 1;
+        if self.next_index == self.count && !self.records.is_empty() {
+            return Err(WalkError::Malformed("bytes follow the last record"));
+        }
+        Ok(record)
+    }
+
+    fn read_body(&self, body: &'a [u8]) -> Result<Record<'a>, WalkError> {
+        let mut source = SliceSource::new(body);
+        let _attributes = source.byte()?;
+        let timestamp_delta = read_varlong(&mut source)?;
+        let offset_delta = read_varint(&mut source)?;
+        let key = read_nullable(&mut source)?;
+        let value = read_nullable(&mut source)?;
+        let headers = read_headers(body, &mut source)?;
+        if source.position() != body.len() as u64 {
+            return Err(WalkError::Malformed("its fields do not end where its length says"));
+        }
+        Ok(Record {
+            offset: self.base_offset.wrapping_add(i64::from(offset_delta)),
+            timestamp: self.append_time.unwrap_or(self.base_timestamp.wrapping_add(timestamp_delta)),
+            key,
+            value,
+            headers,
+        })
+    }
+}
+
+impl<'a> Iterator for RecordIter<'a> {
+    type Item = Result<Record<'a>, InvalidBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next_index >= self.count {
+            return None;
+        }
+        let index = self.next_index;
+        Some(self.read().map_err(|error| {
+            self.count = 0;
+            error.at(index)
+        }))
+    }
+}
+
+fn read_headers<'a>(body: &'a [u8], source: &mut SliceSource<'a>) -> Result<Headers<'a>, WalkError> {
+    let count = read_header_count(source, body.len() as u64)?;
+    let start = source.position() as usize;
+    for _ in 0..count {
+        read_header(source)?;
+    }
+    Ok(Headers { bytes: &body[start..source.position() as usize], count })
+}
+
+fn read_header<'a>(source: &mut SliceSource<'a>) -> Result<Header<'a>, WalkError> {
+    let key = read_nullable(source)?.ok_or(WalkError::Malformed("a header has no key"))?;
+    Ok(Header { key, value: read_nullable(source)? })
+}
+
+fn read_nullable<'a>(source: &mut SliceSource<'a>) -> Result<Option<&'a [u8]>, WalkError> {
+    match usize::try_from(read_varint(source)?) {
+        Ok(length) => source.take(length).map(Some),
+        Err(_) => Ok(None),
+    }
+}
