@@ -1,7 +1,5 @@
 //! Groups and cluster metadata as state machines: inputs and the time go in, records and replies come out.
 
-pub mod groups;
-pub mod time;
 pub mod config;
 pub mod groups;
 pub mod metadata;
