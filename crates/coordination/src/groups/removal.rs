@@ -162,15 +162,11 @@ fn pick(
                 offsets.push(TopicPartition { topic: io.topics.intern(&topic.name), partition });
             }
         }
-        let partitions = indexes.map(|partition_index| OffsetDeleteResponsePartition {
-            partition_index,
-            error_code: error.0,
-            ..Default::default()
-        });
+        let partitions = indexes
+            .map(|partition_index| OffsetDeleteResponsePartition { partition_index, error_code: error.0 });
         topics.push(OffsetDeleteResponseTopic {
             name: topic.name.to_string().into(),
             partitions: partitions.collect(),
-            ..Default::default()
         });
     }
     (Reply::OffsetDelete(OffsetDeleteResponse { topics, ..Default::default() }), offsets)

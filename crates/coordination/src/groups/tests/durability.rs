@@ -444,9 +444,13 @@ fn a_group_that_is_too_large_for_its_new_coordinator_rebalances() {
             > sync A id=c-1 assign=c-1:P0,c-2:P1
               append g generation 1 [c-1=P0 c-2=P1]
               A: synced consumer range: "P0"
-            > reload
+            > reload 1
             > beat A id=c-1
-              A: NONE
+              A: REBALANCE_IN_PROGRESS
+            > join A id=c-1
+            > join B id=c-2
+              B: GROUP_MAX_SIZE_REACHED ""
+              A: joined as c-1: generation 2, range, leader c-1, members [c-1]
         "#]],
     );
 }

@@ -575,6 +575,8 @@ fn a_group_takes_no_more_members_than_it_may() {
             > join E v=3
             > join A id=c-1
               A: GROUP_MAX_SIZE_REACHED ""
+              D: joined as c-5: generation 3, range, leader c-5, members [c-5 c-6]
+              E: joined as c-6: generation 3, range, leader c-5, members []
         "#]],
     );
 }

@@ -2,9 +2,12 @@
 
 use expect_test::expect;
 
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
+
 use super::membership::with_two;
 use super::transcript::{check, check_with, config};
-use crate::groups::GroupConfig;
+use crate::groups::{GroupConfig, offset_fetch};
 
 #[test]
 fn a_group_without_members_only_stores_offsets() {
@@ -490,4 +493,33 @@ fn many_tombstones_are_written_in_several_appends() {
               L: NONE []
         "#]],
     );
+}
+
+#[test]
+fn a_fetch_of_any_version_is_taken_apart_and_answered_in_its_own_form() {
+    let topic =
+        OffsetFetchRequestTopic { name: "t".into(), partition_indexes: vec![4], ..Default::default() };
+    let request =
+        OffsetFetchRequest { group_id: "g".into(), topics: Some(vec![topic]), ..Default::default() };
+    for version in 1..=7 {
+        let groups = offset_fetch::groups_of(request.clone(), version);
+        assert_eq!((groups.len(), &*groups[0].group_id), (1, "g"));
+        let refused = offset_fetch::refused(&groups[0], ErrorCode::NOT_COORDINATOR, version);
+        let response = offset_fetch::response(vec![refused], version);
+        let of_partitions: Vec<i16> =
+            response.topics.iter().map(|topic| topic.partitions[0].error_code).collect();
+        // Version 1 has no place for an error but the partitions.
+        let expected = if version == 1 { (0, vec![16]) } else { (16, vec![]) };
+        assert_eq!((response.error_code, of_partitions), expected, "v{version}");
+    }
+    let all = OffsetFetchRequest { group_id: "g".into(), topics: None, ..Default::default() };
+    assert_eq!(offset_fetch::groups_of(all, 2)[0].topics, None);
+    for version in 8..=10 {
+        let group = offset_fetch::groups_of(request.clone(), 1).remove(0);
+        let several = OffsetFetchRequest { groups: vec![group.clone(), group.clone()], ..Default::default() };
+        assert_eq!(offset_fetch::groups_of(several, version), [group.clone(), group.clone()]);
+        let refused = offset_fetch::refused(&group, ErrorCode::NOT_COORDINATOR, version);
+        let response = offset_fetch::response(vec![refused.clone(), refused.clone()], version);
+        assert_eq!((response.groups, response.error_code), (vec![refused.clone(), refused], 0));
+    }
 }

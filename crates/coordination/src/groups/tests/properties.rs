@@ -20,7 +20,9 @@ use crate::groups::classic::{ClassicGroup, State};
 use crate::groups::group::{Group, Protocol};
 use crate::groups::offsets::CommittedOffset;
 use crate::groups::records::{self, Record};
-use crate::groups::{CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, Ticket, Token, fuzz};
+use crate::groups::{
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, Ticket, Token, fuzz,
+};
 
 /// One thing that happens. Members and appends are chosen among those that are there, by index.
 #[derive(Debug, Clone)]
@@ -350,13 +352,12 @@ impl World {
                     "{client:?} was told what is not durable"
                 );
             }
-            (Asked::Commit { group, partition, offset }, Reply::OffsetCommit(response)) => {
-                if response.topics[0].partitions[0].error_code == 0 {
-                    let written = offset_records(&self.cluster.log, &group).any(|(at, value)| {
-                        at == partition && value.is_some_and(|value| value.offset == offset)
-                    });
-                    assert!(written, "offset {offset} was acknowledged and is not in the log");
-                }
+            (Asked::Commit { group, partition, offset }, Reply::OffsetCommit(response))
+                if response.topics[0].partitions[0].error_code == 0 =>
+            {
+                let written = offset_records(&self.cluster.log, &group)
+                    .any(|(at, value)| at == partition && value.is_some_and(|value| value.offset == offset));
+                assert!(written, "offset {offset} was acknowledged and is not in the log");
             }
             (Asked::Fetch { group }, Reply::OffsetFetch(response)) if response.error_code == 0 => {
                 self.check_fetched(&group, response);
@@ -416,7 +417,11 @@ impl World {
             check_classic(classic);
             let before = self.generations.insert(classic.id.to_string(), classic.generation);
             // A group that was deleted, or never written, begins again.
-            assert!(classic.generation == 0 || before <= Some(classic.generation), "{} goes back", classic.id);
+            assert!(
+                classic.generation == 0 || before <= Some(classic.generation),
+                "{} goes back",
+                classic.id
+            );
             members += classic.members.len() + classic.pending_joins.len();
             offsets += group.offsets.len();
         }

@@ -246,15 +246,10 @@ pub(super) fn delete_offsets(words: &Words<'_>) -> OffsetDeleteRequest<'static> 
         let (topic, partition_index, ..) = offset(word);
         OffsetDeleteRequestTopic {
             name: topic.to_owned().into(),
-            partitions: vec![OffsetDeleteRequestPartition { partition_index, ..Default::default() }],
-            ..Default::default()
+            partitions: vec![OffsetDeleteRequestPartition { partition_index }],
         }
     });
-    OffsetDeleteRequest {
-        group_id: words.group().to_owned().into(),
-        topics: topics.collect(),
-        ..Default::default()
-    }
+    OffsetDeleteRequest { group_id: words.group().to_owned().into(), topics: topics.collect() }
 }
 
 /// An error by its name.

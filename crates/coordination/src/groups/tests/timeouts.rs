@@ -72,11 +72,14 @@ fn commits_keep_a_session_alive_and_so_does_a_heartbeat_in_a_rebalance() {
 
 #[test]
 fn the_last_session_ends_and_the_group_is_empty() {
-    check(&with_two("wait 30000"), expect![[r#"
+    check(
+        &with_two("wait 30000"),
+        expect![[r#"
         > wait 30000
           at 16000
           append g generation 2 []
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -301,24 +304,30 @@ fn a_session_does_not_end_while_the_member_waits_for_us() {
         beat B id=c-2 gen=2
         ",
         expect![[r#"
-            > join A v=3 session=6000 rebalance=40000
+            > join A v=3 session=30000 rebalance=40000
               append g generation 0 []
-            > join B v=3 session=30000 rebalance=40000
+            > join B v=3 session=6000 rebalance=40000
             > wait 6000
               at 6000
               A: joined as c-1: generation 1, range, leader c-1, members [c-1 c-2]
               B: joined as c-2: generation 1, range, leader c-1, members []
-            > # A waits for B's assignment longer than its session would last.
+            > # B waits for the assignment, then for A to rejoin, longer than its session lasts.
             > sync B id=c-2
+            > wait 20000
             > sync A id=c-1 assign=c-1:P
               append g generation 1 [c-1=P c-2=]
               A: synced consumer range: "P"
               B: synced consumer range: ""
-            > join A id=c-1 session=6000
+            > wait 5999
+            > join B id=c-2 session=6000 protocols=range:t
             > wait 20000
-            > join B id=c-2 session=30000
+            > join A id=c-1 session=30000
               A: joined as c-1: generation 2, range, leader c-1, members [c-1 c-2]
               B: joined as c-2: generation 2, range, leader c-1, members []
+            > # From its answer on the session counts again.
+            > wait 6000
+            > beat B id=c-2 gen=2
+              B: UNKNOWN_MEMBER_ID
         "#]],
     );
 }
@@ -378,7 +387,6 @@ fn a_rebalance_time_out_of_nothing_does_not_stop_the_time() {
             > sync A id=c-1 assign=c-1:P
               append g generation 1 [c-1=P]
               A: synced consumer range: "P"
-            > # The time-out of nothing still lets time go on.
             > join B v=3 rebalance=0
             > wait 5
               at 3001
