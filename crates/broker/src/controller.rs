@@ -65,6 +65,16 @@ pub enum ControllerError {
     /// The metadata log holds what cannot be.
     #[error("{0}")]
     Heart(#[from] HeartError),
+    /// A newer release has raised a feature beyond what this one knows.
+    #[error(
+        "the data is of a newer release: feature {name} has level {level}; start the release that wrote it"
+    )]
+    Feature {
+        /// The feature.
+        name: String,
+        /// Its level.
+        level: i16,
+    },
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
@@ -118,6 +128,9 @@ impl Controller {
         })?;
         if let Some(error) = failed {
             return Err(error.into());
+        }
+        if let Some((name, level)) = heart.image().unsupported_feature() {
+            return Err(ControllerError::Feature { name: name.to_owned(), level });
         }
         heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);

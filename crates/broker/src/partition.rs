@@ -270,6 +270,25 @@ impl Partition {
         }
     }
 
+    /// Writes what a clean stop leaves and asks for its sync, of which `synced` is told: many logs are then synced
+    /// together, and closing each finds nothing left to wait for.
+    pub(crate) fn prepare_close(&self, synced: Durable) {
+        let mut state = self.state.lock();
+        let Some(log) = &mut state.log else {
+            drop(state);
+            return synced.done(Ok(()));
+        };
+        if let Err(error) = log.prepare_close() {
+            drop(state);
+            tracing::error!(topic = %self.topic, partition = self.index, "not closed in order: {error}");
+            return synced.done(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+        }
+        let end = log.ends().log_end;
+        state.durable_waits.push((end, synced));
+        drop(state);
+        self.request_flush();
+    }
+
     /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and find nothing,
     /// waiting produces fail.
     pub(crate) fn take_log(&self) -> Option<Log> {
