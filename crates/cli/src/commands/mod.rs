@@ -1,0 +1,7 @@
+//! One file per command: what it takes, what it does, what it prints.
+
+pub(crate) mod consume;
+pub(crate) mod group;
+pub(crate) mod log;
+pub(crate) mod produce;
+pub(crate) mod topic;
