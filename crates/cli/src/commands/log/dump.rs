@@ -313,7 +313,7 @@ mod tests {
     fn texts() {
         let bytes = sample();
         let (batch, _) = Batch::split_first(&bytes).unwrap();
-        let mut lines = vec![batch_text(0, &batch)];
+        let mut lines = vec!["file".to_owned(), batch_text(0, &batch)];
         let mut buffer = Vec::new();
         for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).unwrap() {
             lines.push(record_text(&record.unwrap()));
@@ -321,7 +321,8 @@ mod tests {
         lines.push(entry_text(IndexKind::Offset, IndexEntry { offset: 41, value: 0 }));
         lines.push(entry_text(IndexKind::Time, IndexEntry { offset: 41, value: 1_700_000_000_500 }));
         expect![[r#"
-              offsets 40-41, position 0, 2 records in 86 bytes, epoch 3, CreateTime up to 2023-11-14T22:13:20.500Z, producer 9 epoch 0 sequence 5-6, crc ok
+            file
+              offsets 40-41, position 0, 2 records in 84 bytes, epoch 3, CreateTime up to 2023-11-14T22:13:20.500Z, producer 9 epoch 0 sequence 5-6, crc ok
                 offset 40, 2023-11-14T22:13:20.000Z, key "k\xff", value "one", header "h"=null
                 offset 41, 2023-11-14T22:13:20.500Z, key null, value null
               offset 41, position 0
