@@ -1,16 +1,42 @@
-//! Automation of this repository: `cargo xtask schemas`.
+//! Automation of this repository: `cargo xtask COMMAND`.
+//!
+//! Each command is a module with `run(arguments)`; this file only picks one.
 
+// A tool for the terminal: printing is what it does.
+#![allow(clippy::print_stdout)]
+
+mod interop;
+mod process;
+mod readme;
 mod schemas;
+mod test;
+mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask schemas --version VERSION [--jars DIR] [--check]";
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test      everything that is checked before a change lands (cargo xtask test --help)
+  interop   real clients and tools against a broker (cargo xtask interop --help)
+  readme    the examples of README.md, run as they stand there
+  schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.split_first() {
-        Some((name, rest)) if name == "schemas" => schemas::run(rest),
-        _ => Err(anyhow::anyhow!(USAGE)),
+        Some((name, rest)) => match name.as_str() {
+            "test" => test::run(rest),
+            "interop" => interop::run(rest),
+            "readme" => readme::run(rest),
+            "schemas" => schemas::run(rest),
+            "help" | "--help" | "-h" => {
+                println!("{USAGE}");
+                Ok(())
+            }
+            _ => Err(anyhow::anyhow!(USAGE)),
+        },
+        None => Err(anyhow::anyhow!(USAGE)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

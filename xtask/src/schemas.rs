@@ -267,3 +267,43 @@ fn write_field(table: &mut String, field: &Value, depth: usize) -> Result<()> {
     table.push('\n');
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the jars may be: where the caller says, where the interoperability tests put them, or where Maven did.
+    fn jars() -> Option<PathBuf> {
+        let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
+        let known = ["target/interop/kafka-4.3.0/lib", "target/schemas/kafka-4.3.0"];
+        let places = named.into_iter().chain(known.map(|place| workspace_root().join(place)));
+        places.into_iter().find(|place| place.join("kafka-metadata-4.3.0.jar").exists())
+    }
+
+    #[test]
+    fn the_table_says_what_the_jars_say() {
+        let Some(jars) = jars() else {
+            let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+            assert!(!is_ci, "Kafka's jars are missing; MAINSTEM_KAFKA_JARS may name them");
+            return eprintln!("skipped: the_table_says_what_the_jars_say: no Kafka jars");
+        };
+        let arguments = ["--version", "4.3.0", "--check", "--jars"].map(String::from);
+        run(&[&arguments[..], &[jars.display().to_string()]].concat()).unwrap();
+    }
+
+    #[test]
+    fn comments_end_at_the_line_and_not_in_strings() {
+        assert_eq!(
+            without_comments("{ // a\n\"b\": \"http://c\" } // \"d\""),
+            "{ \n\"b\": \"http://c\" } \n"
+        );
+        assert_eq!(without_comments(r#""\" // in" // out"#), "\"\\\" // in\" \n");
+    }
+
+    #[test]
+    fn a_changed_table_is_noticed_with_its_line() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some(2));
+        assert_eq!(first_difference("a\n", "a\nb\n"), Some(2));
+    }
+}

@@ -51,7 +51,8 @@ mod tests {
             .collect();
         let partitions = partitions.iter().map(|(topic, count)| ((*topic).to_owned(), *count)).collect();
         let assigned = assign_ranges(&subscriptions, &partitions);
-        let text: Vec<String> = assigned.iter().map(|(member, topics)| format!("{member}: {topics:?}")).collect();
+        let text: Vec<String> =
+            assigned.iter().map(|(member, topics)| format!("{member}: {topics:?}")).collect();
         assert_eq!(text.join("; "), expected);
     }
 
@@ -59,7 +60,11 @@ mod tests {
     fn the_first_members_take_one_more() {
         check(&[("a", &["t"]), ("b", &["t"])], &[("t", 3)], r#"a: {"t": [0, 1]}; b: {"t": [2]}"#);
         check(&[("a", &["t"])], &[("t", 2)], r#"a: {"t": [0, 1]}"#);
-        check(&[("b", &["t"]), ("a", &["t"]), ("c", &["t"])], &[("t", 2)], r#"a: {"t": [0]}; b: {"t": [1]}; c: {}"#);
+        check(
+            &[("b", &["t"]), ("a", &["t"]), ("c", &["t"])],
+            &[("t", 2)],
+            r#"a: {"t": [0]}; b: {"t": [1]}; c: {}"#,
+        );
     }
 
     #[test]

@@ -104,9 +104,10 @@ impl Client {
     /// The newest version of an API, up to `version_max`, that both sides have.
     fn version_of<'a, R: Request<'a>>(&self, version_max: i16) -> Result<i16> {
         let ours = R::VERSIONS;
-        let theirs = self.versions.get(&(R::KEY as i16)).with_context(|| {
-            format!("the broker at {} does not serve {}", self.address, R::KEY.name())
-        })?;
+        let theirs = self
+            .versions
+            .get(&(R::KEY as i16))
+            .with_context(|| format!("the broker at {} does not serve {}", self.address, R::KEY.name()))?;
         let version = version_max.min(*ours.end()).min(*theirs.end());
         if version < *ours.start() || version < *theirs.start() {
             bail!(
@@ -184,12 +185,7 @@ impl Client {
     }
 
     /// Reads until the frame has `length` bytes.
-    fn read_to(
-        &mut self,
-        length: usize,
-        deadline: Instant,
-        interrupt: Option<&Interrupt>,
-    ) -> io::Result<()> {
+    fn read_to(&mut self, length: usize, deadline: Instant, interrupt: Option<&Interrupt>) -> io::Result<()> {
         while self.frame.len() < length {
             let start = self.frame.len();
             self.frame.resize(length.min(start + READ_STEP_BYTES), 0);

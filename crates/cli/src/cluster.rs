@@ -57,12 +57,8 @@ impl Cluster {
                 bail!("--bootstrap takes HOST:PORT, such as 127.0.0.1:9092, not {address:?}");
             }
         }
-        let mut cluster = Cluster {
-            bootstrap: addresses,
-            retry_for,
-            nodes: BTreeMap::new(),
-            connections: HashMap::new(),
-        };
+        let mut cluster =
+            Cluster { bootstrap: addresses, retry_for, nodes: BTreeMap::new(), connections: HashMap::new() };
         cluster.any()?;
         Ok(cluster)
     }
@@ -130,12 +126,10 @@ impl Cluster {
 
     /// A topic, if it exists.
     pub(crate) fn find_topic(&mut self, name: &str) -> Result<Option<Topic>> {
-        let found = self.retrying(|cluster| {
-            match cluster.fetch_topics(Some(&[name.to_owned()]), false) {
-                Ok(mut topics) => Ok(topics.pop()),
-                Err(error) if code_of(&error) == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(None),
-                Err(error) => Err(error),
-            }
+        let found = self.retrying(|cluster| match cluster.fetch_topics(Some(&[name.to_owned()]), false) {
+            Ok(mut topics) => Ok(topics.pop()),
+            Err(error) if code_of(&error) == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(None),
+            Err(error) => Err(error),
         })?;
         Ok(found)
     }
@@ -155,10 +149,8 @@ impl Cluster {
     }
 
     fn fetch_topics(&mut self, names: Option<&[String]>, auto_create: bool) -> Result<Vec<Topic>> {
-        let topic = |name: &String| MetadataRequestTopic {
-            name: Some(name.clone().into()),
-            ..Default::default()
-        };
+        let topic =
+            |name: &String| MetadataRequestTopic { name: Some(name.clone().into()), ..Default::default() };
         let request = MetadataRequest {
             topics: names.map(|names| names.iter().map(topic).collect()),
             allow_auto_topic_creation: auto_create,

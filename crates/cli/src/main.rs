@@ -5,8 +5,8 @@ mod backoff;
 mod base64;
 mod client;
 mod cluster;
-mod committed;
 mod commands;
+mod committed;
 mod disk;
 mod interrupt;
 mod member;
@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 /// One durable log: a Kafka-compatible broker and its tools.
 #[derive(Debug, Parser)]
-#[command(name = "mainstem", version, about, propagate_version = true)]
+#[command(name = "mainstem", version, propagate_version = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -31,6 +31,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a broker.
+    Start(commands::start::Start),
     /// Create, list, describe, alter and delete topics.
     Topic(commands::topic::TopicArguments),
     /// Write records from standard input to a topic.
@@ -46,6 +48,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
+        Command::Start(start) => commands::start::run(&start),
         Command::Topic(topic) => commands::topic::run(&topic),
         Command::Produce(produce) => commands::produce::run(&produce),
         Command::Consume(consume) => commands::consume::run(&consume),

@@ -331,10 +331,11 @@ fn encode_assignments(
     assignments: &BTreeMap<String, Assignment>,
 ) -> Result<Vec<SyncGroupRequestAssignment<'static>>> {
     let encode = |(member, topics): (&String, &Assignment)| {
-        let topic = |(topic, partitions): (&String, &Vec<i32>)| consumer_protocol_assignment::TopicPartition {
-            topic: topic.clone().into(),
-            partitions: partitions.clone(),
-        };
+        let topic =
+            |(topic, partitions): (&String, &Vec<i32>)| consumer_protocol_assignment::TopicPartition {
+                topic: topic.clone().into(),
+                partitions: partitions.clone(),
+            };
         let assignment = ConsumerProtocolAssignment {
             assigned_partitions: topics.iter().map(topic).collect(),
             ..Default::default()

@@ -61,11 +61,8 @@ fn ask_leader(
     time: i64,
     offsets: &mut BTreeMap<i32, i64>,
 ) -> Result<()> {
-    let partition = |index: &i32| ListOffsetsPartition {
-        partition_index: *index,
-        timestamp: time,
-        ..Default::default()
-    };
+    let partition =
+        |index: &i32| ListOffsetsPartition { partition_index: *index, timestamp: time, ..Default::default() };
     let request = ListOffsetsRequest {
         replica_id: CONSUMER,
         topics: vec![ListOffsetsTopic {

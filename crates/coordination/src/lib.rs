@@ -1,1 +1,6 @@
 //! Groups and cluster metadata as state machines: inputs and the time go in, records and replies come out.
+
+pub mod config;
+pub mod groups;
+pub mod metadata;
+pub mod time;

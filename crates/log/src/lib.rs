@@ -1,1 +1,59 @@
 //! One partition on disk: segments, indexes, recovery, retention, producer state, epochs.
+//!
+//! [`LogDir`](dir::LogDir) is a directory of partitions with what they share: lock, identity, flusher, checkpoints.
+//! [`Log`] is one partition. [`prepare`] checks a produced batch without any lock, [`Log::append`] writes it,
+//! [`Log::read`] plans the range of a file that answers a fetch. docs/format.md has the byte diagrams.
+//!
+//! Architecture invariant: no network and no async. All file operations go through [`storage`], so that tests can
+//! take the disk's place. Files are readable by Kafka's own tools.
+
+pub mod boot;
+pub mod checkpoint;
+pub mod descriptors;
+pub mod dir;
+pub mod flusher;
+#[doc(hidden)]
+pub mod fuzz_texts;
+pub mod marker;
+pub mod meta_properties;
+pub mod partition_dir;
+pub mod partition_metadata;
+pub mod storage;
+pub mod uuid;
+
+mod append;
+mod config;
+mod error;
+mod files;
+mod flush;
+mod index;
+mod inventory;
+mod leader_epochs;
+mod log;
+mod offset_index;
+mod patience;
+mod producer_snapshot;
+mod producer_state;
+mod read;
+mod recent;
+mod recovery;
+mod replay;
+mod retention;
+mod scan;
+mod segment;
+mod time_index;
+mod timestamps;
+mod truncate;
+mod walk;
+
+pub use append::{Appended, Prepared, prepare};
+pub use config::LogConfig;
+pub use error::{AppendError, LogError, ReadError};
+pub use leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
+pub use log::{Ends, Log, PartitionIdentity};
+pub use mainstem_records::Origin;
+pub use producer_state::{BATCHES_PER_PRODUCER, BatchMetadata, ProducerEntry, ProducerState};
+pub use read::{FileRange, PendingRead, ReadBound, ReadPlan};
+pub use recovery::Recovery;
+pub use retention::{DeleteRecordsError, Maintained};
+pub use timestamps::FoundOffset;

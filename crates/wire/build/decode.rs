@@ -115,12 +115,9 @@ fn read_value(context: &Context<'_>, structure: &Struct, field: &Field) -> Strin
             format!("d.nullable_array({flex}, {null}, {path}, |d| {})?", read_plain(element, flex, &path))
         }
         (FieldType::Struct(name), true) => {
-            let presence = format!("d.presence(size_of::<{name}>(), {path})?");
-            let present = match null.as_str() {
-                "true" => presence,
-                null => format!("!({null}) || {presence}"),
-            };
-            format!("if {present} {{ Some(Box::new({name}::read(d, v)?)) }} else {{ None }}")
+            let method = if field.tag.is_some() { "tagged_presence" } else { "presence" };
+            let presence = format!("d.{method}(size_of::<{name}>(), {path})?");
+            format!("if {presence} {{ Some(Box::new({name}::read(d, v)?)) }} else {{ None }}")
         }
         (FieldType::Array(element), false) => {
             format!("d.array({flex}, {path}, |d| {})?", read_plain(element, flex, &path))

@@ -116,11 +116,12 @@ fn write_value(context: &Context<'_>, structure: &Struct, field: &Field) -> Stri
             write_plain(element, flex, "item", &path, true)
         ),
         (FieldType::Struct(_), true) => {
-            let byte = match null.as_str() {
-                "true" => format!("e.presence({place}.is_some());"),
-                null => format!("e.presence_if({null}, {place}.is_some(), {path})?;"),
-            };
-            format!("{byte} if let Some(value) = &{place} {{ value.write(e, v)?; }}")
+            let method = if field.tag.is_some() { "tagged_presence" } else { "presence" };
+            assert_eq!(
+                null, "true",
+                "{path}: no schema has a structure that is nullable in some versions only"
+            );
+            format!("e.{method}({place}.is_some()); if let Some(value) = &{place} {{ value.write(e, v)?; }}")
         }
         (FieldType::Array(element), false) => format!(
             "e.array({flex}, &{place}, {path}, |e, item| {})?;",

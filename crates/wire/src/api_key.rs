@@ -64,39 +64,3 @@ impl ApiKey {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_come_back() {
-        for number in i16::MIN..=i16::MAX {
-            match ApiKey::try_from(number) {
-                Ok(key) => assert!(key.key() == number && ApiKey::ALL.contains(&key)),
-                Err(UnknownApiKey(unknown)) => assert_eq!(unknown, number),
-            }
-        }
-    }
-
-    #[test]
-    fn old_produce_versions_are_claimed_but_unknown() {
-        assert_eq!(ApiKey::Produce.advertised_versions(), 0..=13);
-        assert_eq!(ApiKey::Produce.versions(), 3..=13);
-        assert!(!ApiKey::Produce.has_version(2));
-        assert_eq!(ApiKey::Fetch.advertised_versions(), ApiKey::Fetch.versions());
-    }
-
-    #[test]
-    fn header_versions_follow_flexibility() {
-        let headers = |key: ApiKey, version| {
-            (key.request_header_version(version), key.response_header_version(version))
-        };
-        assert_eq!(headers(ApiKey::Produce, 8), (1, 0));
-        assert_eq!(headers(ApiKey::Produce, 9), (2, 1));
-        assert_eq!(headers(ApiKey::SaslHandshake, 1), (1, 0));
-        assert_eq!(headers(ApiKey::ApiVersions, 2), (1, 0));
-        assert_eq!(headers(ApiKey::ApiVersions, 4), (2, 0));
-        assert_eq!(headers(ApiKey::ApiVersions, 99), (2, 0));
-    }
-}

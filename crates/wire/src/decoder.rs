@@ -186,7 +186,6 @@ impl<'a> Decoder<'a> {
         Ok(usize::try_from(self.i32(field)?).ok())
     }
 
-    #[inline]
     fn string_length(&mut self, flexible: bool, field: &'static str) -> Result<Option<usize>, DecodeError> {
         if !flexible {
             return Ok(usize::try_from(self.i16(field)?).ok());
@@ -199,7 +198,6 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    #[inline]
     fn str(&mut self, length: usize, field: &'static str) -> Result<Cow<'a, str>, DecodeError> {
         let bytes = self.take(length, field)?;
         match std::str::from_utf8(bytes) {
@@ -209,7 +207,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// A `string`.
-    #[inline]
     pub fn string(&mut self, flexible: bool, field: &'static str) -> Result<Cow<'a, str>, DecodeError> {
         match self.string_length(flexible, field)? {
             Some(length) => self.str(length, field),
@@ -218,7 +215,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// A `string` that may be null if `nullable`.
-    #[inline]
     pub fn nullable_string(
         &mut self,
         flexible: bool,
@@ -233,7 +229,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// `bytes`.
-    #[inline]
     pub fn bytes(&mut self, flexible: bool, field: &'static str) -> Result<Cow<'a, [u8]>, DecodeError> {
         match self.length(flexible, field)? {
             Some(length) => self.take(length, field).map(Cow::Borrowed),
@@ -242,7 +237,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// `bytes` that may be null if `nullable`.
-    #[inline]
     pub fn nullable_bytes(
         &mut self,
         flexible: bool,
@@ -257,13 +251,11 @@ impl<'a> Decoder<'a> {
     }
 
     /// `records`.
-    #[inline]
     pub fn records(&mut self, flexible: bool, field: &'static str) -> Result<Records<'a>, DecodeError> {
         self.bytes(flexible, field).map(Records::Bytes)
     }
 
     /// `records` that may be null if `nullable`.
-    #[inline]
     pub fn nullable_records(
         &mut self,
         flexible: bool,
@@ -277,6 +269,16 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub(crate) fn presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         let present = self.i8(field)? >= 0;
+        self.charge_if(present, size, field)
+    }
+
+    /// The same within a tagged field, where Kafka writes a variable-length number: zero is null.
+    pub(crate) fn tagged_presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
+        let present = self.unsigned_varint(field)? > 0;
+        self.charge_if(present, size, field)
+    }
+
+    fn charge_if(&mut self, present: bool, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         if present {
             self.charge(size, field)?;
         }
@@ -381,8 +383,8 @@ impl<'a> Decoder<'a> {
         tagged: &TaggedField,
         field: &'static str,
     ) -> Result<UnknownTaggedField<'a>, DecodeError> {
-        // A vector that grows by itself has up to twice the room that it needs.
-        self.charge(2 * size_of::<UnknownTaggedField<'_>>(), field)?;
+        // While a vector grows, its old and its new room together are up to three times what it needs.
+        self.charge(3 * size_of::<UnknownTaggedField<'_>>(), field)?;
         let data = self.take(tagged.size, field)?;
         Ok(UnknownTaggedField { tag: tagged.tag, data: Cow::Borrowed(data) })
     }

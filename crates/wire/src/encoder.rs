@@ -241,6 +241,11 @@ impl<'b> Encoder<'b> {
         self.buffer.push(if present { 1 } else { 0xff });
     }
 
+    /// The same within a tagged field, where Kafka writes a variable-length number.
+    pub(crate) fn tagged_presence(&mut self, present: bool) {
+        self.buffer.push(u8::from(present));
+    }
+
     /// An array, each element written by `element`.
     #[inline]
     pub fn array<T>(

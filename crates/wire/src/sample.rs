@@ -150,7 +150,11 @@ impl Writer<'_> {
             Some(_) => self.below(4) == 0,
         };
         match &field.type_ {
-            FieldType::Struct(_) if nullable => self.out.push(if null { 0xff } else { 1 }),
+            FieldType::Struct(_) if nullable => self.out.push(match (null, field.tag) {
+                (false, _) => 1,
+                (true, None) => 0xff,
+                (true, Some(_)) => 0,
+            }),
             type_ if nullable && null => return self.null(type_, flexible),
             _ => {}
         }

@@ -74,30 +74,3 @@ impl FromStr for Uuid {
         Ok(Uuid::from_u128(bits))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(bits: u128, text: &str) {
-        assert_eq!(Uuid::from_u128(bits).to_string(), text);
-        assert_eq!(text.parse::<Uuid>(), Ok(Uuid::from_u128(bits)));
-    }
-
-    #[test]
-    fn ids_are_written_as_kafka_writes_them() {
-        check(0, "AAAAAAAAAAAAAAAAAAAAAA");
-        check(1, "AAAAAAAAAAAAAAAAAAAAAQ");
-        check(u128::MAX, "_____________________w");
-        check(0x00112233_44556677_8899aabb_ccddeeff, "ABEiM0RVZneImaq7zN3u_w");
-    }
-
-    #[test]
-    fn other_texts_are_no_ids() {
-        for text in ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAAA", "ä"] {
-            assert!(text.parse::<Uuid>().is_err(), "{text}");
-        }
-        assert_eq!("AAAAAAAAAAAAAAAAAAAAAQ==".parse(), Ok(Uuid::METADATA_TOPIC));
-    }
-}

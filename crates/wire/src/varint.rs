@@ -88,38 +88,3 @@ pub fn write_i64(buffer: &mut Vec<u8>, value: i64) {
 pub const fn len_u64(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_come_back() {
-        for shift in 0..64 {
-            for value in [1u64 << shift, (1u64 << shift) - 1, !0 >> shift] {
-                let mut bytes = Vec::new();
-                write_u64(&mut bytes, value);
-                assert_eq!(len_u64(value), bytes.len(), "{value}");
-                assert_eq!(read_u64(&bytes), Ok((value, bytes.len())));
-                let signed = value as i64;
-                bytes.clear();
-                write_i64(&mut bytes, signed);
-                assert_eq!(read_i64(&bytes), Ok((signed, bytes.len())));
-                let narrow = value as i32;
-                bytes.clear();
-                write_i32(&mut bytes, narrow);
-                assert_eq!(read_i32(&bytes), Ok((narrow, bytes.len())));
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_beyond_their_width_are_refused() {
-        assert_eq!(read_u32(&[0xff, 0xff, 0xff, 0xff, 0x0f]), Ok((u32::MAX, 5)));
-        assert_eq!(read_u32(&[0xff, 0xff, 0xff, 0xff, 0x10]), Err(VarintError::TooLong));
-        assert_eq!(read_u32(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), Err(VarintError::TooLong));
-        assert_eq!(read_u64(&[0xff; 10]), Err(VarintError::TooLong));
-        assert_eq!(read_u64(&[0xff; 9]), Err(VarintError::Truncated));
-        assert_eq!(read_u32(&[]), Err(VarintError::Truncated));
-    }
-}

@@ -13,7 +13,8 @@ fn run_corpus(name: &str, body: fn(&[u8])) {
     let entries = std::fs::read_dir(&folder).expect("the corpus is checked in");
     let mut count = 0;
     for entry in entries {
-        body(&std::fs::read(entry.unwrap().path()).unwrap());
+        let path = entry.expect("the corpus can be listed").path();
+        body(&std::fs::read(path).expect("the corpus can be read"));
         count += 1;
     }
     assert!(count > 0, "{} is empty", folder.display());

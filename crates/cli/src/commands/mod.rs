@@ -4,4 +4,5 @@ pub(crate) mod consume;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod produce;
+pub(crate) mod start;
 pub(crate) mod topic;

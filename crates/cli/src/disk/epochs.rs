@@ -24,11 +24,12 @@ pub(crate) fn read_epochs(text: &str) -> Result<Vec<EpochEntry>, String> {
     if count.parse() != Ok(entries.len()) {
         return Err(format!("it says {count:?} entries and has {}", entries.len()));
     }
-    let descends = |pair: &[EpochEntry]| {
-        pair[0].epoch >= pair[1].epoch || pair[0].start_offset >= pair[1].start_offset
-    };
+    let descends =
+        |pair: &[EpochEntry]| pair[0].epoch >= pair[1].epoch || pair[0].start_offset >= pair[1].start_offset;
     match entries.windows(2).find(|pair| descends(pair)) {
-        Some(pair) => Err(format!("epoch {} follows epoch {} but does not ascend", pair[1].epoch, pair[0].epoch)),
+        Some(pair) => {
+            Err(format!("epoch {} follows epoch {} but does not ascend", pair[1].epoch, pair[0].epoch))
+        }
         None => Ok(entries),
     }
 }

@@ -42,9 +42,7 @@ fn decode(kind: IndexKind, entry: &[u8], base_offset: i64) -> IndexEntry {
     let i32_at = |at: usize| i32::from_be_bytes(entry[at..at + 4].try_into().expect("four bytes"));
     let (relative, value) = match kind {
         IndexKind::Offset => (i32_at(0), i64::from(i32_at(4))),
-        IndexKind::Time => {
-            (i32_at(8), i64::from_be_bytes(entry[..8].try_into().expect("eight bytes")))
-        }
+        IndexKind::Time => (i32_at(8), i64::from_be_bytes(entry[..8].try_into().expect("eight bytes"))),
     };
     IndexEntry { offset: base_offset.wrapping_add(relative.into()), value }
 }

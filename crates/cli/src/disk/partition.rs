@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn names() {
-        let parse = |name: &str| SegmentFile::parse(Path::new(name)).map(|file| (file.base_offset, file.kind));
+        let parse =
+            |name: &str| SegmentFile::parse(Path::new(name)).map(|file| (file.base_offset, file.kind));
         assert_eq!(parse("a/00000000000000000042.log"), Some((42, FileKind::Log)));
         assert_eq!(parse("00000000000000000000.timeindex"), Some((0, FileKind::TimeIndex)));
         for other in [
@@ -148,7 +149,8 @@ mod tests {
                 fs::write(path(topic).join("00000000000000000007.log"), b"").unwrap();
             }
         }
-        let found = |dir: &Path| find_partitions(dir).unwrap().into_iter().map(|p| p.path).collect::<Vec<_>>();
+        let found =
+            |dir: &Path| find_partitions(dir).unwrap().into_iter().map(|p| p.path).collect::<Vec<_>>();
         assert_eq!(found(dir.path()), [path("a-1"), path("b-0")]);
         assert_eq!(found(&path("b-0")), [path("b-0")]);
         let error = find_partitions(&path("empty-0")).unwrap_err().to_string();

@@ -93,7 +93,12 @@ impl Fetcher {
         Ok(fetched)
     }
 
-    fn request(&self, indexes: &[i32], positions: &BTreeMap<i32, i64>, wait_ms: i32) -> FetchRequest<'static> {
+    fn request(
+        &self,
+        indexes: &[i32],
+        positions: &BTreeMap<i32, i64>,
+        wait_ms: i32,
+    ) -> FetchRequest<'static> {
         let partition = |index: &i32| FetchPartition {
             partition: *index,
             fetch_offset: positions.get(index).copied().unwrap_or(0),

@@ -68,7 +68,11 @@ impl Reader {
     pub(crate) fn read_partitions(&mut self, chosen: &[i32], from: Start) -> Result<()> {
         let partitions = if chosen.is_empty() { self.partitions.clone() } else { chosen.to_vec() };
         if let Some(unknown) = partitions.iter().find(|index| !self.partitions.contains(index)) {
-            bail!("topic {} has no partition {unknown}; it has 0 to {}", self.topic, self.partitions.len() - 1);
+            bail!(
+                "topic {} has no partition {unknown}; it has 0 to {}",
+                self.topic,
+                self.partitions.len() - 1
+            );
         }
         self.positions = start::resolve(&mut self.cluster, &self.topic, &partitions, from)?;
         self.ends = list_offsets(&mut self.cluster, &self.topic, &partitions, LATEST)?;
@@ -113,7 +117,8 @@ impl Reader {
         let Some(member) = &mut self.member else { return Ok(()) };
         let assigned = member.join(&mut self.cluster, &self.interrupt)?;
         let committed = member.committed(&mut self.cluster, &assigned)?;
-        let fresh: Vec<i32> = assigned.iter().copied().filter(|index| !committed.contains_key(index)).collect();
+        let fresh: Vec<i32> =
+            assigned.iter().copied().filter(|index| !committed.contains_key(index)).collect();
         self.positions = start::resolve(&mut self.cluster, &self.topic, &fresh, from)?;
         self.positions.extend(committed);
         self.ends = list_offsets(&mut self.cluster, &self.topic, &assigned, LATEST)?;
@@ -153,8 +158,13 @@ impl Reader {
             true => self.positions.clone(),
             false => {
                 let ends = &self.ends;
-                let before_end = |(index, position): &(&i32, &i64)| ends.get(index).is_some_and(|end| *position < end);
-                self.positions.iter().filter(before_end).map(|(index, position)| (*index, *position)).collect()
+                let before_end =
+                    |(index, position): &(&i32, &i64)| ends.get(index).is_some_and(|end| *position < end);
+                self.positions
+                    .iter()
+                    .filter(before_end)
+                    .map(|(index, position)| (*index, *position))
+                    .collect()
             }
         };
         for (partition, fetched) in self.fetcher.fetch(&mut self.cluster, &open)? {
@@ -174,7 +184,10 @@ impl Reader {
             };
             bytes = rest;
             if !batch.verify_crc() {
-                bail!("the checksum of a batch is wrong: {}; the record data changed on its way", self.place(partition));
+                bail!(
+                    "the checksum of a batch is wrong: {}; the record data changed on its way",
+                    self.place(partition)
+                );
             }
             if !self.print_batch(partition, batch).with_context(|| self.place(partition))? {
                 return Ok(());

@@ -74,8 +74,8 @@ pub(crate) fn resolve(
         match place(start, range, at_time.get(index).copied()) {
             Some(offset) => offsets.insert(*index, offset),
             None => bail!(
-                "{topic}-{index} has no {start:?}: it has {} to {}; use --from beginning, or --partition N for \
-                 another partition",
+                "{topic}-{index} does not have the offset of --from: it has {} to {}; use --from beginning, or \
+                 --partition N for another partition",
                 range.0,
                 range.1
             ),

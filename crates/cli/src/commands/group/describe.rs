@@ -237,7 +237,10 @@ fn to_text(name: &str, coordinator: i32, group: &Group, places: &[Place]) -> Str
         group.state
     )];
     if !group.members.is_empty() {
-        parts.push(table(&["MEMBER", "CLIENT", "HOST", "PARTITIONS"], group.members.iter().map(row).collect()));
+        parts.push(table(
+            &["MEMBER", "CLIENT", "HOST", "PARTITIONS"],
+            group.members.iter().map(row).collect(),
+        ));
     }
     if !places.is_empty() {
         let columns = ["TOPIC", ">PARTITION", ">COMMITTED", ">LATEST", ">LAG", "MEMBER"];

@@ -68,7 +68,11 @@ fn files_at(path: &Path, indexes: bool) -> Result<Vec<SegmentFile>> {
     let mut files = Vec::new();
     for log in logs {
         let siblings = if indexes && log.kind == FileKind::Log {
-            [FileKind::Index, FileKind::TimeIndex].map(|kind| SegmentFile { kind, path: log.sibling(kind), ..log })
+            [FileKind::Index, FileKind::TimeIndex].map(|kind| SegmentFile {
+                kind,
+                path: log.sibling(kind),
+                ..log
+            })
         } else {
             files.push(log);
             continue;
@@ -242,7 +246,11 @@ fn batch_text(position: u64, batch: &Batch<'_>) -> String {
     }
     if batch.producer_id() >= 0 {
         let (id, epoch) = (batch.producer_id(), batch.producer_epoch());
-        parts.push(format!("producer {id} epoch {epoch} sequence {}-{}", batch.base_sequence(), batch.last_sequence()));
+        parts.push(format!(
+            "producer {id} epoch {epoch} sequence {}-{}",
+            batch.base_sequence(),
+            batch.last_sequence()
+        ));
     }
     let flags = [(attributes.is_transactional(), "transactional"), (attributes.is_control(), "control")];
     parts.extend(flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag.to_owned()));

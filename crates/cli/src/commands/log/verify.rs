@@ -59,7 +59,8 @@ fn name(path: &Path) -> String {
 }
 
 fn progress(partitions: &[PartitionDir]) -> ProgressBar {
-    let lengths = partitions.iter().flat_map(|p| &p.logs).map(|log| log.path.metadata().map_or(0, |m| m.len()));
+    let lengths =
+        partitions.iter().flat_map(|p| &p.logs).map(|log| log.path.metadata().map_or(0, |m| m.len()));
     let template = "{bar:30} {bytes}/{total_bytes} ({bytes_per_sec}, {eta} left) {msg}";
     let style = ProgressStyle::with_template(template).expect("the template is constant");
     ProgressBar::new(lengths.sum()).with_style(style)

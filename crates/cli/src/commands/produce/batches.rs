@@ -64,9 +64,10 @@ impl Batches {
             record.headers.iter().map(|h| Header { key: &h.key, value: h.value.as_deref() }).collect();
         let timestamp = record.timestamp.unwrap_or_else(now_ms);
         let compression = self.compression;
-        let builder = self.builders.entry(partition).or_insert_with(|| {
-            BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() })
-        });
+        let builder = self
+            .builders
+            .entry(partition)
+            .or_insert_with(|| BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() }));
         let before = builder.uncompressed_bytes();
         builder
             .append(timestamp, record.key.as_deref(), record.value.as_deref(), &headers)
@@ -111,13 +112,8 @@ mod tests {
     use crate::cluster::Partition;
 
     fn batches(count: i32, partition: Option<i32>) -> Result<Batches> {
-        let line = |index| Partition {
-            index,
-            leader: Some(1),
-            leader_epoch: 0,
-            replicas: vec![1],
-            isr: vec![1],
-        };
+        let line =
+            |index| Partition { index, leader: Some(1), leader_epoch: 0, replicas: vec![1], isr: vec![1] };
         let partitions = (0..count).map(line).collect();
         let topic = Topic { name: "t".into(), id: Uuid::ZERO, is_internal: false, partitions };
         Batches::new(&topic, Compression::None, 100, partition)

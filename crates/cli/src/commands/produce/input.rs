@@ -148,7 +148,8 @@ mod tests {
     fn cut<'a>(reads: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
         let mut cutter = Cutter::default();
         let mut lines = Vec::new();
-        let mut take = |found: Option<Lines>| lines.extend(found.iter().flat_map(Lines::iter).map(<[u8]>::to_vec));
+        let mut take =
+            |found: Option<Lines>| lines.extend(found.iter().flat_map(Lines::iter).map(<[u8]>::to_vec));
         for read in reads {
             take(cutter.push(read).unwrap());
         }

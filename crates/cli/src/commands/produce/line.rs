@@ -68,9 +68,7 @@ impl LineFormat {
                 let value = rest[separator.len()..].to_vec();
                 NewRecord { key: Some(key.to_vec()), value: Some(value), ..NewRecord::default() }
             }
-            Kind::Json => {
-                record_json::parse(line).with_context(|| format!("line {number} of the input"))?
-            }
+            Kind::Json => record_json::parse(line).with_context(|| format!("line {number} of the input"))?,
         };
         record.headers.extend_from_slice(&self.headers);
         Ok(record)

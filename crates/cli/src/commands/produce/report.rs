@@ -48,9 +48,7 @@ pub(crate) fn report(topic: &str, totals: &Totals, took: Duration, json: bool) -
 }
 
 fn to_json(topic: &str, totals: &Totals, took: Duration) -> Value {
-    let range = |(partition, (first, last)): (&i32, &(i64, i64))| {
-        json!({"partition": partition, "first_offset": first, "last_offset": last})
-    };
+    let range = |(partition, (first, last)): (&i32, &(i64, i64))| json!({"partition": partition, "first_offset": first, "last_offset": last});
     json!({
         "topic": topic,
         "records": totals.records,
@@ -65,7 +63,9 @@ fn to_text(topic: &str, totals: &Totals, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let count = match totals.records == totals.acknowledged {
         true => format!("{} to {topic} acknowledged", counted(totals.records, "record")),
-        false => format!("only {} of {} records to {topic} acknowledged", totals.acknowledged, totals.records),
+        false => {
+            format!("only {} of {} records to {topic} acknowledged", totals.acknowledged, totals.records)
+        }
     };
     let rate = totals.acknowledged as f64 / seconds.max(1e-9);
     format!("{count}: {} in {seconds:.3} s, {rate:.0} records/s", bytes(totals.bytes))
@@ -84,8 +84,11 @@ mod tests {
     #[test]
     fn texts() {
         let took = Duration::from_millis(500);
-        expect!["2000 records to t acknowledged: 4.00 KiB in 0.500 s, 4000 records/s"]
-            .assert_eq(&to_text("t", &totals(2000), took));
+        expect!["2000 records to t acknowledged: 4.00 KiB in 0.500 s, 4000 records/s"].assert_eq(&to_text(
+            "t",
+            &totals(2000),
+            took,
+        ));
         expect!["only 1999 of 2000 records to t acknowledged: 4.00 KiB in 0.500 s, 3998 records/s"]
             .assert_eq(&to_text("t", &totals(1999), took));
         expect![[r#"{"acknowledged":1,"bytes":4096,"partitions":[{"first_offset":5,"last_offset":2004,"partition":1}],"records":2000,"took_ms":500.0,"topic":"t"}"#]]

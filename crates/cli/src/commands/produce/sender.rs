@@ -268,7 +268,8 @@ impl Round<'_> {
             Some(ErrorCode::MESSAGE_TOO_LARGE) => "; raise the topic's max.message.bytes",
             _ => "",
         };
-        let first = answer.record_errors.first().and_then(|record| record.batch_index_error_message.as_deref());
+        let first =
+            answer.record_errors.first().and_then(|record| record.batch_index_error_message.as_deref());
         let first = first.map_or(String::new(), |message| format!(": {message}"));
         eprintln!("mainstem: a batch of {} was refused: {error}{first}{advice}", batch.records);
     }

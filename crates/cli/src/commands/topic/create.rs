@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use mainstem_wire::messages::create_topics_request::{
+    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
 use mainstem_wire::{ErrorCode, Uuid};
 use serde_json::json;
 

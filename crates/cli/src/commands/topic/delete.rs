@@ -8,7 +8,7 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use serde_json::{Value, json};
 
-use crate::client::{check_message, code_of};
+use crate::client::check_message;
 use crate::cluster::Cluster;
 use crate::output::{joined, print, print_json};
 use crate::target::Target;
@@ -34,25 +34,23 @@ pub(crate) struct Delete {
     target: Target,
 }
 
-/// Deletes the topics, one after another; the first failure ends it.
+/// Deletes the topics, one after another.
 pub(crate) fn run(delete: &Delete) -> Result<()> {
     let mut cluster = delete.target.connect()?;
     if !delete.yes && io::stdin().is_terminal() && !confirm(&delete.topics)? {
         bail!("nothing was deleted");
     }
+    if !delete.if_exists {
+        // A misspelt name is found before anything is gone.
+        for topic in &delete.topics {
+            if cluster.find_topic(topic)?.is_none() {
+                bail!("there is no topic {topic}; nothing was deleted, see `mainstem topic list`");
+            }
+        }
+    }
     let mut results = Vec::new();
     for topic in &delete.topics {
-        let deleted = match request(topic, &mut cluster) {
-            Ok(()) => true,
-            Err(error) if code_of(&error) == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {
-                if !delete.if_exists {
-                    bail!("there is no topic {topic} to delete; see `mainstem topic list`");
-                }
-                false
-            }
-            Err(error) => return Err(error),
-        };
-        results.push((topic.as_str(), deleted));
+        results.push((topic.as_str(), request(topic, &mut cluster)?));
     }
     report(&results, delete.json)
 }
@@ -65,7 +63,8 @@ fn confirm(topics: &[String]) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn request(topic: &str, cluster: &mut Cluster) -> Result<()> {
+/// Deletes a topic; false if it was not there.
+fn request(topic: &str, cluster: &mut Cluster) -> Result<bool> {
     let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
     let mut request = DeleteTopicsRequest { timeout_ms: TIMEOUT_MS, ..Default::default() };
     // Version 6 names topics in another field.
@@ -73,23 +72,20 @@ fn request(topic: &str, cluster: &mut Cluster) -> Result<()> {
         true => request.topics = vec![state],
         false => request.topic_names = vec![topic.into()],
     }
-    let mut tries = 0;
+    let mut attempts = 0;
     cluster.retrying(|cluster| {
-        tries += 1;
+        attempts += 1;
         let response = cluster.any()?.call(&request)?;
         let result = response.responses.first().context("the broker left out the topic")?;
-        if result.error_code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code() && tries > 1 {
-            // An attempt whose answer was lost has done it.
-            return Ok(Ok(()));
+        if result.error_code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code() {
+            // In a later attempt it is the one before, whose answer was lost, that has deleted it.
+            return Ok(attempts > 1);
         }
-        let checked = check_message(result.error_code, result.error_message.as_deref(), || {
+        check_message(result.error_code, result.error_message.as_deref(), || {
             format!("cannot delete topic {topic}")
-        });
-        match checked {
-            Err(error) if code_of(&error) == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(Err(error)),
-            done => done.map(Ok),
-        }
-    })?
+        })?;
+        Ok(true)
+    })
 }
 
 fn report(results: &[(&str, bool)], json: bool) -> Result<()> {

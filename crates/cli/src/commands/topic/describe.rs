@@ -99,7 +99,8 @@ fn sizes(cluster: &mut Cluster, topic: &Topic) -> Result<BTreeMap<i32, i64>> {
             continue;
         }
         let response = client.call(&request)?;
-        let reported = response.results.iter().flat_map(|dir| &dir.topics).flat_map(|topic| &topic.partitions);
+        let reported =
+            response.results.iter().flat_map(|dir| &dir.topics).flat_map(|topic| &topic.partitions);
         for partition in reported.filter(|partition| !partition.is_future_key) {
             let led = topic.partition(partition.partition_index).is_ok_and(|p| p.leader == Some(node));
             if led {
@@ -128,11 +129,11 @@ impl Description {
         let mut lines = vec![format!("topic {}, id {}", topic.name, topic.id)];
         for config in &self.configs {
             let value = config.value.as_deref().unwrap_or("(hidden)");
-            let source = if config.is_own() { String::new() } else { format!("  ({})", config.source_name()) };
+            let source =
+                if config.is_own() { String::new() } else { format!("  ({})", config.source_name()) };
             lines.push(format!("  {}={value}{source}", config.name));
         }
-        let columns =
-            [">PARTITION", ">LEADER", "REPLICAS", "IN SYNC", ">EARLIEST", ">LATEST", ">SIZE"];
+        let columns = [">PARTITION", ">LEADER", "REPLICAS", "IN SYNC", ">EARLIEST", ">LATEST", ">SIZE"];
         lines.push(table(&columns, self.partitions.iter().map(PartitionLine::to_row).collect()));
         lines.join("\n")
     }
@@ -175,13 +176,8 @@ mod tests {
     use super::*;
 
     fn sample() -> Description {
-        let partition = |index, leader| Partition {
-            index,
-            leader,
-            leader_epoch: 3,
-            replicas: vec![1, 2],
-            isr: vec![1],
-        };
+        let partition =
+            |index, leader| Partition { index, leader, leader_epoch: 3, replicas: vec![1, 2], isr: vec![1] };
         let lines = vec![
             PartitionLine {
                 partition: partition(0, Some(1)),

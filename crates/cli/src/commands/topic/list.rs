@@ -66,13 +66,8 @@ mod tests {
 
     #[test]
     fn a_line_per_topic() {
-        let partition = |index| Partition {
-            index,
-            leader: Some(1),
-            leader_epoch: 0,
-            replicas: vec![1],
-            isr: vec![1],
-        };
+        let partition =
+            |index| Partition { index, leader: Some(1), leader_epoch: 0, replicas: vec![1], isr: vec![1] };
         let topic = |name: &str, partitions: i32| Topic {
             name: name.into(),
             id: Uuid::from_u128(7),

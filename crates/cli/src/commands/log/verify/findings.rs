@@ -54,7 +54,8 @@ impl Findings {
 
     /// For people.
     pub(crate) fn to_text(&self) -> String {
-        let mut lines: Vec<String> = self.faults.iter().map(|fault| format!("fault: {}", fault.to_text())).collect();
+        let mut lines: Vec<String> =
+            self.faults.iter().map(|fault| format!("fault: {}", fault.to_text())).collect();
         lines.extend(self.notes.iter().map(|note| format!("note: {}", note.to_text())));
         lines.push(format!(
             "{}, {}, {}, {}, {}: {}",
@@ -91,7 +92,8 @@ mod tests {
 
     #[test]
     fn text() {
-        let mut findings = Findings { partitions: 1, segments: 2, batches: 3, records: 1, ..Findings::default() };
+        let mut findings =
+            Findings { partitions: 1, segments: 2, batches: 3, records: 1, ..Findings::default() };
         expect!["1 partition, 2 segments, 3 batches, 1 record, 0 B: no fault"].assert_eq(&findings.to_text());
         findings.fault(Path::new("t-0/x.log"), Some(61), "checksum");
         findings.note(Path::new("t-0/x.index"), None, "missing");

@@ -74,9 +74,10 @@ impl IndexCheck {
     pub(crate) fn finish(&self) -> Result<(), (usize, String)> {
         match self.entries.get(self.next) {
             None => Ok(()),
-            Some(entry) => {
-                Err((self.next, format!("entry {} (offset {}) is behind the last batch", self.next, entry.offset)))
-            }
+            Some(entry) => Err((
+                self.next,
+                format!("entry {} (offset {}) is behind the last batch", self.next, entry.offset),
+            )),
         }
     }
 }
@@ -100,7 +101,8 @@ mod tests {
                 (BatchHeader::read(&bytes).unwrap(), (at * 100) as u64)
             })
             .collect();
-        let entries = entries.iter().map(|(offset, value)| IndexEntry { offset: *offset, value: *value }).collect();
+        let entries =
+            entries.iter().map(|(offset, value)| IndexEntry { offset: *offset, value: *value }).collect();
         let run = || {
             let mut check = IndexCheck::new(kind, entries)?;
             batches.iter().try_for_each(|(batch, position)| check.take(batch, *position))?;

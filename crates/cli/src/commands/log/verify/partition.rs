@@ -33,7 +33,8 @@ pub(crate) fn check(
         SegmentCheck { file, is_last, cursor, findings, scratch }.run(progress)?;
     }
     for snapshot in &partition.snapshots {
-        let bytes = fs::read(&snapshot.path).with_context(|| format!("cannot read {}", snapshot.path.display()))?;
+        let bytes =
+            fs::read(&snapshot.path).with_context(|| format!("cannot read {}", snapshot.path.display()))?;
         if let Err(what) = check_snapshot(&bytes) {
             findings.fault(&snapshot.path, None, what);
         }
@@ -45,9 +46,8 @@ pub(crate) fn check(
 fn check_metadata(partition: &PartitionDir, findings: &mut Findings) -> Result<()> {
     let path = partition.path.join(PARTITION_METADATA);
     let Some(text) = read_text(&path)? else { return Ok(()) };
-    let value = |key: &str| {
-        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
-    };
+    let value =
+        |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
     match (value("version"), value("topic_id").map(Uuid::from_str)) {
         (Some("0"), Some(Ok(id))) if !id.is_zero() => {}
         _ => findings.fault(&path, None, "it names no topic id"),
@@ -126,7 +126,9 @@ mod tests {
             assert_eq!(done, findings.bytes, "progress reaches the end");
             let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
             let texts = |list: &[super::super::findings::Finding]| {
-                list.iter().map(|f| format!("{}@{:?}: {}", name(&f.file), f.position, f.what)).collect::<Vec<_>>()
+                list.iter()
+                    .map(|f| format!("{}@{:?}: {}", name(&f.file), f.position, f.what))
+                    .collect::<Vec<_>>()
             };
             (texts(&findings.faults), texts(&findings.notes), findings)
         }
@@ -162,7 +164,9 @@ mod tests {
     fn batches() {
         one_fault("stored crc", |sample| sample.change(&format!("{FIRST}.log"), |bytes| bytes[80] ^= 1));
         one_fault("no batch", |sample| sample.change(&format!("{FIRST}.log"), |bytes| bytes.extend([1; 30])));
-        one_fault("cuts them off", |sample| sample.change(&format!("{SECOND}.log"), |bytes| bytes.extend([1; 99])));
+        one_fault("cuts them off", |sample| {
+            sample.change(&format!("{SECOND}.log"), |bytes| bytes.extend([1; 99]))
+        });
         one_fault("cuts them off", |sample| {
             sample.change(&format!("{SECOND}.log"), |bytes| bytes.truncate(bytes.len() - 1));
         });
@@ -181,7 +185,10 @@ mod tests {
         let log = batch(4, 1, 2, Compression::None);
         sample.write("00000000000000000004.log", &log);
         let (faults, notes, _) = sample.verify();
-        assert!(faults.iter().any(|fault| fault.contains("the segment before it goes on to offset 5")), "{faults:?}");
+        assert!(
+            faults.iter().any(|fault| fault.contains("the segment before it goes on to offset 5")),
+            "{faults:?}"
+        );
         assert!(notes.iter().any(|note| note.contains("00000000000000000004.index")), "{notes:?}");
     }
 
@@ -196,9 +203,13 @@ mod tests {
 
     #[test]
     fn files_beside_the_log() {
-        one_fault("points to position", |sample| sample.change(&format!("{FIRST}.index"), |bytes| bytes[7] ^= 1));
+        one_fault("points to position", |sample| {
+            sample.change(&format!("{FIRST}.index"), |bytes| bytes[7] ^= 1)
+        });
         one_fault("make no entry", |sample| sample.change(&format!("{FIRST}.index"), |bytes| bytes.push(0)));
-        one_fault("says timestamp", |sample| sample.change(&format!("{FIRST}.timeindex"), |bytes| bytes[7] ^= 1));
+        one_fault("says timestamp", |sample| {
+            sample.change(&format!("{FIRST}.timeindex"), |bytes| bytes[7] ^= 1)
+        });
         one_fault("checksum", |sample| sample.change(&format!("{SECOND}.snapshot"), |bytes| bytes[30] ^= 1));
         one_fault("version", |sample| sample.write(LEADER_EPOCH_CHECKPOINT, b"7\n0\n"));
         one_fault("the checkpoint has 1 for offset 6", |sample| {

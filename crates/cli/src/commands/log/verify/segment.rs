@@ -9,9 +9,7 @@ use mainstem_records::{Batch, Origin, Scratch, ValidationRules, validate};
 
 use super::findings::Findings;
 use super::index::IndexCheck;
-use crate::disk::{
-    EpochEntry, FileKind, IndexKind, SegmentFile, Step, Walk, ZeroTail, index_entries,
-};
+use crate::disk::{EpochEntry, FileKind, IndexKind, SegmentFile, Step, Walk, ZeroTail, index_entries};
 
 /// What the records of one batch may decompress to.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
@@ -132,7 +130,8 @@ impl SegmentCheck<'_> {
             self.findings.fault(path, at, what);
         }
         if let Some(expected) = epoch_at(&self.cursor.epochs, offset).filter(|expected| *expected != epoch) {
-            let what = format!("leader epoch {epoch}, where the checkpoint has {expected} for offset {offset}");
+            let what =
+                format!("leader epoch {epoch}, where the checkpoint has {expected} for offset {offset}");
             self.findings.fault(path, at, what);
         }
         self.cursor.next_offset = self.cursor.next_offset.max(batch.next_offset());
@@ -143,12 +142,18 @@ impl SegmentCheck<'_> {
         let (path, at) = (&self.file.path, Some(position));
         match (self.is_last, zeros) {
             (true, ZeroTail::All) => {
-                self.findings.note(path, at, format!("the last {rest} bytes are zeros: space for what comes"));
+                self.findings.note(
+                    path,
+                    at,
+                    format!("the last {rest} bytes are zeros: space for what comes"),
+                );
             }
             (true, ZeroTail::No) => self.findings.fault(
                 path,
                 at,
-                format!("the last {rest} bytes are no batch ({error}); the broker cuts them off at its next start"),
+                format!(
+                    "the last {rest} bytes are no batch ({error}); the broker cuts them off at its next start"
+                ),
             ),
             (false, _) => {
                 self.findings.fault(path, at, format!("no batch ({error}); {rest} bytes cannot be read"));

@@ -1,0 +1,56 @@
+//! CreatePartitions (37), v0-3: more partitions for topics.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
+use mainstem_wire::messages::create_partitions_response::{
+    CreatePartitionsResponse, CreatePartitionsTopicResult,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    _out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    Ok(serve_in_background(broker, context, decoder, answer))
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: CreatePartitionsRequest<'_> = body(decoder, context.version)?;
+    let mut refused = Vec::new();
+    request.topics.retain(|topic| match authorize(context, Operation::Alter, Resource::Topic(&topic.name)) {
+        Ok(()) => true,
+        Err(error) => {
+            refused.push(refuse(&topic.name, error));
+            false
+        }
+    });
+    let created = broker.controller.create_partitions(broker, &request);
+    let mut results = created
+        .unwrap_or_else(|error| request.topics.iter().map(|topic| refuse(&topic.name, error)).collect());
+    results.extend(refused);
+    Ok(respond(context, CreatePartitionsResponse { results, ..Default::default() }, out))
+}
+
+fn refuse(name: &str, error: ErrorCode) -> CreatePartitionsTopicResult<'static> {
+    CreatePartitionsTopicResult {
+        name: name.to_owned().into(),
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
+}

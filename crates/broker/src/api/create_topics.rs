@@ -1,0 +1,48 @@
+//! CreateTopics (19), v2-7: answered when the topics are durable and served.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
+use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, CreateTopicsResponse};
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    _out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    Ok(serve_in_background(broker, context, decoder, answer))
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: CreateTopicsRequest<'_> = body(decoder, context.version)?;
+    let mut refused = Vec::new();
+    let cluster = authorize(context, Operation::Create, Resource::Cluster);
+    request.topics.retain(|topic| {
+        let allowed =
+            cluster.or_else(|_| authorize(context, Operation::Create, Resource::Topic(&topic.name)));
+        refused.extend(allowed.err().map(|error| CreatableTopicResult {
+            name: topic.name.clone().into_owned().into(),
+            error_code: error.code(),
+            error_message: Some(error.message().into()),
+            ..Default::default()
+        }));
+        allowed.is_ok()
+    });
+    let mut topics = broker.controller.create_topics(broker, &request);
+    topics.extend(refused);
+    Ok(respond(context, CreateTopicsResponse { topics, ..Default::default() }, out))
+}

@@ -1,0 +1,96 @@
+//! DeleteRecords (21), v0-2: forget what lies before an offset; answered when a restart will remember that.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
+use mainstem_wire::messages::delete_records_response::{
+    DeleteRecordsPartitionResult, DeleteRecordsResponse, DeleteRecordsTopicResult,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::partition::Durable;
+use crate::respond::respond;
+use crate::signal::DurableWait;
+
+/// Low watermark of an answer that has none.
+const INVALID_LOW_WATERMARK: i64 = -1;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    _out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: DeleteRecordsRequest<'_> = body(decoder, context.version)?;
+    let parts = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let durable = Arc::new(DurableWait::new(parts));
+    let topics = request.topics.iter().map(|topic| delete_in_topic(broker, &context, topic, &durable));
+    let mut topics: Vec<_> = topics.collect();
+    let limit = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let response = Box::pin(async move {
+        let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
+        if !in_time || durable.has_failed() {
+            let error = if in_time { ErrorCode::KAFKA_STORAGE_ERROR } else { ErrorCode::REQUEST_TIMED_OUT };
+            let partitions = topics.iter_mut().flat_map(|topic| &mut topic.partitions);
+            partitions.filter(|one| one.error_code == 0).for_each(|one| one.error_code = error.code());
+        }
+        let mut out = ResponseBuffer::pooled();
+        respond(&context, DeleteRecordsResponse { topics, ..Default::default() }, &mut out);
+        Ok(out)
+    });
+    Ok(Handled::Later { response, holds: true })
+}
+
+fn delete_in_topic(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &DeleteRecordsTopic<'_>,
+    durable: &Arc<DurableWait>,
+) -> DeleteRecordsTopicResult<'static> {
+    let allowed = authorize(context, Operation::Delete, Resource::Topic(&topic.name));
+    let partitions = topic.partitions.iter().map(|wanted| {
+        let deleted = allowed.and_then(|()| delete_in_partition(broker, &topic.name, wanted, durable));
+        // What was refused is not waited for.
+        if deleted.is_err() {
+            durable.done(Ok(()));
+        }
+        DeleteRecordsPartitionResult {
+            partition_index: wanted.partition_index,
+            low_watermark: *deleted.as_ref().unwrap_or(&INVALID_LOW_WATERMARK),
+            error_code: deleted.err().map_or(0, ErrorCode::code),
+            ..Default::default()
+        }
+    });
+    let partitions = partitions.collect();
+    DeleteRecordsTopicResult {
+        name: topic.name.clone().into_owned().into(),
+        partitions,
+        ..Default::default()
+    }
+}
+
+fn delete_in_partition(
+    broker: &Broker,
+    topic: &str,
+    wanted: &DeleteRecordsPartition<'_>,
+    durable: &Arc<DurableWait>,
+) -> Result<i64, ErrorCode> {
+    let topic = broker.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    if topic.is_internal() {
+        return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
+    }
+    let partition = topic.partition(wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    if !partition.settings().log.delete {
+        return Err(ErrorCode::POLICY_VIOLATION);
+    }
+    partition.delete_records_before(wanted.offset, Durable::Request(durable.clone()))
+}

@@ -1,0 +1,79 @@
+//! DeleteTopics (20), v1-6: by name or id; answered when the topics are gone for good.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, DeleteTopicsResponse};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    _out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    Ok(serve_in_background(broker, context, decoder, answer))
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: DeleteTopicsRequest<'_> = body(decoder, context.version)?;
+    let mut refused = Vec::new();
+    request.topics.retain(|topic| keep(broker, context, topic, &mut refused));
+    request.topic_names.retain(|name| {
+        let named = DeleteTopicState { name: Some(name.clone()), ..Default::default() };
+        keep(broker, context, &named, &mut refused)
+    });
+    let deleted = broker.controller.delete_topics(broker, &request, context.version);
+    let mut responses = deleted.unwrap_or_else(|error| {
+        let names = request.topic_names.iter().map(|name| refuse(Some(name.to_string()), error));
+        let topics = request.topics.iter().map(|topic| DeletableTopicResult {
+            topic_id: topic.topic_id,
+            ..refuse(topic.name.as_ref().map(ToString::to_string), error)
+        });
+        names.chain(topics).collect()
+    });
+    responses.extend(refused);
+    Ok(respond(context, DeleteTopicsResponse { responses, ..Default::default() }, out))
+}
+
+fn keep(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &DeleteTopicState<'_>,
+    refused: &mut Vec<DeletableTopicResult<'static>>,
+) -> bool {
+    let name = match &topic.name {
+        Some(name) => Some(name.to_string()),
+        None => broker.topics.by_id(&topic.topic_id).map(|topic| topic.name.to_string()),
+    };
+    // What has no name is unknown, which the heart says.
+    let Some(name) = name else { return true };
+    match authorize(context, Operation::Delete, Resource::Topic(&name)) {
+        Ok(()) => true,
+        Err(error) => {
+            refused.push(DeletableTopicResult { topic_id: topic.topic_id, ..refuse(Some(name), error) });
+            false
+        }
+    }
+}
+
+fn refuse(name: Option<String>, error: ErrorCode) -> DeletableTopicResult<'static> {
+    DeletableTopicResult {
+        name: name.map(Into::into),
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,58 @@
+//! DescribeCluster (60), v0-2: the nodes of the cluster.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::describe_cluster_request::DescribeClusterRequest;
+use mainstem_wire::messages::describe_cluster_response::{DescribeClusterBroker, DescribeClusterResponse};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::cluster;
+use crate::context::{RequestContext, Resource, authorized_operations};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+/// `endpoint_type` of brokers; controllers would be 2 (KIP-919).
+const BROKERS: i8 = 1;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: DescribeClusterRequest<'_> = body(decoder, context.version)?;
+    if request.endpoint_type != BROKERS {
+        let response = DescribeClusterResponse {
+            error_code: ErrorCode::MISMATCHED_ENDPOINT_TYPE.code(),
+            error_message: Some("The request was sent to an endpoint of brokers.".into()),
+            ..Default::default()
+        };
+        return Ok(respond(&context, response, out));
+    }
+    let image = broker.controller.image();
+    let nodes = cluster::nodes(broker, &context, &image);
+    let brokers = nodes.filter(|node| request.include_fenced_brokers || !node.fenced);
+    let brokers = brokers.map(|node| DescribeClusterBroker {
+        broker_id: node.id,
+        host: node.host.into(),
+        port: node.port,
+        rack: node.rack.map(Into::into),
+        is_fenced: node.fenced,
+        ..Default::default()
+    });
+    let cluster_authorized_operations = match request.include_cluster_authorized_operations {
+        true => authorized_operations(&context, Resource::Cluster),
+        false => i32::MIN,
+    };
+    let response = DescribeClusterResponse {
+        endpoint_type: BROKERS,
+        cluster_id: broker.node.cluster_id.as_str().into(),
+        controller_id: broker.node.id,
+        brokers: brokers.collect(),
+        cluster_authorized_operations,
+        ..Default::default()
+    };
+    Ok(respond(&context, response, out))
+}

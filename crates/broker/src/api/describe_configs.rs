@@ -1,0 +1,106 @@
+//! DescribeConfigs (32), v1-4: the configuration of topics and of this broker, with where each value comes from.
+
+use std::sync::Arc;
+
+use mainstem_coordination::config::describe::{
+    DescribedConfig, describe_broker, describe_cluster_default, describe_topic,
+};
+use mainstem_coordination::metadata::{ConfigResource, ResourceKind, names};
+use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use mainstem_wire::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::resources::{ConfigTarget, Refused};
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: DescribeConfigsRequest<'_> = body(decoder, context.version)?;
+    let results = request.resources.iter().map(|resource| {
+        let described = describe(broker, &context, resource);
+        let (error_code, error_message, configs) = match described {
+            Ok(configs) => (0, None, configs),
+            Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
+        };
+        let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
+        DescribeConfigsResult {
+            error_code,
+            error_message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.clone(),
+            configs: configs.map(|config| encode(config, &request)).collect(),
+            ..Default::default()
+        }
+    });
+    let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
+    Ok(respond(&context, response, out))
+}
+
+fn describe(
+    broker: &Broker,
+    context: &RequestContext,
+    resource: &DescribeConfigsResource<'_>,
+) -> Result<Vec<DescribedConfig>, Refused> {
+    let config = broker.config();
+    let image = broker.controller.image();
+    match ConfigTarget::parse(resource.resource_type, &resource.resource_name, broker.node.id)? {
+        ConfigTarget::Topic(name) => {
+            authorize(context, Operation::DescribeConfigs, Resource::Topic(name))?;
+            names::check(name)
+                .map_err(|message| Refused { error: ErrorCode::INVALID_TOPIC_EXCEPTION, message })?;
+            image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+            let own = image.configs(&ConfigResource::new(ResourceKind::Topic, name));
+            Ok(describe_topic(own, &config.values))
+        }
+        ConfigTarget::Broker => {
+            authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
+            Ok(describe_broker(&config.values))
+        }
+        ConfigTarget::ClusterDefault => {
+            authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
+            let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));
+            Ok(describe_cluster_default(own))
+        }
+    }
+}
+
+fn is_asked_for(resource: &DescribeConfigsResource<'_>, config: &DescribedConfig) -> bool {
+    match &resource.configuration_keys {
+        Some(keys) if !keys.is_empty() => keys.iter().any(|key| *key == config.name),
+        _ => true,
+    }
+}
+
+fn encode(
+    config: DescribedConfig,
+    request: &DescribeConfigsRequest<'_>,
+) -> DescribeConfigsResourceResult<'static> {
+    let synonyms = config.synonyms.into_iter().filter(|_| request.include_synonyms);
+    let synonyms = synonyms.map(|synonym| DescribeConfigsSynonym {
+        name: synonym.name.into(),
+        value: synonym.value.map(Into::into),
+        source: synonym.source.code(),
+        ..Default::default()
+    });
+    DescribeConfigsResourceResult {
+        name: config.name.into(),
+        value: config.value.map(Into::into),
+        read_only: config.read_only,
+        config_source: config.source.code(),
+        is_sensitive: config.is_sensitive,
+        synonyms: synonyms.collect(),
+        config_type: config.kind.map_or(0, |kind| kind.code()),
+        documentation: config.documentation.filter(|_| request.include_documentation).map(Into::into),
+        ..Default::default()
+    }
+}

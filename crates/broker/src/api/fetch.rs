@@ -1,0 +1,367 @@
+//! Fetch (1), v4-18: read record batches, or wait until there are some.
+//!
+//! Consumers only: a follower's fetch (`replica_id` 0 or above) has nothing to follow on a single node.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_log::{FileRange, ReadBound, ReadPlan};
+use mainstem_wire::messages::fetch_request::FetchRequest;
+use mainstem_wire::messages::fetch_response::{
+    EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
+use tokio::time::{Instant, timeout_at};
+
+use crate::background::in_background;
+use crate::broker::Broker;
+use crate::buffers;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::errors::read_error_code;
+use crate::fetch_sessions::{Answer, Key, Plan, TopicKey};
+use crate::output::ResponseBuffer;
+use crate::partition::{self, Partition, PartitionRead};
+use crate::respond::{respond, respond_with_files};
+use crate::signal::FetchWaiter;
+use crate::topics::Topic;
+
+/// Reads up to this size are copied into the response, larger ones are sent from the file.
+const COPY_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes that are copied into one response; what does not fit is sent from the file.
+const COPY_BYTES_TOTAL_MAX: usize = 256 * 1024;
+
+/// `isolation_level` of a consumer that reads no open transactions.
+const READ_COMMITTED: i8 = 1;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: FetchRequest<'_> = body(decoder, context.version)?;
+    let by_id = context.version >= 13;
+    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.now().mono_ms);
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => {
+            let response = FetchResponse { error_code: error.code(), ..Default::default() };
+            return Ok(respond(&context, response, out));
+        }
+    };
+    let fetch = Fetch::new(broker.clone(), context, &request, plan);
+    let reads = fetch.read(None);
+    if reads.is_cold {
+        return Ok(Handled::Later { response: Box::pin(fetch.answer_cold(reads)), holds: true });
+    }
+    if fetch.is_satisfied(&reads) {
+        return Ok(fetch.answer(reads, out));
+    }
+    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    Ok(Handled::Later { response: Box::pin(fetch.wait(Instant::now() + wait)), holds: true })
+}
+
+/// One fetch request while it is served.
+struct Fetch {
+    broker: Arc<Broker>,
+    context: RequestContext,
+    plan: Plan,
+    targets: Vec<Result<Arc<Partition>, ErrorCode>>,
+    bound: ReadBound,
+    bytes_min: usize,
+    bytes_max: usize,
+    may_wait: bool,
+}
+
+/// What one pass over all partitions found, in the order of the plan.
+struct Reads {
+    found: Vec<Result<partition::PartitionData, ErrorCode>>,
+    bytes: usize,
+    /// There is something to tell at once: an error, or that the client's log has gone another way.
+    is_final: bool,
+    /// Some partition's place is only known when its index is read from disk.
+    is_cold: bool,
+}
+
+impl Fetch {
+    fn new(broker: Arc<Broker>, context: RequestContext, request: &FetchRequest<'_>, plan: Plan) -> Self {
+        let mut finder = Finder { broker: &broker, context: &context, last: None };
+        let targets = plan.partitions.iter().map(|(key, _)| finder.find(key)).collect();
+        let bound = match request.isolation_level {
+            READ_COMMITTED => ReadBound::LastStable,
+            _ => ReadBound::HighWatermark,
+        };
+        let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(broker.limits.fetch_bytes_max);
+        let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
+        let may_wait = request.max_wait_ms > 0;
+        Fetch { targets, bound, bytes_min, bytes_max, may_wait, broker, context, plan }
+    }
+
+    /// Reads every partition once. With a waiter, it is registered in each at the instant of its read.
+    fn read(&self, waiter: Option<&Arc<FetchWaiter>>) -> Reads {
+        let found = Vec::with_capacity(self.targets.len());
+        let mut reads = Reads { found, bytes: 0, is_final: false, is_cold: false };
+        for (target, (_, wanted)) in self.targets.iter().zip(&self.plan.partitions) {
+            let left = self.bytes_max.saturating_sub(reads.bytes);
+            let read = PartitionRead {
+                offset: wanted.offset,
+                bound: self.bound,
+                bytes_max: left.min(usize::try_from(wanted.bytes_max).unwrap_or(0)),
+                at_least_one: reads.bytes == 0,
+                current_leader_epoch: wanted.current_leader_epoch,
+                last_fetched_epoch: wanted.last_fetched_epoch,
+            };
+            let found = match target {
+                Ok(partition) => partition.read(&read, waiter),
+                Err(error) => Err(*error),
+            };
+            reads.note(found, read.bytes_max);
+        }
+        reads
+    }
+
+    /// Whether the answer leaves now: enough bytes, an error, nobody to wait for, or no time to.
+    fn is_satisfied(&self, reads: &Reads) -> bool {
+        reads.is_final || !self.may_wait || self.targets.is_empty() || reads.bytes >= self.bytes_min
+    }
+
+    /// The long poll.
+    async fn wait(self, deadline: Instant) -> Result<ResponseBuffer, String> {
+        let waiter = Arc::new(FetchWaiter::default());
+        let reads = loop {
+            waiter.begin();
+            let reads = self.read(Some(&waiter));
+            if self.is_satisfied(&reads) || reads.is_cold || self.broker.stopping.is_stopping() {
+                break reads;
+            }
+            waiter.arm(self.bytes_min - reads.bytes);
+            let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(&waiter, context))).await;
+            self.forget(&waiter);
+            if woken.is_err() {
+                break self.read(None);
+            }
+            let reads = self.read(None);
+            if self.is_satisfied(&reads) || reads.is_cold || self.broker.stopping.is_stopping() {
+                break reads;
+            }
+        };
+        self.forget(&waiter);
+        self.answer_cold(reads).await
+    }
+
+    /// Answers when every index that has to come from the disk is read.
+    async fn answer_cold(self, mut reads: Reads) -> Result<ResponseBuffer, String> {
+        if reads.is_cold {
+            reads = in_background(move || reads.resolve()).await;
+        }
+        let mut out = ResponseBuffer::pooled();
+        self.answer(reads, &mut out);
+        Ok(out)
+    }
+
+    fn poll_woken(&self, waiter: &FetchWaiter, context: &std::task::Context<'_>) -> std::task::Poll<()> {
+        if self.broker.stopping.is_stopping() {
+            return std::task::Poll::Ready(());
+        }
+        waiter.poll(context)
+    }
+
+    fn forget(&self, waiter: &Arc<FetchWaiter>) {
+        for partition in self.targets.iter().flatten() {
+            partition.forget(waiter);
+        }
+    }
+
+    /// Encodes what was read.
+    fn answer(&self, reads: Reads, out: &mut ResponseBuffer) -> Handled {
+        let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
+        let mut slots = Vec::with_capacity(reads.found.len());
+        for ((key, _), found) in self.plan.partitions.iter().zip(reads.found) {
+            let data = describe(key.1, &found);
+            if self.is_told(key, &found) {
+                let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
+                slots.push((&key.0, data, copies.place(plan)));
+            }
+        }
+        self.broker.metrics.fetched(reads.bytes);
+        let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
+        for (topic, mut data, place) in slots {
+            data.records = Some(place.records(&copies.bytes));
+            let same = responses.last_mut().filter(|last| is_topic(last, topic));
+            match same {
+                Some(last) => last.partitions.push(data),
+                None => responses.push(topic_response(topic, data)),
+            }
+        }
+        let session_id = self.plan.session_id();
+        let response = FetchResponse { session_id, responses, ..Default::default() };
+        let files = std::mem::take(&mut copies.files);
+        let handled = respond_with_files(&self.context, response, files, out);
+        buffers::give(copies.bytes);
+        handled
+    }
+
+    /// Whether a partition has a place in the answer.
+    fn is_told(&self, key: &Key, found: &Result<partition::PartitionData, ErrorCode>) -> bool {
+        let Some(session) = &self.plan.session else { return true };
+        let answer = match found {
+            Ok(data) => Answer {
+                has_records: !matches!(data.plan, ReadPlan::Empty),
+                is_error: data.diverging.is_some(),
+                high_watermark: data.ends.high_watermark,
+                log_start_offset: data.ends.log_start,
+            },
+            Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
+        };
+        session.lock().note_answer(key, answer) || !self.plan.incremental
+    }
+}
+
+impl Reads {
+    /// Notes what was found in the next partition, of which so many bytes were asked for.
+    fn note(&mut self, found: Result<partition::PartitionData, ErrorCode>, asked: usize) {
+        match &found {
+            Ok(data) => {
+                self.is_final |= data.diverging.is_some();
+                self.is_cold |= matches!(data.plan, ReadPlan::Later(_));
+                self.bytes += match &data.plan {
+                    ReadPlan::Empty => 0,
+                    ReadPlan::Range(range) => range.len,
+                    // Not known yet: what follows gets only what is surely left.
+                    ReadPlan::Later(_) => asked,
+                };
+            }
+            Err(_) => self.is_final = true,
+        }
+        self.found.push(found);
+    }
+
+    /// Reads what has to come from the disk. May block.
+    fn resolve(mut self) -> Reads {
+        for found in &mut self.found {
+            let Ok(data) = found else { continue };
+            let resolved = match std::mem::replace(&mut data.plan, ReadPlan::Empty) {
+                ReadPlan::Later(pending) => pending.resolve(),
+                known => Ok(known),
+            };
+            match resolved {
+                Ok(plan) => data.plan = plan,
+                Err(error) => *found = Err(read_error_code(&error)),
+            }
+        }
+        self
+    }
+}
+
+/// Finds partitions, remembering the topic of the last one: requests are grouped by topic.
+struct Finder<'a> {
+    broker: &'a Broker,
+    context: &'a RequestContext,
+    last: Option<(TopicKey, Result<Arc<Topic>, ErrorCode>)>,
+}
+
+impl Finder<'_> {
+    fn find(&mut self, (topic, partition): &Key) -> Result<Arc<Partition>, ErrorCode> {
+        if self.last.as_ref().is_none_or(|(key, _)| key != topic) {
+            self.last = Some((topic.clone(), self.topic(topic)));
+        }
+        let (_, found) = self.last.as_ref().expect("it was just set");
+        let topic = found.as_ref().map_err(|error| *error)?;
+        topic.partition(*partition).cloned().ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
+    fn topic(&self, key: &TopicKey) -> Result<Arc<Topic>, ErrorCode> {
+        let topic = match key {
+            TopicKey::Name(name) => {
+                self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
+            }
+            TopicKey::Id(id) => self.broker.topics.by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+        };
+        authorize(self.context, Operation::Read, Resource::Topic(&topic.name))?;
+        Ok(topic)
+    }
+}
+
+/// The answer of one partition, without its records.
+fn describe(
+    partition_index: i32,
+    found: &Result<partition::PartitionData, ErrorCode>,
+) -> PartitionData<'static> {
+    match found {
+        Ok(data) => PartitionData {
+            partition_index,
+            high_watermark: data.ends.high_watermark,
+            last_stable_offset: data.ends.last_stable,
+            log_start_offset: data.ends.log_start,
+            diverging_epoch: data.diverging.map_or_else(EpochEndOffset::default, |(epoch, end_offset)| {
+                EpochEndOffset { epoch, end_offset, ..Default::default() }
+            }),
+            ..Default::default()
+        },
+        Err(error) => PartitionData {
+            partition_index,
+            error_code: error.code(),
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            ..Default::default()
+        },
+    }
+}
+
+fn is_topic(response: &FetchableTopicResponse<'_>, topic: &TopicKey) -> bool {
+    match topic {
+        TopicKey::Name(name) => *response.topic == **name,
+        TopicKey::Id(id) => response.topic_id == *id,
+    }
+}
+
+fn topic_response<'a>(topic: &'a TopicKey, data: PartitionData<'a>) -> FetchableTopicResponse<'a> {
+    let (name, topic_id) = match topic {
+        TopicKey::Name(name) => (&**name, Uuid::ZERO),
+        TopicKey::Id(id) => ("", *id),
+    };
+    FetchableTopicResponse { topic: name.into(), topic_id, partitions: vec![data], ..Default::default() }
+}
+
+/// Records on their way into a response: small ones copied, others left in their files.
+struct Copies {
+    bytes: Vec<u8>,
+    files: Vec<FileRange>,
+}
+
+/// Where one partition's records are.
+enum Place {
+    Copied(std::ops::Range<usize>),
+    InFile(usize),
+}
+
+impl Copies {
+    fn place(&mut self, plan: ReadPlan) -> Place {
+        let start = self.bytes.len();
+        let ReadPlan::Range(range) = plan else { return Place::Copied(start..start) };
+        let length = range.len;
+        if length <= COPY_BYTES_MAX && start + length <= COPY_BYTES_TOTAL_MAX {
+            self.bytes.resize(start + length, 0);
+            let read = range.file.read_at_nowait(&mut self.bytes[start..], range.position);
+            if matches!(read, Ok(Some(read)) if read == length) {
+                return Place::Copied(start..start + length);
+            }
+            self.bytes.truncate(start);
+        }
+        self.files.push(range);
+        Place::InFile(length)
+    }
+}
+
+impl Place {
+    fn records<'a>(&self, copied: &'a [u8]) -> Records<'a> {
+        match self {
+            Place::Copied(range) => Records::Bytes(copied[range.clone()].into()),
+            Place::InFile(length) => Records::Hole(*length),
+        }
+    }
+}

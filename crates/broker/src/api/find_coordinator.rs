@@ -1,0 +1,112 @@
+//! FindCoordinator (10), v0-6: which node coordinates a group.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
+use mainstem_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups::OFFSETS_TOPIC;
+use crate::output::ResponseBuffer;
+use crate::resources::Refused;
+use crate::respond::respond;
+use crate::transactions;
+
+/// `key_type` of groups and of transactions.
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
+
+/// Version from which several keys are asked for at once.
+const SEVERAL_KEYS_SINCE: i16 = 4;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    // The first question of all creates the topic of offsets, which waits for the disk.
+    if broker.topics.by_name(OFFSETS_TOPIC).is_none() {
+        return Ok(serve_in_background(broker, context, decoder, answer));
+    }
+    answer(broker, &context, decoder, out)
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: FindCoordinatorRequest<'_> = body(decoder, context.version)?;
+    let find = |key: &str| coordinator(broker, context, request.key_type, key);
+    if context.version >= SEVERAL_KEYS_SINCE {
+        let coordinators = request.coordinator_keys.iter().map(|key| find(key)).collect();
+        let response = FindCoordinatorResponse { coordinators, ..Default::default() };
+        return Ok(respond(context, response, out));
+    }
+    let found = find(&request.key);
+    let response = FindCoordinatorResponse {
+        error_code: found.error_code,
+        error_message: found.error_message,
+        node_id: found.node_id,
+        host: found.host,
+        port: found.port,
+        ..Default::default()
+    };
+    Ok(respond(context, response, out))
+}
+
+fn coordinator(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    key_type: i8,
+    key: &str,
+) -> Coordinator<'static> {
+    let key_owned = key.to_owned().into();
+    match may_coordinate(broker, context, key_type, key) {
+        Ok(()) => {
+            let (host, port) = broker.node.endpoint(context.connection.listener);
+            let host = host.to_owned().into();
+            Coordinator { key: key_owned, node_id: broker.node.id, host, port, ..Default::default() }
+        }
+        Err(refused) => Coordinator {
+            key: key_owned,
+            node_id: -1,
+            host: "".into(),
+            port: -1,
+            error_code: refused.error.code(),
+            error_message: Some(refused.message.into()),
+            ..Default::default()
+        },
+    }
+}
+
+fn may_coordinate(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    key_type: i8,
+    key: &str,
+) -> Result<(), Refused> {
+    match key_type {
+        GROUP => {
+            authorize(context, Operation::Describe, Resource::Group(key))?;
+            broker.controller.ensure_offsets_topic(broker)
+        }
+        TRANSACTION => {
+            authorize(context, Operation::Describe, Resource::TransactionalId(key))?;
+            Err(Refused {
+                error: transactions::NOT_SERVED_ERROR,
+                message: transactions::NOT_SERVED.to_owned(),
+            })
+        }
+        other => {
+            let message = format!("there is no coordinator of type {other} here");
+            Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Heartbeat (12), v0-4: still there; is there a rebalance?.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
+use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: HeartbeatRequest<'_> = body(decoder, context.version)?;
+    if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
+        let response = HeartbeatResponse { error_code: error.code(), ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    let request = Request::Heartbeat(request);
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+        Reply::Heartbeat(response) => respond(context, response, out),
+        other => unreachable!("the coordinator answers in kind, not {other:?}"),
+    }))
+}

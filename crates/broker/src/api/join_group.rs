@@ -1,0 +1,34 @@
+//! JoinGroup (11), v0-9: become a member, and wait for the others.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::join_group_request::JoinGroupRequest;
+use mainstem_wire::messages::join_group_response::JoinGroupResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::random;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: JoinGroupRequest<'_> = body(decoder, context.version)?;
+    if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
+        let response = JoinGroupResponse { error_code: error.code(), ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    let request = Request::JoinGroup { request, random: random::bytes() };
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+        Reply::JoinGroup(response) => respond(context, response, out),
+        other => unreachable!("the coordinator answers in kind, not {other:?}"),
+    }))
+}

@@ -1,0 +1,33 @@
+//! LeaveGroup (13), v0-5: members go, so that the others need not wait for a time-out.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
+use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: LeaveGroupRequest<'_> = body(decoder, context.version)?;
+    if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
+        let response = LeaveGroupResponse { error_code: error.code(), ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    let request = Request::LeaveGroup(request);
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+        Reply::LeaveGroup(response) => respond(context, response, out),
+        other => unreachable!("the coordinator answers in kind, not {other:?}"),
+    }))
+}

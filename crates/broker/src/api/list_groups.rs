@@ -1,0 +1,35 @@
+//! ListGroups (16), v0-5: the groups of this node, by state and type.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: ListGroupsRequest<'_> = body(decoder, context.version)?;
+    let request = Request::ListGroups(request);
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| {
+        let Reply::ListGroups(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        // Whoever may describe the cluster sees all groups, others those that they may describe.
+        if authorize(context, Operation::Describe, Resource::Cluster).is_err() {
+            let may = |id: &str| authorize(context, Operation::Describe, Resource::Group(id)).is_ok();
+            response.groups.retain(|group| may(&group.group_id));
+        }
+        respond(context, response, out)
+    }))
+}

@@ -1,0 +1,174 @@
+//! ListOffsets (2), v1-11: the ends of partitions, and the offset of a time stamp.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
+use mainstem_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::errors::read_error_code;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+/// The next offset that will be readable.
+const LATEST: i64 = -1;
+/// The log start.
+const EARLIEST: i64 = -2;
+/// The record with the largest time stamp (KIP-734), from version 7.
+const MAX_TIMESTAMP: i64 = -3;
+/// The start of what is on this node's disk (KIP-405), from version 8.
+const EARLIEST_LOCAL: i64 = -4;
+/// The end of what is in tiered storage (KIP-1005), from version 9. There is none: unknown offset.
+const LATEST_TIERED: i64 = -5;
+/// The first offset that is not yet in tiered storage (KIP-1023), from version 11.
+const EARLIEST_PENDING_UPLOAD: i64 = -6;
+
+const READ_COMMITTED: i8 = 1;
+
+/// Version from which an answer has a leader epoch.
+const LEADER_EPOCH_SINCE: i16 = 4;
+
+/// Time stamp and leader epoch of an answer that has none.
+const NONE: i64 = -1;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
+    let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
+    // The ends are known; a time stamp is looked up in indexes, which may have to come from the disk.
+    let mut wanted = request.topics.iter().flat_map(|topic| &topic.partitions);
+    if wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP) {
+        return Ok(serve_in_background(broker, context, &behind, answer));
+    }
+    answer(broker, &context, &mut behind.clone(), out)
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
+    let topics = request.topics.iter().map(|topic| {
+        let allowed = authorize(context, Operation::Describe, Resource::Topic(&topic.name));
+        let partitions = topic.partitions.iter().map(|wanted| {
+            let found = allowed.and_then(|()| {
+                find(broker, context, &topic.name, wanted, request.isolation_level == READ_COMMITTED)
+            });
+            encode(context, wanted.partition_index, found)
+        });
+        ListOffsetsTopicResponse {
+            name: topic.name.clone(),
+            partitions: partitions.collect(),
+            ..Default::default()
+        }
+    });
+    let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
+    Ok(respond(context, response, out))
+}
+
+/// An offset with its time stamp and leader epoch, where there are any.
+struct Found {
+    offset: i64,
+    timestamp: i64,
+    leader_epoch: i32,
+}
+
+impl Found {
+    fn end(offset: i64, leader_epoch: i32) -> Self {
+        Found { offset, timestamp: NONE, leader_epoch }
+    }
+
+    fn nothing() -> Self {
+        Found::end(NONE, NONE as i32)
+    }
+}
+
+/// The special time stamps that a version may ask for; a real one is 0 or above.
+fn is_known(timestamp: i64, version: i16) -> bool {
+    let needs = match timestamp {
+        EARLIEST_PENDING_UPLOAD => 11,
+        LATEST_TIERED => 9,
+        EARLIEST_LOCAL => 8,
+        MAX_TIMESTAMP => 7,
+        EARLIEST | LATEST | 0.. => 1,
+        _ => return false,
+    };
+    version >= needs
+}
+
+fn find(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &str,
+    wanted: &ListOffsetsPartition<'_>,
+    committed: bool,
+) -> Result<Found, ErrorCode> {
+    if !is_known(wanted.timestamp, context.version) {
+        return Err(ErrorCode::UNSUPPORTED_VERSION);
+    }
+    let partition = broker
+        .topics
+        .partition(topic, wanted.partition_index)
+        .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let leader_epoch = partition.lead(wanted.current_leader_epoch)?;
+    let ends = partition.ends()?;
+    let readable = if committed { ends.last_stable } else { ends.high_watermark };
+    let epoch_at =
+        |offset| partition.with_log(|log| log.leader_epochs().epoch_of(offset)).ok().flatten().unwrap_or(-1);
+    match wanted.timestamp {
+        LATEST => Ok(Found::end(readable, leader_epoch)),
+        EARLIEST => Ok(Found::end(ends.log_start, epoch_at(ends.log_start))),
+        EARLIEST_LOCAL | EARLIEST_PENDING_UPLOAD => {
+            Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start)))
+        }
+        LATEST_TIERED => Ok(Found::nothing()),
+        timestamp => {
+            let found = partition.with_log(|log| match timestamp {
+                MAX_TIMESTAMP => log.offset_of_max_timestamp(),
+                _ => log.offset_for_timestamp(timestamp),
+            })?;
+            let found = found.map_err(|error| read_error_code(&error))?;
+            // What lies beyond the readable end is not told.
+            Ok(found.filter(|found| found.offset < readable).map_or_else(Found::nothing, |found| Found {
+                offset: found.offset,
+                timestamp: found.timestamp,
+                leader_epoch: epoch_at(found.offset),
+            }))
+        }
+    }
+}
+
+fn encode(
+    context: &RequestContext,
+    partition_index: i32,
+    found: Result<Found, ErrorCode>,
+) -> ListOffsetsPartitionResponse<'static> {
+    match found {
+        Ok(found) => ListOffsetsPartitionResponse {
+            partition_index,
+            timestamp: found.timestamp,
+            offset: found.offset,
+            leader_epoch: if context.version >= LEADER_EPOCH_SINCE {
+                found.leader_epoch
+            } else {
+                NONE as i32
+            },
+            ..Default::default()
+        },
+        Err(error) => {
+            ListOffsetsPartitionResponse { partition_index, error_code: error.code(), ..Default::default() }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Metadata (3), v0-13: topics and where their partitions are led; creates topics that are named and missing.
+
+use std::sync::Arc;
+
+use mainstem_coordination::metadata::{MetadataImage, TopicImage, names};
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::messages::metadata_response::{
+    MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::serve_in_background;
+use crate::broker::Broker;
+use crate::cluster;
+use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
+    let request: MetadataRequest<'_> = body(decoder, context.version)?;
+    if !missing(broker, &context, &request).is_empty() {
+        return Ok(serve_in_background(broker, context, &behind, create_and_answer));
+    }
+    Ok(answer(broker, &context, &request, out))
+}
+
+fn create_and_answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: MetadataRequest<'_> = body(decoder, context.version)?;
+    let missing = missing(broker, context, &request);
+    for result in broker.controller.create_missing_topics(broker, &missing) {
+        let (name, error) = (&result.name, ErrorCode::from(result.error_code));
+        if error != ErrorCode::NONE && error != ErrorCode::TOPIC_ALREADY_EXISTS {
+            tracing::warn!(topic = %name, "the topic could not be created automatically: {error}");
+        }
+    }
+    Ok(answer(broker, context, &request, out))
+}
+
+/// Topics that are named, missing, and may be created now.
+fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataRequest<'_>) -> Vec<&'r str> {
+    let allowed = context.version < 4 || request.allow_auto_topic_creation;
+    if !allowed || !broker.config().topics.auto_create_enable {
+        return Vec::new();
+    }
+    let image = broker.controller.image();
+    let named = request.topics.iter().flatten().filter(|topic| topic.topic_id.is_zero());
+    let mut missing: Vec<&str> = named
+        .filter_map(|topic| topic.name.as_deref())
+        .filter(|name| image.topic(name).is_none() && names::check(name).is_ok())
+        .filter(|name| authorize(context, Operation::Create, Resource::Topic(name)).is_ok())
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: &MetadataRequest<'_>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let image = broker.controller.image();
+    let brokers = cluster::nodes(broker, context, &image).filter(|node| !node.fenced);
+    let brokers = brokers.map(|node| MetadataResponseBroker {
+        node_id: node.id,
+        host: node.host.into(),
+        port: node.port,
+        rack: node.rack.map(Into::into),
+        ..Default::default()
+    });
+    let with_operations = request.include_topic_authorized_operations;
+    let topics = match &request.topics {
+        // Before version 1 an empty list means all topics; from then on null does.
+        Some(topics) if context.version > 0 || !topics.is_empty() => topics
+            .iter()
+            .map(|wanted| match find(context, &image, wanted) {
+                Ok(topic) => describe(context, &image, topic, with_operations),
+                Err(error) => refuse(context, wanted, error),
+            })
+            .collect(),
+        _ => image
+            .topics()
+            .filter(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok())
+            .map(|topic| describe(context, &image, topic, with_operations))
+            .collect(),
+    };
+    let cluster_authorized_operations = match request.include_cluster_authorized_operations {
+        true => authorized_operations(context, Resource::Cluster),
+        false => i32::MIN,
+    };
+    let response = MetadataResponse {
+        brokers: brokers.collect(),
+        cluster_id: Some(broker.node.cluster_id.as_str().into()),
+        controller_id: broker.node.id,
+        topics,
+        cluster_authorized_operations,
+        ..Default::default()
+    };
+    respond(context, response, out)
+}
+
+fn find<'i>(
+    context: &RequestContext,
+    image: &'i MetadataImage,
+    wanted: &MetadataRequestTopic<'_>,
+) -> Result<&'i TopicImage, ErrorCode> {
+    let topic = match &wanted.name {
+        Some(name) if wanted.topic_id.is_zero() => {
+            authorize(context, Operation::Describe, Resource::Topic(name))?;
+            names::check(name).map_err(|_| ErrorCode::INVALID_TOPIC_EXCEPTION)?;
+            return image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        _ => image.topic_by_id(wanted.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+    };
+    authorize(context, Operation::Describe, Resource::Topic(&topic.name))?;
+    Ok(topic)
+}
+
+fn describe<'i>(
+    context: &RequestContext,
+    image: &MetadataImage,
+    topic: &'i TopicImage,
+    with_operations: bool,
+) -> MetadataResponseTopic<'i> {
+    let partitions =
+        topic.partitions.iter().enumerate().map(|(index, partition)| MetadataResponsePartition {
+            error_code: if partition.leader < 0 { ErrorCode::LEADER_NOT_AVAILABLE.code() } else { 0 },
+            partition_index: index as i32,
+            leader_id: partition.leader,
+            leader_epoch: partition.leader_epoch,
+            replica_nodes: partition.replicas.clone(),
+            isr_nodes: partition.isr.clone(),
+            offline_replicas: cluster::offline_replicas(image, partition),
+            ..Default::default()
+        });
+    let topic_authorized_operations = match with_operations {
+        true => authorized_operations(context, Resource::Topic(&topic.name)),
+        false => i32::MIN,
+    };
+    MetadataResponseTopic {
+        name: Some(topic.name.as_str().into()),
+        topic_id: topic.id,
+        is_internal: names::is_internal(&topic.name),
+        partitions: partitions.collect(),
+        topic_authorized_operations,
+        ..Default::default()
+    }
+}
+
+fn refuse<'r>(
+    context: &RequestContext,
+    wanted: &MetadataRequestTopic<'r>,
+    error: ErrorCode,
+) -> MetadataResponseTopic<'r> {
+    // Null names came with version 12.
+    let name = match &wanted.name {
+        None if context.version < 12 => Some("".into()),
+        name => name.clone(),
+    };
+    MetadataResponseTopic { error_code: error.code(), name, topic_id: wanted.topic_id, ..Default::default() }
+}

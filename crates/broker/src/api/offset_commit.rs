@@ -1,0 +1,75 @@
+//! OffsetCommit (8), v2-10: remember how far a group has read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::offset_commit_request::{OffsetCommitRequest, OffsetCommitRequestTopic};
+use mainstem_wire::messages::offset_commit_response::{
+    OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: OffsetCommitRequest<'_> = body(decoder, context.version)?;
+    let group = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
+    let mut refused = Vec::new();
+    request.topics.retain_mut(|topic| {
+        let known = group.and_then(|()| resolve(broker, &context, topic));
+        refused.extend(known.err().map(|error| refuse(topic, error)));
+        known.is_ok()
+    });
+    if request.topics.is_empty() && !refused.is_empty() {
+        let response = OffsetCommitResponse { topics: refused, ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    let request = Request::OffsetCommit(request);
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| {
+        let Reply::OffsetCommit(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        response.topics.extend(refused);
+        respond(context, response, out)
+    }))
+}
+
+/// Fills in the topic's name where the client gave its id (v10), and sees that it exists and may be read.
+fn resolve(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &mut OffsetCommitRequestTopic<'_>,
+) -> Result<(), ErrorCode> {
+    if context.version >= 10 {
+        let known = broker.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+        topic.name = Cow::Owned(known.name.to_string());
+    } else if broker.topics.by_name(&topic.name).is_none() {
+        return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    }
+    authorize(context, Operation::Read, Resource::Topic(&topic.name))
+}
+
+fn refuse(topic: &OffsetCommitRequestTopic<'_>, error: ErrorCode) -> OffsetCommitResponseTopic<'static> {
+    let partitions = topic.partitions.iter().map(|partition| OffsetCommitResponsePartition {
+        partition_index: partition.partition_index,
+        error_code: error.code(),
+        ..Default::default()
+    });
+    OffsetCommitResponseTopic {
+        name: topic.name.clone().into_owned().into(),
+        topic_id: topic.topic_id,
+        partitions: partitions.collect(),
+        ..Default::default()
+    }
+}

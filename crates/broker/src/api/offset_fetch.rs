@@ -1,0 +1,146 @@
+//! OffsetFetch (9), v1-10: how far groups have read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use mainstem_coordination::groups::offset_fetch::{groups_of, refused, response};
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::offset_fetch_request::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use mainstem_wire::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups::Asked;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+/// Version from which topics are named by id.
+const TOPIC_IDS_SINCE: i16 = 10;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
+    let require_stable = request.require_stable;
+    let asked: Vec<_> = groups_of(request, context.version)
+        .into_iter()
+        .map(|group| ask(broker, &context, group, require_stable))
+        .collect();
+    if asked.iter().all(|group| matches!(group.asked, Asked::Now(_))) {
+        let groups = asked.into_iter().filter_map(Group::now).collect();
+        return Ok(respond(&context, response(groups, context.version), out));
+    }
+    let later = Box::pin(async move {
+        let mut groups = Vec::with_capacity(asked.len());
+        for group in asked {
+            groups.extend(group.later().await);
+        }
+        let mut out = ResponseBuffer::pooled();
+        respond(&context, response(groups, context.version), &mut out);
+        Ok(out)
+    });
+    Ok(Handled::Later { response: later, holds: true })
+}
+
+/// One group's answer on its way, and the topics of which the coordinator was not asked.
+struct Group {
+    asked: Asked,
+    unknown: Vec<OffsetFetchResponseTopics<'static>>,
+    context: RequestContext,
+}
+
+fn ask(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    mut group: OffsetFetchRequestGroup<'_>,
+    require_stable: bool,
+) -> Group {
+    let context = context.clone();
+    if let Err(error) = authorize(&context, Operation::Describe, Resource::Group(&group.group_id)) {
+        let refused = refused(&group, error, context.version);
+        return Group { asked: Asked::Now(Reply::OffsetFetch(refused)), unknown: Vec::new(), context };
+    }
+    let mut unknown = Vec::new();
+    if let Some(topics) = &mut group.topics {
+        topics.retain_mut(|topic| {
+            let known = resolve(broker, &context, topic);
+            unknown.extend(known.err().map(|error| refuse(topic, error)));
+            known.is_ok()
+        });
+    }
+    let asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
+    Group { asked, unknown, context }
+}
+
+impl Group {
+    fn now(self) -> Option<OffsetFetchResponseGroup<'static>> {
+        match self.asked {
+            Asked::Now(reply) => Some(merge(reply, self.unknown, &self.context)),
+            Asked::Later(_) => None,
+        }
+    }
+
+    async fn later(self) -> Option<OffsetFetchResponseGroup<'static>> {
+        let reply = match self.asked {
+            Asked::Now(reply) => reply,
+            Asked::Later(receiver) => receiver.await.ok()?,
+        };
+        Some(merge(reply, self.unknown, &self.context))
+    }
+}
+
+fn merge(
+    reply: Reply,
+    unknown: Vec<OffsetFetchResponseTopics<'static>>,
+    context: &RequestContext,
+) -> OffsetFetchResponseGroup<'static> {
+    let Reply::OffsetFetch(mut group) = reply else {
+        unreachable!("the coordinator answers in kind, not {reply:?}")
+    };
+    group
+        .topics
+        .retain(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok());
+    if group.error_code == 0 {
+        group.topics.extend(unknown);
+    }
+    group
+}
+
+/// Fills in the topic's name where the client gave its id, and sees that it may be described.
+fn resolve(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &mut OffsetFetchRequestTopics<'_>,
+) -> Result<(), ErrorCode> {
+    if context.version >= TOPIC_IDS_SINCE {
+        let known = broker.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+        topic.name = Cow::Owned(known.name.to_string());
+    }
+    authorize(context, Operation::Describe, Resource::Topic(&topic.name))
+}
+
+fn refuse(topic: &OffsetFetchRequestTopics<'_>, error: ErrorCode) -> OffsetFetchResponseTopics<'static> {
+    let partitions = topic.partition_indexes.iter().map(|index| OffsetFetchResponsePartitions {
+        partition_index: *index,
+        committed_offset: -1,
+        committed_leader_epoch: -1,
+        metadata: Some("".into()),
+        error_code: error.code(),
+        ..Default::default()
+    });
+    OffsetFetchResponseTopics {
+        name: topic.name.clone().into_owned().into(),
+        topic_id: topic.topic_id,
+        partitions: partitions.collect(),
+        ..Default::default()
+    }
+}

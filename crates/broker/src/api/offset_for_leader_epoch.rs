@@ -1,0 +1,60 @@
+//! OffsetForLeaderEpoch (23), v2-4: where an epoch ended, so that a reader finds out that it is ahead (KIP-320).
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderPartition,
+};
+use mainstem_wire::messages::offset_for_leader_epoch_response::{
+    EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+/// Epoch and end of an answer that knows none.
+const UNDEFINED: (i32, i64) = (-1, -1);
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: OffsetForLeaderEpochRequest<'_> = body(decoder, context.version)?;
+    let topics = request.topics.iter().map(|topic| {
+        let allowed = authorize(&context, Operation::Describe, Resource::Topic(&topic.topic));
+        let partitions = topic.partitions.iter().map(|wanted| {
+            let end = allowed.and_then(|()| end_of_epoch(broker, &topic.topic, wanted));
+            let (error_code, (leader_epoch, end_offset)) = match end {
+                Ok(end) => (0, end),
+                Err(error) => (error.code(), UNDEFINED),
+            };
+            let partition = wanted.partition;
+            EpochEndOffset { error_code, partition, leader_epoch, end_offset, ..Default::default() }
+        });
+        OffsetForLeaderTopicResult {
+            topic: topic.topic.clone(),
+            partitions: partitions.collect(),
+            ..Default::default()
+        }
+    });
+    let response = OffsetForLeaderEpochResponse { topics: topics.collect(), ..Default::default() };
+    Ok(respond(&context, response, out))
+}
+
+fn end_of_epoch(
+    broker: &Broker,
+    topic: &str,
+    wanted: &OffsetForLeaderPartition<'_>,
+) -> Result<(i32, i64), ErrorCode> {
+    let partition =
+        broker.topics.partition(topic, wanted.partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    partition.lead(wanted.current_leader_epoch)?;
+    let end = partition.with_log(|log| log.end_offset_for_epoch(wanted.leader_epoch))?;
+    Ok((end.epoch, end.end_offset))
+}

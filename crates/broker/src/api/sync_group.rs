@@ -1,0 +1,33 @@
+//! SyncGroup (14), v0-5: give or get the assignment of a generation.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: SyncGroupRequest<'_> = body(decoder, context.version)?;
+    if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
+        let response = SyncGroupResponse { error_code: error.code(), ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    let request = Request::SyncGroup(request);
+    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+        Reply::SyncGroup(response) => respond(context, response, out),
+        other => unreachable!("the coordinator answers in kind, not {other:?}"),
+    }))
+}

@@ -1,0 +1,96 @@
+//! What all parts of the running broker share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_log::dir::LogDir;
+use parking_lot::{Mutex, RwLock};
+
+use crate::buffers::RequestMemory;
+use crate::clock::Clock;
+use crate::cold_reads::ColdReads;
+use crate::controller::Controller;
+use crate::event_loop::EventLoops;
+use crate::fetch_sessions::FetchSessions;
+use crate::groups::Groups;
+use crate::listener::ConnectionCounts;
+use crate::metrics::Metrics;
+use crate::partition::Partition;
+use crate::stopping::Stopping;
+use crate::topics::Topics;
+
+/// The broker.
+pub(crate) struct Broker {
+    /// Who this node is, and where clients reach it.
+    pub(crate) node: Node,
+    /// Bounds on what a peer may ask for.
+    pub(crate) limits: Limits,
+    /// The configuration in force, with what was set while the broker runs.
+    pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    pub(crate) topics: Topics,
+    pub(crate) controller: Controller,
+    pub(crate) groups: Groups,
+    pub(crate) fetch_sessions: Mutex<FetchSessions>,
+    pub(crate) connections: ConnectionCounts,
+    pub(crate) request_memory: Arc<RequestMemory>,
+    pub(crate) event_loops: Arc<EventLoops>,
+    pub(crate) cold_reads: ColdReads,
+    pub(crate) stopping: Stopping,
+    pub(crate) dirs: Vec<Arc<LogDir>>,
+}
+
+/// This node in the cluster.
+pub(crate) struct Node {
+    /// `node.id`.
+    pub(crate) id: i32,
+    /// The cluster's id, given at the first start.
+    pub(crate) cluster_id: String,
+    /// What clients of each listener are told to connect to.
+    pub(crate) advertised: Vec<Endpoint>,
+}
+
+/// Bounds, each from the configuration.
+pub(crate) struct Limits {
+    /// `socket.request.max.bytes`.
+    pub(crate) request_bytes_max: usize,
+    /// `connections.max.idle.ms`.
+    pub(crate) connection_idle: Duration,
+    /// `fetch.max.bytes`.
+    pub(crate) fetch_bytes_max: usize,
+    /// `max.request.partition.size.limit`.
+    pub(crate) describe_partitions_max: usize,
+}
+
+impl Broker {
+    /// The configuration now.
+    pub(crate) fn config(&self) -> Arc<BrokerConfig> {
+        self.config.read().clone()
+    }
+
+    /// Every partition that is served.
+    pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
+        self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
+    }
+
+    /// Whether every log directory serves.
+    ///
+    /// # Errors
+    /// Which does not, and why.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        match self.dirs.iter().find_map(|dir| dir.failure()) {
+            None => Ok(()),
+            Some(failure) => Err(format!("log directory {}: {}", failure.path.display(), failure.reason)),
+        }
+    }
+}
+
+impl Node {
+    /// Where clients of a listener reach this node.
+    pub(crate) fn endpoint(&self, listener: usize) -> (&str, i32) {
+        let endpoint = &self.advertised[listener];
+        (&endpoint.host, i32::from(endpoint.port))
+    }
+}

@@ -1,0 +1,459 @@
+//! The shell of the metadata heart: its records go into `__cluster_metadata-0`, what they change is carried out here.
+//!
+//! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
+//! open or close logs, and only then answer.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use mainstem_coordination::config::BrokerConfig;
+use mainstem_coordination::metadata::{
+    ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, ProducerIds,
+    ReplayError as HeartError, ResourceKind, TopicImage, names,
+};
+use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::partition_dir::{SetAside, TopicPartition};
+use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
+use mainstem_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
+use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
+use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
+use mainstem_wire::messages::delete_topics_request::DeleteTopicsRequest;
+use mainstem_wire::messages::delete_topics_response::DeletableTopicResult;
+use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
+use mainstem_wire::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use mainstem_wire::{ErrorCode, Uuid};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+
+use crate::broker::Broker;
+use crate::groups::OFFSETS_TOPIC;
+use crate::partition::{Durable, Partition};
+use crate::random;
+use crate::replay::{ReplayError, replay};
+use crate::resources::Refused;
+use crate::scratch::with_scratch;
+use crate::settings::TopicSettings;
+use crate::topics::Topic;
+
+/// Kafka's id of the metadata topic: the number one.
+const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+/// Leader epoch of metadata batches while one node writes them all.
+const METADATA_EPOCH: i32 = 1;
+
+/// Threads that open logs at start.
+const OPENERS: usize = 2;
+
+/// Why the metadata or a partition cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// A partition's files cannot be opened.
+    #[error(
+        "partition {partition} cannot be opened: {source}; mend or move away its directory, then start again"
+    )]
+    Open {
+        /// Which.
+        partition: TopicPartition,
+        /// Why.
+        source: LogError,
+    },
+    /// The metadata log cannot be read.
+    #[error("the metadata log cannot be read: {0}")]
+    Replay(#[from] ReplayError),
+    /// The metadata log holds what cannot be.
+    #[error("{0}")]
+    Heart(#[from] HeartError),
+    /// The node's registration could not be written.
+    #[error("the start could not be noted in the metadata log: {0}")]
+    Register(ErrorCode),
+    /// A directory refused.
+    #[error("a log directory cannot be read: {0}")]
+    Directory(#[from] io::Error),
+    /// A partition is in a log directory that is not configured any more.
+    #[error(
+        "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
+         has this id in its meta.properties"
+    )]
+    DirectoryMissing {
+        /// Which.
+        partition: TopicPartition,
+        /// The directory's id.
+        directory: Uuid,
+    },
+}
+
+/// The node's metadata and the way to change it.
+pub(crate) struct Controller {
+    heart: RwLock<MetadataHeart>,
+    log: Arc<Partition>,
+    /// Held from a decision until it is carried out: one change at a time.
+    turn: Mutex<()>,
+    producer_ids: Mutex<ProducerIds>,
+}
+
+impl Controller {
+    /// Opens the metadata log in the first directory and replays it.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub(crate) fn new(config: &BrokerConfig, dirs: &[Arc<LogDir>]) -> Result<Self, ControllerError> {
+        let dir = &dirs[0];
+        let identity = PartitionIdentity {
+            topic: names::CLUSTER_METADATA.into(),
+            topic_id: METADATA_TOPIC_ID.0,
+            partition: 0,
+        };
+        let settings = metadata_settings();
+        let opened = Log::open(dir, &identity, settings.log.clone(), 0);
+        let (log, _) = opened
+            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
+        let mut failed = None;
+        replay(&log, |record| {
+            if let (None, Some(value)) = (&failed, record.value) {
+                failed = heart.replay(record.offset, value).err();
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        heart.skip_to(log.ends().log_end);
+        let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
+        let producer_ids = Mutex::default();
+        Ok(Controller { heart: RwLock::new(heart), log, turn: Mutex::new(()), producer_ids })
+    }
+
+    /// What is committed.
+    pub(crate) fn image(&self) -> MappedRwLockReadGuard<'_, MetadataImage> {
+        RwLockReadGuard::map(self.heart.read(), MetadataHeart::image)
+    }
+
+    /// The metadata log.
+    pub(crate) fn log(&self) -> &Arc<Partition> {
+        &self.log
+    }
+
+    /// Notes this start, opens the logs of all topics, and sets aside what belongs to none.
+    ///
+    /// # Errors
+    /// When a log cannot be opened.
+    pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
+        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        let unclean = broker
+            .dirs
+            .iter()
+            .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
+        let start = NodeStart {
+            incarnation_id: random::uuid(),
+            endpoints: broker.node.advertised.clone(),
+            log_dirs: broker.dirs.iter().map(|dir| Uuid(dir.directory_id())).collect(),
+            unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
+        };
+        self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        set_strays_aside(broker, &self.image())?;
+        let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
+        open_all(broker, &topics)
+    }
+
+    /// CreateTopics.
+    pub(crate) fn create_topics(
+        &self,
+        broker: &Arc<Broker>,
+        request: &CreateTopicsRequest<'_>,
+    ) -> Vec<CreatableTopicResult<'static>> {
+        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
+        let reply = self.change(decide, |changes| carry_out(broker, changes));
+        reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics)
+    }
+
+    /// Creates topics that somebody named and that are not there, as `auto.create.topics.enable` wants it.
+    pub(crate) fn create_missing_topics(
+        &self,
+        broker: &Arc<Broker>,
+        names: &[&str],
+    ) -> Vec<CreatableTopicResult<'static>> {
+        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits);
+        let reply = self.change(decide, |changes| carry_out(broker, changes));
+        reply.map_or_else(
+            |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
+            |response| response.topics,
+        )
+    }
+
+    /// Sees to it that `__consumer_offsets` is there.
+    pub(crate) fn ensure_offsets_topic(&self, broker: &Arc<Broker>) -> Result<(), Refused> {
+        if broker.topics.by_name(OFFSETS_TOPIC).is_some() {
+            return Ok(());
+        }
+        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC]);
+        let result = created.into_iter().next();
+        match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
+            None | Some((ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS, _)) => Ok(()),
+            Some((error, message)) => {
+                tracing::error!("{OFFSETS_TOPIC} could not be created: {error}");
+                let message = message.map_or_else(|| error.message().to_owned(), |text| text.into_owned());
+                Err(Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message })
+            }
+        }
+    }
+
+    /// DeleteTopics.
+    pub(crate) fn delete_topics(
+        &self,
+        broker: &Arc<Broker>,
+        request: &DeleteTopicsRequest<'_>,
+        version: i16,
+    ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
+        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version);
+        Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// CreatePartitions.
+    pub(crate) fn create_partitions(
+        &self,
+        broker: &Arc<Broker>,
+        request: &CreatePartitionsRequest<'_>,
+    ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
+        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request);
+        Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
+    }
+
+    /// IncrementalAlterConfigs.
+    pub(crate) fn alter_configs(
+        &self,
+        broker: &Arc<Broker>,
+        request: &IncrementalAlterConfigsRequest<'_>,
+    ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
+        let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
+        Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// A producer id; when the block is used up, the next one is taken durably first.
+    pub(crate) fn next_producer_id(&self) -> Result<i64, ErrorCode> {
+        let mut ids = self.producer_ids.lock();
+        if let Some(id) = ids.take() {
+            return Ok(id);
+        }
+        let block = self.change(MetadataHeart::allocate_producer_ids, |_| {})?;
+        ids.add(block.map_err(|error| error.code)?);
+        Ok(ids.take().expect("a block that was just added is not empty"))
+    }
+
+    /// Decides a change, makes it durable, applies it and carries it out.
+    fn change<R>(
+        &self,
+        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+        carry_out: impl FnOnce(&[MetadataChange]),
+    ) -> Result<R, ErrorCode> {
+        let _turn = self.turn.lock();
+        let decision = decide(&mut self.heart.write());
+        if let Err(error) = self.write(&decision.records, decision.base_offset) {
+            self.heart.write().rollback();
+            return Err(error);
+        }
+        let changes = self.heart.write().committed(decision.reply_at);
+        carry_out(&changes);
+        Ok(decision.reply)
+    }
+
+    /// Appends records as one batch and waits until it is on disk.
+    fn write(&self, records: &[Vec<u8>], base_offset: i64) -> Result<(), ErrorCode> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        let wall_ms = crate::clock::wall_ms();
+        for value in records {
+            batch.append(wall_ms, None, Some(value), &[]).map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        }
+        let bytes = batch.build().map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        let appended = with_scratch(|scratch| {
+            self.log.append(&bytes, Origin::Coordinator, &crate::clock::Clock::start(), scratch)
+        });
+        let appended = appended.map_err(|refused| refused.code())?.appended;
+        assert_eq!(appended.base_offset, base_offset, "the heart and its log count alike");
+        let (told, durable) = mpsc::sync_channel(1);
+        let tell = move |result| {
+            // The receiver waits below for as long as it takes.
+            let _ = told.send(result);
+        };
+        self.log.when_durable(appended.last_offset + 1, Durable::Call(Box::new(tell)));
+        durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR))
+    }
+}
+
+fn random_bits() -> u128 {
+    u128::from_ne_bytes(random::bytes())
+}
+
+/// The metadata log keeps everything, in segments of Kafka's size for it.
+fn metadata_settings() -> Arc<TopicSettings> {
+    let log = LogConfig { retention_ms: None, retention_bytes: None, ..LogConfig::default() };
+    Arc::new(TopicSettings { log: Arc::new(log), write_caching: false, min_insync_replicas: 1 })
+}
+
+fn refuse_topics(request: &CreateTopicsRequest<'_>, error: ErrorCode) -> Vec<CreatableTopicResult<'static>> {
+    request.topics.iter().map(|topic| refuse_topic(&topic.name, error)).collect()
+}
+
+fn refuse_topic(name: &str, error: ErrorCode) -> CreatableTopicResult<'static> {
+    CreatableTopicResult {
+        name: name.to_owned().into(),
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
+}
+
+/// Does what changes of the metadata ask of this node.
+fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
+    let mut grown: Vec<Uuid> = Vec::new();
+    for change in changes {
+        match change {
+            MetadataChange::PartitionCreated { topic_id, .. } if !grown.contains(topic_id) => {
+                grown.push(*topic_id)
+            }
+            MetadataChange::TopicDeleted { topic } => delete(broker, topic),
+            MetadataChange::ConfigChanged { resource, .. } => reconfigure(broker, resource),
+            _ => {}
+        }
+    }
+    let image = broker.controller.image();
+    let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
+    drop(image);
+    if let Err(error) = open_all(broker, &topics) {
+        tracing::error!("{error}");
+    }
+    if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
+        && let Some(topic) = broker.topics.by_id(&offsets.id)
+        && let Err(error) = broker.groups.load(broker, &topic.partitions)
+    {
+        tracing::error!("{OFFSETS_TOPIC} cannot be read: {error}");
+    }
+}
+
+fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
+    let image = broker.controller.image();
+    let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
+    let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
+    TopicSettings::resolve(own, &broker.config(), replicas)
+}
+
+fn reconfigure(broker: &Broker, resource: &ConfigResource) {
+    let topics: Vec<TopicImage> = match resource.kind {
+        ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
+        ResourceKind::Broker => {
+            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            broker.controller.image().topics().cloned().collect()
+        }
+        ResourceKind::Group => Vec::new(),
+    };
+    for topic in topics {
+        let settings = settings_of(broker, &topic);
+        if let Some(served) = broker.topics.by_id(&topic.id) {
+            served.partitions.iter().for_each(|partition| partition.set_settings(settings.clone()));
+        }
+    }
+}
+
+fn delete(broker: &Arc<Broker>, image: &TopicImage) {
+    let Some(topic) = broker.topics.remove(&image.id) else { return };
+    let now = broker.clock.now();
+    if image.name == OFFSETS_TOPIC {
+        broker.groups.unload(broker, &topic.partitions);
+    }
+    for partition in &topic.partitions {
+        let delay_ms = partition.settings().log.file_delete_delay_ms;
+        // Closed without a sync: nobody needs the records any more.
+        drop(partition.take_log());
+        let name = TopicPartition::new(partition.topic.clone(), partition.index);
+        let due_ms = now.mono_ms.saturating_add(delay_ms);
+        if let Err(error) = partition.dir().set_aside(&[name], SetAside::Delete, due_ms) {
+            tracing::error!(
+                topic = image.name,
+                partition = partition.index,
+                "its files could not be set aside: {error}"
+            );
+        }
+    }
+    broker.groups.topic_deleted(broker, &image.name);
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+fn open_all(broker: &Broker, topics: &[TopicImage]) -> Result<(), ControllerError> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    let work = || {
+        while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            match open_topic(broker, topic) {
+                Ok(topic) => broker.topics.put(Arc::new(topic)),
+                Err(error) => *failure.lock() = Some(error),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let helpers = OPENERS.min(topics.len()).saturating_sub(1);
+        (0..helpers).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+fn open_topic(broker: &Broker, image: &TopicImage) -> Result<Topic, ControllerError> {
+    let settings = settings_of(broker, image);
+    let (name, known) = match broker.topics.by_id(&image.id) {
+        Some(topic) => (topic.name.clone(), topic.partitions.clone()),
+        None => (Arc::from(image.name.as_str()), Vec::new()),
+    };
+    let mut partitions = known;
+    for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
+        let identity =
+            PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
+        let dir = dir_of(broker, partition, &identity)?;
+        let opened = Log::open(dir, &identity, settings.log.clone(), broker.clock.now().mono_ms);
+        let (log, recovery) = opened
+            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        if recovery.bytes_cut > 0 {
+            tracing::warn!(topic = %name, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
+        }
+        let (dir, settings, epoch) = (dir.clone(), settings.clone(), partition.leader_epoch);
+        partitions.push(Partition::new(name.clone(), index as i32, dir, settings, log, epoch));
+    }
+    Ok(Topic { name, id: image.id, partitions })
+}
+
+fn dir_of<'a>(
+    broker: &'a Broker,
+    partition: &mainstem_coordination::metadata::PartitionImage,
+    identity: &PartitionIdentity,
+) -> Result<&'a Arc<LogDir>, ControllerError> {
+    let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
+    let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
+    let found = broker.dirs.iter().find(|dir| dir.directory_id() == directory.0);
+    found
+        .ok_or_else(|| ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory })
+}
+
+/// Directories of partitions that no topic has: left by a deletion that a crash cut short, or copied in.
+fn set_strays_aside(broker: &Broker, image: &MetadataImage) -> io::Result<()> {
+    for dir in &broker.dirs {
+        let is_known = |partition: &TopicPartition| {
+            &*partition.topic == names::CLUSTER_METADATA
+                || image.topic(&partition.topic).is_some_and(|topic| {
+                    usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
+                })
+        };
+        let strays: Vec<_> = dir
+            .partitions()?
+            .into_iter()
+            .map(|found| found.partition)
+            .filter(|found| !is_known(found))
+            .collect();
+        if !strays.is_empty() {
+            dir.set_aside(&strays, SetAside::Stray, 0)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! Fetch sessions (KIP-227): what a consumer fetches is remembered, so that each request names only what changed.
+//!
+//! Pure: no clock, no I/O. A session belongs to one connection's consumer; its partitions rotate, so that those which
+//! come late in a full response come first in the next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use mainstem_wire::messages::fetch_request::{FetchRequest, FetchTopic};
+use mainstem_wire::{ErrorCode, Uuid};
+use parking_lot::Mutex;
+
+/// Session id of requests outside of any session.
+pub(crate) const NO_SESSION: i32 = 0;
+/// Epoch that opens a session.
+const INITIAL_EPOCH: i32 = 0;
+/// Epoch that closes a session, or asks for none.
+const FINAL_EPOCH: i32 = -1;
+
+/// A session that was not used for this long may make room for another (as Kafka's `min.incremental.fetch...`).
+const EVICTION_MS: u64 = 120_000;
+
+/// How a request names a topic: by name up to version 12, by id from 13.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum TopicKey {
+    Name(Arc<str>),
+    Id(Uuid),
+}
+
+/// One partition that is wanted, as the client last described it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    /// First offset.
+    pub(crate) offset: i64,
+    /// Bytes at most.
+    pub(crate) bytes_max: i32,
+    /// The leader epoch that the client knows, or -1.
+    pub(crate) current_leader_epoch: i32,
+    /// The epoch of the record before `offset`, or -1.
+    pub(crate) last_fetched_epoch: i32,
+    /// What the client was told last; -1: it has to be told again.
+    sent: Sent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sent {
+    high_watermark: i64,
+    log_start_offset: i64,
+}
+
+const NOTHING_SENT: Sent = Sent { high_watermark: -1, log_start_offset: -1 };
+
+/// A partition by its topic.
+pub(crate) type Key = (TopicKey, i32);
+
+/// An open session.
+pub(crate) struct Session {
+    /// Its id, above 0.
+    pub(crate) id: i32,
+    epoch: i32,
+    by_id: bool,
+    partitions: IndexMap<Key, Wanted>,
+    /// Where the next response begins.
+    start: usize,
+}
+
+/// What a request wants, after its session is consulted.
+pub(crate) struct Plan {
+    /// The session that the response belongs to.
+    pub(crate) session: Option<Arc<Mutex<Session>>>,
+    /// Whether the response leaves out what has not changed.
+    pub(crate) incremental: bool,
+    /// In the order in which they are read.
+    pub(crate) partitions: Vec<(Key, Wanted)>,
+}
+
+impl Plan {
+    /// The id that goes into the response.
+    pub(crate) fn session_id(&self) -> i32 {
+        self.session.as_ref().map_or(NO_SESSION, |session| session.lock().id)
+    }
+}
+
+struct Slot {
+    session: Arc<Mutex<Session>>,
+    used_ms: u64,
+    opened_ms: u64,
+    size: usize,
+}
+
+/// All sessions of a broker, at most `max.incremental.fetch.session.cache.slots`.
+pub(crate) struct FetchSessions {
+    slots: HashMap<i32, Slot>,
+    max: usize,
+    next_id: i32,
+}
+
+impl FetchSessions {
+    /// An empty cache. Ids count from a start that differs between restarts, so that an old client's id is not taken
+    /// for a new session.
+    pub(crate) fn new(max: usize, seed: u32) -> Self {
+        FetchSessions { slots: HashMap::new(), max, next_id: (seed >> 1) as i32 }
+    }
+
+    /// Sessions that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Reads a request against its session. `by_id`: the request's version names topics by id.
+    ///
+    /// # Errors
+    /// `FETCH_SESSION_ID_NOT_FOUND`, `INVALID_FETCH_SESSION_EPOCH`, `FETCH_SESSION_TOPIC_ID_ERROR`.
+    pub(crate) fn plan(
+        &mut self,
+        request: &FetchRequest<'_>,
+        by_id: bool,
+        now_ms: u64,
+    ) -> Result<Plan, ErrorCode> {
+        match request.session_epoch {
+            INITIAL_EPOCH | FINAL_EPOCH => {
+                self.slots.remove(&request.session_id);
+                let partitions = wanted(&request.topics, by_id);
+                let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
+                let session = opens.then(|| self.open(&partitions, by_id, now_ms)).flatten();
+                Ok(Plan { session, incremental: false, partitions })
+            }
+            epoch => self.resume(request, epoch, by_id, now_ms),
+        }
+    }
+
+    fn resume(
+        &mut self,
+        request: &FetchRequest<'_>,
+        epoch: i32,
+        by_id: bool,
+        now_ms: u64,
+    ) -> Result<Plan, ErrorCode> {
+        let slot = self.slots.get_mut(&request.session_id).ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
+        let shared = slot.session.clone();
+        let mut session = shared.lock();
+        if session.epoch != epoch {
+            return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        }
+        if session.by_id != by_id {
+            return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        session.update(request);
+        slot.used_ms = now_ms;
+        slot.size = session.partitions.len();
+        let partitions = session.in_turn();
+        if partitions.is_empty() {
+            self.slots.remove(&request.session_id);
+        }
+        drop(session);
+        Ok(Plan { session: Some(shared), incremental: true, partitions })
+    }
+
+    /// Opens a session if there is room, or one that may go.
+    fn open(
+        &mut self,
+        partitions: &[(Key, Wanted)],
+        by_id: bool,
+        now_ms: u64,
+    ) -> Option<Arc<Mutex<Session>>> {
+        if self.slots.len() >= self.max && !self.evict(partitions.len(), now_ms) {
+            return None;
+        }
+        let id = self.unused_id();
+        let partitions = partitions.iter().cloned().collect();
+        let session = Arc::new(Mutex::new(Session { id, epoch: 1, by_id, partitions, start: 0 }));
+        let size = session.lock().partitions.len();
+        self.slots.insert(id, Slot { session: session.clone(), used_ms: now_ms, opened_ms: now_ms, size });
+        Some(session)
+    }
+
+    /// Removes the longest unused session, or one that is smaller than the new one and no longer young.
+    fn evict(&mut self, size: usize, now_ms: u64) -> bool {
+        let unused = self.slots.iter().min_by_key(|(_, slot)| slot.used_ms);
+        let unused = unused.filter(|(_, slot)| now_ms.saturating_sub(slot.used_ms) > EVICTION_MS);
+        let smaller = || {
+            let old =
+                self.slots.iter().filter(|(_, slot)| now_ms.saturating_sub(slot.opened_ms) > EVICTION_MS);
+            old.min_by_key(|(_, slot)| slot.size).filter(|(_, slot)| slot.size < size)
+        };
+        let Some(id) = unused.or_else(smaller).map(|(id, _)| *id) else { return false };
+        self.slots.remove(&id).is_some()
+    }
+
+    fn unused_id(&mut self) -> i32 {
+        loop {
+            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+            if !self.slots.contains_key(&self.next_id) {
+                return self.next_id;
+            }
+        }
+    }
+}
+
+impl Session {
+    fn update(&mut self, request: &FetchRequest<'_>) {
+        for forgotten in &request.forgotten_topics_data {
+            let topic = topic_key(&forgotten.topic, forgotten.topic_id, self.by_id);
+            for partition in &forgotten.partitions {
+                self.partitions.swap_remove(&(topic.clone(), *partition));
+            }
+        }
+        for (key, wanted) in wanted(&request.topics, self.by_id) {
+            let sent = self.partitions.get(&key).map_or(NOTHING_SENT, |known| known.sent);
+            self.partitions.insert(key, Wanted { sent, ..wanted });
+        }
+    }
+
+    /// The partitions, beginning behind the last one that had data in the response before.
+    fn in_turn(&self) -> Vec<(Key, Wanted)> {
+        let start = self.start.min(self.partitions.len());
+        let (first, rest) = (self.partitions.iter().skip(start), self.partitions.iter().take(start));
+        first.chain(rest).map(|(key, wanted)| (key.clone(), wanted.clone())).collect()
+    }
+
+    /// Notes what a partition's answer would tell, and says whether that is worth telling: records, an error, or
+    /// ends that moved.
+    pub(crate) fn note_answer(&mut self, key: &Key, answer: Answer) -> bool {
+        let Some((index, _, wanted)) = self.partitions.get_full_mut(key) else { return true };
+        let now = Sent { high_watermark: answer.high_watermark, log_start_offset: answer.log_start_offset };
+        let moved = wanted.sent != now;
+        // After an error the client is told the ends again, whatever they are.
+        wanted.sent = if answer.is_error { NOTHING_SENT } else { now };
+        if answer.has_records {
+            self.start = index + 1;
+        }
+        answer.has_records || answer.is_error || moved
+    }
+}
+
+/// What a response would say of one partition.
+pub(crate) struct Answer {
+    /// Bytes of records.
+    pub(crate) has_records: bool,
+    /// An error or a diverging epoch.
+    pub(crate) is_error: bool,
+    /// The high watermark.
+    pub(crate) high_watermark: i64,
+    /// The log start offset.
+    pub(crate) log_start_offset: i64,
+}
+
+fn topic_key(name: &str, id: Uuid, by_id: bool) -> TopicKey {
+    if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.into()) }
+}
+
+fn wanted(topics: &[FetchTopic<'_>], by_id: bool) -> Vec<(Key, Wanted)> {
+    let mut all = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
+    for topic in topics {
+        let key = topic_key(&topic.topic, topic.topic_id, by_id);
+        for partition in &topic.partitions {
+            let wanted = Wanted {
+                offset: partition.fetch_offset,
+                bytes_max: partition.partition_max_bytes,
+                current_leader_epoch: partition.current_leader_epoch,
+                last_fetched_epoch: partition.last_fetched_epoch,
+                sent: NOTHING_SENT,
+            };
+            all.push(((key.clone(), partition.partition), wanted));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_wire::messages::fetch_request::{FetchPartition, ForgottenTopic};
+
+    use super::*;
+
+    const TOPIC: Uuid = Uuid([7; 16]);
+
+    fn request(session: (i32, i32), partitions: &[(i32, i64)], forgotten: &[i32]) -> FetchRequest<'static> {
+        let partitions = partitions
+            .iter()
+            .map(|&(partition, fetch_offset)| FetchPartition {
+                partition,
+                fetch_offset,
+                ..Default::default()
+            })
+            .collect::<Vec<_>>();
+        let topics = match partitions.is_empty() {
+            true => Vec::new(),
+            false => vec![FetchTopic { topic_id: TOPIC, partitions, ..Default::default() }],
+        };
+        let forgotten_topics_data = match forgotten.is_empty() {
+            true => Vec::new(),
+            false => {
+                vec![ForgottenTopic { topic_id: TOPIC, partitions: forgotten.to_vec(), ..Default::default() }]
+            }
+        };
+        FetchRequest {
+            session_id: session.0,
+            session_epoch: session.1,
+            topics,
+            forgotten_topics_data,
+            ..Default::default()
+        }
+    }
+
+    fn offsets(plan: &Plan) -> Vec<(i32, i64)> {
+        plan.partitions.iter().map(|((_, partition), wanted)| (*partition, wanted.offset)).collect()
+    }
+
+    fn answer(high_watermark: i64, has_records: bool) -> Answer {
+        Answer { has_records, is_error: false, high_watermark, log_start_offset: 0 }
+    }
+
+    #[test]
+    fn a_session_remembers_updates_and_forgets() {
+        let mut sessions = FetchSessions::new(10, 5);
+        let full = sessions.plan(&request((0, 0), &[(0, 10), (1, 20)], &[]), true, 0).expect("opens");
+        let id = full.session_id();
+        assert!(id > 0 && !full.incremental);
+        let next = sessions.plan(&request((id, 1), &[(1, 25)], &[]), true, 1).expect("resumes");
+        assert_eq!(offsets(&next), [(0, 10), (1, 25)]);
+        let next = sessions.plan(&request((id, 2), &[], &[0]), true, 2).expect("resumes");
+        assert_eq!(offsets(&next), [(1, 25)]);
+        let empty = sessions.plan(&request((id, 3), &[], &[1]), true, 3).expect("resumes");
+        assert!(empty.partitions.is_empty());
+        assert_eq!(sessions.len(), 0, "a session without partitions is closed");
+    }
+
+    #[test]
+    fn epochs_ids_and_kinds_are_checked() {
+        let mut sessions = FetchSessions::new(10, 5);
+        let id = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens").session_id();
+        let refused = |sessions: &mut FetchSessions, session, by_id| {
+            sessions.plan(&request(session, &[], &[]), by_id, 0).err()
+        };
+        assert_eq!(refused(&mut sessions, (id, 2), true), Some(ErrorCode::INVALID_FETCH_SESSION_EPOCH));
+        assert_eq!(refused(&mut sessions, (id + 1, 1), true), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refused(&mut sessions, (id, 1), false), Some(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR));
+        sessions.plan(&request((id, -1), &[], &[]), true, 0).expect("closes");
+        assert_eq!(refused(&mut sessions, (id, 1), true), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+    }
+
+    #[test]
+    fn an_incremental_answer_tells_only_what_changed() {
+        let mut sessions = FetchSessions::new(10, 5);
+        let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), true, 0).expect("opens");
+        let session = plan.session.expect("a session");
+        let (key, _) = &plan.partitions[0];
+        assert!(session.lock().note_answer(key, answer(5, false)), "the first answer tells the ends");
+        assert!(!session.lock().note_answer(key, answer(5, false)));
+        assert!(session.lock().note_answer(key, answer(5, true)));
+        assert!(session.lock().note_answer(key, answer(6, false)));
+        let failed = Answer { is_error: true, ..answer(6, false) };
+        assert!(session.lock().note_answer(key, failed));
+        assert!(session.lock().note_answer(key, answer(6, false)), "after an error the ends are told again");
+    }
+
+    #[test]
+    fn partitions_take_turns() {
+        let mut sessions = FetchSessions::new(10, 5);
+        let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0), (2, 0)], &[]), true, 0).expect("opens");
+        let session = plan.session.clone().expect("a session");
+        session.lock().note_answer(&plan.partitions[0].0, answer(5, true));
+        let next = sessions.plan(&request((plan.session_id(), 1), &[], &[]), true, 0).expect("resumes");
+        assert_eq!(offsets(&next), [(1, 0), (2, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn a_full_cache_evicts_only_what_is_old() {
+        let mut sessions = FetchSessions::new(1, 5);
+        let first = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens").session_id();
+        let second = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, EVICTION_MS).expect("answers");
+        assert_eq!(second.session_id(), NO_SESSION, "the first one is in use");
+        let third = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, EVICTION_MS + 1).expect("answers");
+        assert!(third.session_id() > first);
+        assert_eq!(sessions.len(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! The operator's HTTP listener: `/metrics` for Prometheus and `/health`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::broker::Broker;
+use crate::metrics;
+
+/// Scrapers that are served at the same time; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 16;
+
+/// A request's header has to arrive in this time.
+const HEADER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Serves until the broker stops.
+pub(crate) async fn serve(broker: Arc<Broker>, socket: std::net::TcpListener) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::error!("the HTTP listener cannot be served: {error}"),
+    };
+    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut stopping = std::pin::pin!(broker.stopping.notified());
+    while !broker.stopping.is_stopping() {
+        let Ok(seat) = seats.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = &mut stopping => return,
+        };
+        if let Ok((stream, _)) = accepted {
+            let broker = broker.clone();
+            tokio::spawn(async move {
+                answer(broker, stream).await;
+                drop(seat);
+            });
+        }
+    }
+}
+
+async fn answer(broker: Arc<Broker>, stream: TcpStream) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let response = route(&broker, request.uri().path());
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut stopping = std::pin::pin!(broker.stopping.notified());
+    tokio::select! {
+        // A scraper that goes away early is its own affair.
+        _ = served => {}
+        () = &mut stopping => {}
+    }
+}
+
+fn route(broker: &Broker, path: &str) -> Response<Full<Bytes>> {
+    match path {
+        "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics::exposition(broker)),
+        "/health" => match broker.health() {
+            Ok(()) => text(StatusCode::OK, "application/json", "{\"status\":\"ok\"}\n".into()),
+            Err(why) => {
+                let body = format!("{{\"status\":\"failed\",\"reason\":{why:?}}}\n");
+                text(StatusCode::SERVICE_UNAVAILABLE, "application/json", body)
+            }
+        },
+        _ => text(StatusCode::NOT_FOUND, "text/plain", "There are /metrics and /health.\n".into()),
+    }
+}
+
+fn text(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    response
+}

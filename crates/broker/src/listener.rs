@@ -1,0 +1,173 @@
+//! Listening sockets: accept, refuse what exceeds a limit, place the rest on event loops.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::broker::Broker;
+use crate::connection::Connection;
+use crate::context::{ANONYMOUS, ConnectionContext};
+use crate::event_loop::Placement;
+
+/// Pause after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections by address, and the limits on them.
+pub(crate) struct ConnectionCounts {
+    max: usize,
+    per_address_max: usize,
+    overrides: HashMap<IpAddr, usize>,
+    counts: Mutex<Counts>,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// One counted connection.
+struct Counted {
+    broker: Arc<Broker>,
+    address: IpAddr,
+}
+
+impl ConnectionCounts {
+    /// `max.connections`, `max.connections.per.ip` and its overrides.
+    pub(crate) fn new(max: usize, per_address_max: usize, overrides: HashMap<IpAddr, usize>) -> Self {
+        ConnectionCounts {
+            max,
+            per_address_max,
+            overrides,
+            counts: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Connections that are open now.
+    pub(crate) fn open(&self) -> usize {
+        self.counts.lock().total
+    }
+
+    fn admit(&self, address: IpAddr) -> Result<(), String> {
+        let allowed = *self.overrides.get(&address).unwrap_or(&self.per_address_max);
+        let mut counts = self.counts.lock();
+        if counts.total >= self.max {
+            return Err(format!("{} connections are open (max.connections)", self.max));
+        }
+        let own = counts.by_address.entry(address).or_default();
+        if *own >= allowed {
+            return Err(format!("{allowed} connections are open from this address (max.connections.per.ip)"));
+        }
+        *own += 1;
+        counts.total += 1;
+        Ok(())
+    }
+
+    fn leave(&self, address: IpAddr) {
+        let mut counts = self.counts.lock();
+        counts.total -= 1;
+        if let Some(own) = counts.by_address.get_mut(&address) {
+            *own -= 1;
+            if *own == 0 {
+                counts.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.broker.connections.leave(self.address);
+    }
+}
+
+/// Binds one address; the kernel completes `backlog` connections ahead of the broker. Never with SO_REUSEPORT, under which a second broker would silently share the port.
+///
+/// # Errors
+/// The system's, as when the address is in use.
+pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Only lets a restarted broker have its port back while old connections are in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+/// Accepts until the broker stops.
+pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::net::TcpListener) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
+    };
+    let mut stopping = std::pin::pin!(broker.stopping.notified());
+    while !broker.stopping.is_stopping() {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = &mut stopping => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => admit(&broker, listener, stream, peer),
+            Err(error) => {
+                tracing::warn!("a connection could not be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) {
+    let address = peer.ip().to_canonical();
+    if let Err(why) = broker.connections.admit(address) {
+        tracing::warn!(%peer, "connection refused: {why}");
+        return;
+    }
+    let counted = Counted { broker: broker.clone(), address };
+    let context = ConnectionContext {
+        id: broker.connections.next_id.fetch_add(1, Ordering::Relaxed),
+        listener,
+        peer,
+        principal: ANONYMOUS.into(),
+        software: Mutex::default(),
+    };
+    let prepared = stream.set_nodelay(true).and_then(|()| stream.into_std());
+    match prepared {
+        Ok(stream) => run(broker.clone(), Arc::new(context), stream, counted, broker.event_loops.place()),
+        Err(error) => tracing::warn!(%peer, "connection dropped: {error}"),
+    }
+}
+
+/// Serves a connection on its loop; when it has to move, on the next.
+fn run(
+    broker: Arc<Broker>,
+    context: Arc<ConnectionContext>,
+    stream: std::net::TcpStream,
+    counted: Counted,
+    placement: Placement,
+) {
+    let event_loop = placement.event_loop().clone();
+    event_loop.spawn(async move {
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
+        };
+        let mut connection = Connection::new(stream, context.clone(), broker.clone(), placement);
+        connection.serve().await;
+        // Closed before it stops counting.
+        let Some((stream, target)) = connection.into_moving() else { return drop(counted) };
+        match stream.into_std() {
+            Ok(stream) => run(broker, context, stream, counted, target),
+            Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
+        }
+    });
+}

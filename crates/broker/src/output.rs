@@ -1,0 +1,168 @@
+//! Responses on their way to a socket: encoded bytes, and ranges of segment files between them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use mainstem_log::FileRange;
+use tokio::io::{AsyncWrite, Interest};
+use tokio::net::TcpStream;
+
+use crate::buffers;
+use crate::cold_reads::{ColdRead, ColdReads};
+
+/// Bytes that one connection sends before others on its loop get their turn.
+pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
+
+/// One or more encoded responses.
+#[derive(Default)]
+pub(crate) struct ResponseBuffer {
+    /// Encoded bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// File ranges by the index in `bytes` before which they go, ascending.
+    files: VecDeque<(usize, FileRange)>,
+    sent: usize,
+    cold: Option<ColdRead>,
+    /// How long the connection is not read after these responses (throttling).
+    pub(crate) mute: Option<Duration>,
+}
+
+impl ResponseBuffer {
+    /// An empty one with a pooled buffer.
+    pub(crate) fn pooled() -> Self {
+        let mut response = ResponseBuffer::default();
+        response.bytes = buffers::take();
+        response
+    }
+
+    /// Places a file range before the byte at `index`.
+    pub(crate) fn insert_file(&mut self, index: usize, range: FileRange) {
+        assert!(self.files.back().is_none_or(|(last, _)| *last <= index), "ranges come in order");
+        self.files.push_back((index, range));
+    }
+
+    /// Whether everything is sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len() && self.files.is_empty()
+    }
+
+    /// Bytes of memory that wait to be sent (file ranges hold none).
+    pub(crate) fn backlog(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Appends another buffer's responses behind these.
+    pub(crate) fn append(&mut self, mut other: ResponseBuffer) {
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
+        }
+        self.mute = self.mute.max(other.mute);
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.files.extend(other.files.drain(..).map(|(at, range)| (base + at, range)));
+    }
+
+    /// Sends up to `turn` bytes, which it lowers by what it sent. Ready when all is sent or the turn is used up.
+    pub(crate) fn poll_send(
+        &mut self,
+        stream: &mut TcpStream,
+        cold_reads: &ColdReads,
+        turn: &mut usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_empty() && *turn > 0 {
+            let sent = ready!(self.poll_send_some(stream, cold_reads, *turn, context))?;
+            *turn = turn.saturating_sub(sent);
+        }
+        if self.is_empty() {
+            self.reset();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_send_some(
+        &mut self,
+        stream: &mut TcpStream,
+        cold_reads: &ColdReads,
+        turn: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let until = self.files.front().map_or(self.bytes.len(), |(at, _)| *at);
+        if self.sent < until {
+            let sent = ready!(Pin::new(stream).poll_write(context, &self.bytes[self.sent..until]))?;
+            self.sent += sent;
+            return Poll::Ready(Ok(sent));
+        }
+        ready!(self.poll_resident(cold_reads, turn, context))?;
+        let (_, front) =
+            self.files.front_mut().expect("bytes up to the range are sent, and something is left");
+        let sent = ready!(poll_sendfile(stream, front, turn, context))?;
+        front.position += sent as u64;
+        front.len -= sent;
+        if front.len == 0 {
+            self.files.pop_front();
+        }
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Sees to it that the next bytes of the front range come from memory, since a read from the disk would hold up
+    /// the whole loop.
+    fn poll_resident(
+        &mut self,
+        cold_reads: &ColdReads,
+        turn: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (_, front) = self.files.front().expect("the caller sends a range");
+        if let Some(read) = &self.cold {
+            ready!(read.poll(context))?;
+            self.cold = None;
+            return Poll::Ready(Ok(()));
+        }
+        let chunk = FileRange { len: front.len.min(turn), ..front.clone() };
+        if chunk.recent || chunk.file.resident(chunk.position, chunk.len as u64) == Some(true) {
+            return Poll::Ready(Ok(()));
+        }
+        let read = cold_reads.request(chunk);
+        let polled = read.poll(context);
+        self.cold = Some(read);
+        polled
+    }
+
+    fn reset(&mut self) {
+        buffers::give(std::mem::take(&mut self.bytes));
+        self.sent = 0;
+    }
+}
+
+impl Drop for ResponseBuffer {
+    fn drop(&mut self) {
+        buffers::give(std::mem::take(&mut self.bytes));
+    }
+}
+
+fn poll_sendfile(
+    stream: &TcpStream,
+    front: &FileRange,
+    turn: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let length = front.len.min(turn);
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        let send = || {
+            let file = front.file.as_fd().ok_or(io::ErrorKind::Unsupported)?;
+            let mut position = front.position;
+            Ok(rustix::fs::sendfile(stream, file, Some(&mut position), length)?)
+        };
+        match stream.try_io(Interest::WRITABLE, send) {
+            // The file was cut below what a reader was promised: never a short frame, the connection ends.
+            Ok(0) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return Poll::Ready(other),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! A partition that this node leads: its log behind one short critical section, and those who wait for it.
+//!
+//! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use mainstem_log::dir::LogDir;
+use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
+use mainstem_log::{
+    AppendError, Appended, DeleteRecordsError, Ends, Log, LogError, Maintained, Origin, Prepared, ReadBound,
+    ReadPlan, prepare,
+};
+use mainstem_records::Scratch;
+use mainstem_wire::ErrorCode;
+use parking_lot::{Mutex, RwLock};
+
+use crate::clock::{Clock, Now};
+use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::settings::TopicSettings;
+use crate::signal::{DurableWait, FetchWaiter};
+
+/// One partition.
+pub(crate) struct Partition {
+    /// Topic, shared with its other partitions.
+    pub(crate) topic: Arc<str>,
+    /// Index within the topic.
+    pub(crate) index: i32,
+    dir: Arc<LogDir>,
+    settings: RwLock<Arc<TopicSettings>>,
+    state: Mutex<State>,
+    flush_ticket: FlushTicket,
+    own: Weak<Partition>,
+}
+
+struct State {
+    /// None once the topic is deleted or the broker has closed the log: nothing is appended or read any more.
+    log: Option<Log>,
+    leader_epoch: i32,
+    fetches: Vec<Arc<FetchWaiter>>,
+    /// By the offset up to which they need the log to be durable.
+    durable_waits: Vec<(i64, Durable)>,
+}
+
+/// Who is told that a log is durable up to an offset.
+pub(crate) enum Durable {
+    /// A request, which may wait for several partitions.
+    Request(Arc<DurableWait>),
+    /// Something else; called without any lock of the partition, on the flusher's thread.
+    Call(Box<dyn FnOnce(Result<(), ErrorCode>) + Send>),
+}
+
+impl Durable {
+    /// Tells.
+    pub(crate) fn done(self, result: Result<(), ErrorCode>) {
+        match self {
+            Durable::Request(wait) => wait.done(result),
+            Durable::Call(call) => call(result),
+        }
+    }
+}
+
+/// What an append gives back beyond its offsets.
+pub(crate) struct AppendOutcome {
+    /// Offsets, time stamp, whether it was a duplicate.
+    pub(crate) appended: Appended,
+    /// The topic wants so many unsynced messages and no more: even acks=1 waits (`flush.messages`).
+    pub(crate) flush_due: bool,
+}
+
+/// Why nothing was appended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// There is no log any more.
+    #[error("the topic was deleted")]
+    Gone,
+    /// Validation or the log refused.
+    #[error(transparent)]
+    Log(#[from] AppendError),
+}
+
+impl Refused {
+    /// Kafka's code.
+    pub(crate) fn code(&self) -> ErrorCode {
+        match self {
+            Refused::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            Refused::Log(error) => append_error_code(error),
+        }
+    }
+}
+
+impl Partition {
+    /// A partition over an open log.
+    pub(crate) fn new(
+        topic: Arc<str>,
+        index: i32,
+        dir: Arc<LogDir>,
+        settings: Arc<TopicSettings>,
+        log: Log,
+        leader_epoch: i32,
+    ) -> Arc<Self> {
+        let state = State { log: Some(log), leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        Arc::new_cyclic(|own| Partition {
+            topic,
+            index,
+            dir,
+            settings: RwLock::new(settings),
+            state: Mutex::new(state),
+            flush_ticket: FlushTicket::default(),
+            own: own.clone(),
+        })
+    }
+
+    /// The topic's settings now.
+    pub(crate) fn settings(&self) -> Arc<TopicSettings> {
+        self.settings.read().clone()
+    }
+
+    /// Puts changed settings into force.
+    pub(crate) fn set_settings(&self, settings: Arc<TopicSettings>) {
+        if let Some(log) = &mut self.state.lock().log {
+            log.set_config(settings.log.clone());
+        }
+        *self.settings.write() = settings;
+    }
+
+    /// The log directory that holds it.
+    pub(crate) fn dir(&self) -> &Arc<LogDir> {
+        &self.dir
+    }
+
+    /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
+    ///
+    /// # Errors
+    /// `FENCED_LEADER_EPOCH` where the client's is older, `UNKNOWN_LEADER_EPOCH` where it is newer (KIP-320).
+    pub(crate) fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
+        let state = self.state.lock();
+        state.lead(current_leader_epoch)
+    }
+
+    /// Appends the record batch of a client or a coordinator, and wakes the fetches that can now read it.
+    ///
+    /// # Errors
+    /// What validation or the log says; nothing is appended then.
+    pub(crate) fn append(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
+        let settings = self.settings();
+        let mut rewritten = Vec::new();
+        let now = clock.now();
+        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
+        let mut state = self.state.lock();
+        let outcome = state.append(&batch, now)?;
+        drop(state);
+        if outcome.flush_due {
+            self.request_flush();
+        }
+        Ok(outcome)
+    }
+
+    /// Finds readable bytes. A waiter is registered at the same instant when there is nothing to read, so that no
+    /// append can slip between.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, or why the partition cannot be read.
+    pub(crate) fn read(
+        &self,
+        request: &PartitionRead,
+        waiter: Option<&Arc<FetchWaiter>>,
+    ) -> Result<PartitionData, ErrorCode> {
+        let mut state = self.state.lock();
+        state.lead(request.current_leader_epoch)?;
+        let log = state.log()?;
+        let ends = log.ends();
+        if let Some(diverging) = diverging(log, request) {
+            return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging: Some(diverging) });
+        }
+        let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
+        let plan = plan.map_err(|error| read_error_code(&error))?;
+        if let Some(waiter) = waiter {
+            state.fetches.push(waiter.clone());
+        }
+        Ok(PartitionData { ends, plan, diverging: None })
+    }
+
+    /// Takes a waiter's registrations back.
+    pub(crate) fn forget(&self, waiter: &Arc<FetchWaiter>) {
+        self.state.lock().fetches.retain(|other| !Arc::ptr_eq(other, waiter));
+    }
+
+    /// The ends of the log now.
+    ///
+    /// # Errors
+    /// `UNKNOWN_TOPIC_OR_PARTITION` when there is no log any more.
+    pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
+        Ok(self.state.lock().log()?.ends())
+    }
+
+    /// Has somebody told when the log is durable up to `upto`: at once if it is already.
+    pub(crate) fn when_durable(&self, upto: i64, durable: Durable) {
+        let mut state = self.state.lock();
+        match state.durability(upto) {
+            Some(result) => {
+                drop(state);
+                durable.done(result);
+            }
+            None => {
+                state.durable_waits.push((upto, durable));
+                drop(state);
+                self.request_flush();
+            }
+        }
+    }
+
+    /// How a wait for durability up to `upto` has ended; a wait that has not is a time-out.
+    pub(crate) fn durability(&self, upto: i64) -> Result<(), ErrorCode> {
+        self.state.lock().durability(upto).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
+    }
+
+    /// Asks the flusher to make durable what is appended.
+    pub(crate) fn request_flush(&self) {
+        if let Some(own) = self.own.upgrade() {
+            self.dir.flusher().request(&(own as Arc<dyn FlushTarget>));
+        }
+    }
+
+    /// Runs a function on the log. For what is neither an append nor a read.
+    ///
+    /// # Errors
+    /// `UNKNOWN_TOPIC_OR_PARTITION` when there is no log any more.
+    pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Result<T, ErrorCode> {
+        self.state.lock().log().map(act)
+    }
+
+    /// Moves the log start, and has `on_durable` told when a restart will remember it. Returns the log start.
+    ///
+    /// # Errors
+    /// `OFFSET_OUT_OF_RANGE` beyond the high watermark, or why the log refused.
+    pub(crate) fn delete_records_before(&self, offset: i64, on_durable: Durable) -> Result<i64, ErrorCode> {
+        let log_start = self.with_log(|log| log.delete_records_before(offset))?;
+        let log_start = log_start.map_err(|error: DeleteRecordsError| delete_records_error_code(&error))?;
+        let tell = move |result: io::Result<()>| {
+            on_durable.done(result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR));
+        };
+        self.dir.commit(&self.dir.checkpoints().log_start, Box::new(tell));
+        Ok(log_start)
+    }
+
+    /// Rolling, retention and expiry that are due.
+    ///
+    /// # Errors
+    /// The log's, which stay with this partition.
+    pub(crate) fn maintain(&self, clock: &Clock) -> Result<Maintained, LogError> {
+        let now = clock.now();
+        let maintained = match &mut self.state.lock().log {
+            Some(log) => log.maintain(now.wall_ms, now.mono_ms)?,
+            None => return Ok(Maintained::default()),
+        };
+        Ok(maintained)
+    }
+
+    /// Asks for the sync that `flush.ms` or a closed segment wants and nobody waits for.
+    pub(crate) fn flush_if_due(&self, mono_ms: u64) {
+        if self.state.lock().log.as_ref().is_some_and(|log| log.flush_due(mono_ms)) {
+            self.request_flush();
+        }
+    }
+
+    /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and find nothing,
+    /// waiting produces fail.
+    pub(crate) fn take_log(&self) -> Option<Log> {
+        let mut state = self.state.lock();
+        let log = state.log.take();
+        let fetches = std::mem::take(&mut state.fetches);
+        let waits = std::mem::take(&mut state.durable_waits);
+        drop(state);
+        fetches.iter().for_each(|waiter| waiter.look_again());
+        for (_, durable) in waits {
+            durable.done(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        }
+        log
+    }
+}
+
+/// What a fetch asks of one partition.
+#[derive(Debug, Clone)]
+pub(crate) struct PartitionRead {
+    /// First offset wanted.
+    pub(crate) offset: i64,
+    /// How far this reader may see.
+    pub(crate) bound: ReadBound,
+    /// At most so many bytes.
+    pub(crate) bytes_max: usize,
+    /// Unless the first batch alone is larger.
+    pub(crate) at_least_one: bool,
+    /// The leader epoch that the client knows of, or -1.
+    pub(crate) current_leader_epoch: i32,
+    /// The epoch of the record before `offset` at the client, or -1 (KIP-595).
+    pub(crate) last_fetched_epoch: i32,
+}
+
+/// What a partition has for a fetch.
+pub(crate) struct PartitionData {
+    /// The ends of the log at that instant.
+    pub(crate) ends: Ends,
+    /// Where the readable bytes are, if any.
+    pub(crate) plan: ReadPlan,
+    /// The largest epoch up to the client's and its end, where the client's log has gone another way.
+    pub(crate) diverging: Option<(i32, i64)>,
+}
+
+impl State {
+    fn log(&mut self) -> Result<&mut Log, ErrorCode> {
+        self.log.as_mut().ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
+    fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
+        match current_leader_epoch {
+            -1 => Ok(self.leader_epoch),
+            older if older < self.leader_epoch => Err(ErrorCode::FENCED_LEADER_EPOCH),
+            newer if newer > self.leader_epoch => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
+            same => Ok(same),
+        }
+    }
+
+    fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
+        let log = self.log.as_mut().ok_or(Refused::Gone)?;
+        let before = log.ends().high_watermark;
+        let appended = log.append(batch, self.leader_epoch, now.mono_ms)?;
+        if log.ends().high_watermark > before && !self.fetches.is_empty() {
+            let bytes = batch.size();
+            self.fetches.retain(|waiter| !waiter.readable(bytes));
+        }
+        Ok(AppendOutcome { appended, flush_due: log.flush_due(now.mono_ms) })
+    }
+
+    /// Whether the log is durable up to `upto`, or will never be; None: not yet.
+    fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
+        match &self.log {
+            None => Some(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)),
+            Some(log) if log.ends().durable_end >= upto => Some(Ok(())),
+            Some(log) if log.stopped().is_some() => Some(Err(ErrorCode::KAFKA_STORAGE_ERROR)),
+            Some(_) => None,
+        }
+    }
+}
+
+/// The largest epoch up to the client's and its end, if the client has read beyond that end (KIP-595).
+fn diverging(log: &Log, request: &PartitionRead) -> Option<(i32, i64)> {
+    if request.last_fetched_epoch < 0 {
+        return None;
+    }
+    let end = log.end_offset_for_epoch(request.last_fetched_epoch);
+    (end.epoch < request.last_fetched_epoch || end.end_offset < request.offset)
+        .then_some((end.epoch, end.end_offset))
+}
+
+impl FlushTarget for Partition {
+    fn ticket(&self) -> &FlushTicket {
+        &self.flush_ticket
+    }
+
+    fn begin_flush(&self) -> FlushWork {
+        match &mut self.state.lock().log {
+            Some(log) => log.flush_work(),
+            None => FlushWork::default(),
+        }
+    }
+
+    fn end_flush(&self, upto: i64, result: io::Result<()>) {
+        let mut state = self.state.lock();
+        let Some(log) = &mut state.log else { return };
+        let ended: Vec<_> = match &result {
+            Ok(()) => {
+                log.flushed(upto);
+                let durable = log.ends().durable_end;
+                state.durable_waits.extract_if(.., |(needed, _)| *needed <= durable).collect()
+            }
+            Err(error) => {
+                log.failed(error);
+                std::mem::take(&mut state.durable_waits)
+            }
+        };
+        drop(state);
+        let result = result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR);
+        for (_, durable) in ended {
+            durable.done(result);
+        }
+    }
+}

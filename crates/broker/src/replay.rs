@@ -1,0 +1,81 @@
+//! Reading a whole log, batch by batch: how the coordinators' hearts are rebuilt at start.
+
+use mainstem_log::{Log, ReadBound, ReadError, ReadPlan};
+use mainstem_records::{Batch, BatchError, InvalidBatch, Record, Scratch};
+
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// To how many bytes one of our own batches may decompress: we write them uncompressed, but a copied directory may
+/// have Kafka's.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Why a log could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The log could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A file could not be read.
+    #[error("cannot read: {0}")]
+    Io(#[from] std::io::Error),
+    /// What was read is no batch.
+    #[error("at offset {offset}: {error}")]
+    Batch {
+        /// Where.
+        offset: i64,
+        /// What is wrong.
+        error: BatchError,
+    },
+    /// What was read is a batch of something else.
+    #[error("in the batch at offset {offset}: {error}")]
+    Records {
+        /// Of the batch.
+        offset: i64,
+        /// What is wrong.
+        error: InvalidBatch,
+    },
+}
+
+/// Calls `each` with every record that is no control record, in order.
+///
+/// # Errors
+/// When the log cannot be read or holds what is no record.
+pub(crate) fn replay(log: &Log, mut each: impl FnMut(Record<'_>)) -> Result<(), ReplayError> {
+    let mut scratch = Scratch::new();
+    let mut decompressed = Vec::new();
+    let mut next = log.ends().log_start;
+    while next < log.ends().log_end {
+        let mut plan = log.read(next, ReadBound::LogEnd, CHUNK_BYTES, true)?;
+        if let ReadPlan::Later(pending) = plan {
+            plan = pending.resolve()?;
+        }
+        let ReadPlan::Range(range) = plan else { break };
+        let chunk = range.to_vec()?;
+        let mut rest = &chunk[..];
+        while !rest.is_empty() {
+            let batch = match Batch::split_first(rest) {
+                Ok((batch, behind)) => {
+                    rest = behind;
+                    batch
+                }
+                // The chunk ends within a batch; the next one begins with it.
+                Err(BatchError::Truncated { .. }) => break,
+                Err(error) => return Err(ReplayError::Batch { offset: next, error }),
+            };
+            let skip = next;
+            next = batch.next_offset();
+            if !batch.attributes().is_control() {
+                let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
+                let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
+                for record in records.map_err(failed)? {
+                    let record = record.map_err(failed)?;
+                    if record.offset >= skip {
+                        each(record);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

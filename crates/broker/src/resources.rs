@@ -1,0 +1,56 @@
+//! What configuration belongs to, as requests name it.
+
+use mainstem_coordination::metadata::ResourceKind;
+use mainstem_wire::ErrorCode;
+
+/// `ConfigResource.Type` of the protocol.
+const TOPIC: i8 = ResourceKind::Topic as i8;
+const BROKER: i8 = ResourceKind::Broker as i8;
+
+/// A resource whose configuration can be described and altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConfigTarget<'a> {
+    /// A topic.
+    Topic(&'a str),
+    /// This node.
+    Broker,
+    /// All nodes.
+    ClusterDefault,
+}
+
+/// An error with the message that goes with it.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Kafka's code.
+    pub(crate) error: ErrorCode,
+    /// What the client's user reads.
+    pub(crate) message: String,
+}
+
+impl From<ErrorCode> for Refused {
+    fn from(error: ErrorCode) -> Self {
+        Refused { error, message: error.message().to_owned() }
+    }
+}
+
+impl<'a> ConfigTarget<'a> {
+    /// Reads a resource's type and name.
+    ///
+    /// # Errors
+    /// `INVALID_REQUEST` for a type that has no configuration here, or another node's.
+    pub(crate) fn parse(kind: i8, name: &'a str, node_id: i32) -> Result<Self, Refused> {
+        match kind {
+            TOPIC => Ok(ConfigTarget::Topic(name)),
+            BROKER if name.is_empty() => Ok(ConfigTarget::ClusterDefault),
+            BROKER if name.parse() == Ok(node_id) => Ok(ConfigTarget::Broker),
+            BROKER => {
+                let message = format!("Unexpected broker id, expected {node_id}, but received {name}");
+                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            }
+            other => {
+                let message = format!("Unsupported resource type: {other}");
+                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The one place that every response passes: throttling is applied here, then the frame is written.
+
+use std::time::Duration;
+
+use mainstem_log::FileRange;
+use mainstem_wire::{Message, frame};
+
+use crate::context::RequestContext;
+use crate::dispatch::Handled;
+use crate::output::ResponseBuffer;
+
+/// A response whose `throttle_time_ms` can be set.
+pub(crate) trait Throttled {
+    /// Tells the client how long its requests are held back; nothing where the version has no such field.
+    fn set_throttle_time_ms(&mut self, throttle_time_ms: i32);
+}
+
+/// Encodes a response behind the others in `out`.
+pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    respond_with_files(context, message, Vec::new(), out)
+}
+
+/// Encodes a response that has holes, each filled by the file range of the same rank.
+pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    mut message: M,
+    files: Vec<FileRange>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let throttle = throttle(context);
+    if let Some(delay) = throttle {
+        message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
+    }
+    let (api, version) = (context.api, context.version);
+    let holes = frame::write_response(&mut out.bytes, api, version, context.correlation_id, &message)
+        .expect("a response sets only what its version has");
+    assert_eq!(holes.len(), files.len(), "every hole has its file range");
+    for (hole, range) in holes.into_iter().zip(files) {
+        out.insert_file(hole.at, range);
+    }
+    out.mute = out.mute.max(throttle);
+    Handled::Answered
+}
+
+/// How long this request's client is to be held back. Nobody has a quota yet.
+fn throttle(_context: &RequestContext) -> Option<Duration> {
+    None
+}
+
+macro_rules! throttled {
+    ($($module:ident::$response:ident),* $(,)?) => {$(
+        impl Throttled for mainstem_wire::messages::$module::$response<'_> {
+            fn set_throttle_time_ms(&mut self, throttle_time_ms: i32) {
+                self.throttle_time_ms = throttle_time_ms;
+            }
+        }
+    )*};
+}
+
+throttled! {
+    api_versions_response::ApiVersionsResponse,
+    create_partitions_response::CreatePartitionsResponse,
+    create_topics_response::CreateTopicsResponse,
+    delete_records_response::DeleteRecordsResponse,
+    delete_topics_response::DeleteTopicsResponse,
+    describe_cluster_response::DescribeClusterResponse,
+    describe_configs_response::DescribeConfigsResponse,
+    describe_groups_response::DescribeGroupsResponse,
+    describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    fetch_response::FetchResponse,
+    find_coordinator_response::FindCoordinatorResponse,
+    heartbeat_response::HeartbeatResponse,
+    incremental_alter_configs_response::IncrementalAlterConfigsResponse,
+    init_producer_id_response::InitProducerIdResponse,
+    join_group_response::JoinGroupResponse,
+    leave_group_response::LeaveGroupResponse,
+    list_groups_response::ListGroupsResponse,
+    list_offsets_response::ListOffsetsResponse,
+    metadata_response::MetadataResponse,
+    offset_commit_response::OffsetCommitResponse,
+    offset_fetch_response::OffsetFetchResponse,
+    offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
+    produce_response::ProduceResponse,
+    sync_group_response::SyncGroupResponse,
+}

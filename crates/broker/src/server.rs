@@ -1,0 +1,371 @@
+//! Starting and stopping the broker, in order.
+//!
+//! Start: listen (so that a taken port is told before anything is touched), open the log directories, replay the
+//! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
+//! logs, then mark the directories as left in order.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_coordination::groups::GroupConfig;
+use mainstem_log::boot::boot_id;
+use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, raise_descriptor_limit};
+use mainstem_log::dir::{LastStop, LogDir, LogDirOptions, NodeIdentity, OpenDirError, measure_fdatasync};
+use mainstem_log::storage::{RealStorage, Storage};
+use parking_lot::{Mutex, RwLock};
+
+use crate::broker::{Broker, Limits, Node};
+use crate::buffers::RequestMemory;
+use crate::clock::Clock;
+use crate::cold_reads::ColdReads;
+use crate::controller::{Controller, ControllerError};
+use crate::event_loop::{EventLoopThreads, EventLoops};
+use crate::fetch_sessions::FetchSessions;
+use crate::groups::Groups;
+use crate::housekeeping::Housekeeping;
+use crate::listener::{self, ConnectionCounts};
+use crate::metrics::Metrics;
+use crate::replay::ReplayError;
+use crate::stopping::Stopping;
+use crate::topics::Topics;
+use crate::{http, random};
+
+/// Time in which clients are answered and connections closed after a stop was asked for.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Why the broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {address} ({listener}): {source}; stop what uses it, or choose another address \
+         (--listen HOST:PORT, listeners in the configuration)"
+    )]
+    Listen {
+        /// The listener's name.
+        listener: String,
+        /// The address, as configured.
+        address: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A log directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] OpenDirError),
+    /// The metadata or a partition's log cannot be used.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    /// The groups cannot be read.
+    #[error("the groups and offsets cannot be read: {0}")]
+    Groups(#[from] ReplayError),
+    /// The configuration asks for something that does not exist yet.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A thread, an epoll instance or the like cannot be made.
+    #[error("the system refuses what the broker needs: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What is worth telling when the broker is ready.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// Addresses that are listened on, by listener name.
+    pub listeners: Vec<(String, SocketAddr)>,
+    /// The address of `/metrics` and `/health`, if any.
+    pub http: Option<SocketAddr>,
+    /// The cluster's id.
+    pub cluster_id: String,
+    /// How the first log directory was left.
+    pub last_stop: LastStop,
+    /// Topics and partitions that are served.
+    pub topics: usize,
+    /// See `topics`.
+    pub partitions: usize,
+    /// Whether acks=all waits for the disk (`write.caching.default` is false).
+    pub acks_all_waits_for_disk: bool,
+    /// What one fdatasync costs in the first log directory.
+    pub fdatasync: Option<Duration>,
+}
+
+/// A running broker.
+pub struct Server {
+    broker: Arc<Broker>,
+    threads: EventLoopThreads,
+    housekeeping: Housekeeping,
+    ready: Ready,
+}
+
+/// Sockets that are bound and not yet accepted from.
+struct Bound {
+    listeners: Vec<(Endpoint, std::net::TcpListener)>,
+    http: Option<std::net::TcpListener>,
+}
+
+impl Server {
+    /// Starts a broker and returns when it accepts.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing is left behind but what is in the directories.
+    pub fn start(config: BrokerConfig) -> Result<Server, StartError> {
+        let clock = Clock::start();
+        let descriptors = raise_descriptor_limit();
+        let bound = Bound::new(&config)?;
+        let dirs = open_dirs(&config, descriptors, &clock)?;
+        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads)?;
+        let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
+        let recovered = broker.controller.start(&broker).map_err(StartError::from).and_then(|()| {
+            let offsets = broker.topics.by_name(crate::groups::OFFSETS_TOPIC);
+            let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
+            Ok(broker.groups.load(&broker, &partitions)?)
+        });
+        if let Err(error) = recovered {
+            broker.event_loops.stop();
+            threads.join();
+            return Err(error);
+        }
+        for dir in &broker.dirs {
+            dir.recovered()?;
+        }
+        let housekeeping = Housekeeping::start(broker.clone())?;
+        let ready = ready(&broker, &bound);
+        accept(&broker, bound);
+        Ok(Server { broker, threads, housekeeping, ready })
+    }
+
+    /// What was found at start.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
+    /// `progress` is told (done, of all). When `hurry` is raised the syncing is skipped: the next start checks.
+    /// Returns whether the directories were left in order.
+    pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
+        let broker = self.broker;
+        broker.stopping.raise();
+        let deadline = Instant::now() + DRAIN_TIME;
+        while broker.connections.open() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        broker.event_loops.stop();
+        self.threads.join();
+        self.housekeeping.stop();
+        close_logs(&broker, hurry, progress)
+    }
+}
+
+impl Bound {
+    fn new(config: &BrokerConfig) -> Result<Self, StartError> {
+        let mut listeners = Vec::new();
+        for endpoint in &config.listeners.open {
+            let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
+            let socket = bind(host, endpoint.port, config.network.listen_backlog).map_err(|source| {
+                let address = format!("{host}:{}", endpoint.port);
+                StartError::Listen { listener: endpoint.listener.clone(), address, source }
+            })?;
+            if !endpoint.is_loopback() {
+                tracing::warn!(
+                    listener = endpoint.listener,
+                    "listening beyond this host without authentication: whoever reaches {endpoint} may read and \
+                     write everything"
+                );
+            }
+            listeners.push((endpoint.clone(), socket));
+        }
+        let http = config.http_listener.as_ref().map(|(host, port)| {
+            bind(host, *port, config.network.listen_backlog).map_err(|source| {
+                let listener = "mainstem.http.listener".to_owned();
+                StartError::Listen { listener, address: format!("{host}:{port}"), source }
+            })
+        });
+        Ok(Bound { listeners, http: http.transpose()? })
+    }
+
+    /// What clients are told, with the ports and the host name that only the system knows.
+    fn advertised(&self, config: &BrokerConfig) -> Vec<Endpoint> {
+        let advertise = |(open, socket): &(Endpoint, std::net::TcpListener)| {
+            let mut endpoint = config.listeners.advertised_for(&open.listener).unwrap_or(open).clone();
+            if endpoint.port == 0 {
+                endpoint.port = socket.local_addr().map_or(0, |address| address.port());
+            }
+            if endpoint.host.is_empty() {
+                endpoint.host = host_name();
+            }
+            endpoint
+        };
+        self.listeners.iter().map(advertise).collect()
+    }
+}
+
+fn bind(host: &str, port: u16, backlog: i32) -> io::Result<std::net::TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match listener::bind(address, backlog) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// This host's own name, which others hopefully resolve; Kafka advertises it too where nothing is configured.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+    // Connections and the segments that are written have the first claim on descriptors.
+    let cache = DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
+    let boot = boot_id();
+    let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
+    let mut dirs = Vec::new();
+    for path in &config.log_dirs {
+        let options = LogDirOptions {
+            descriptors: Some(cache.clone()),
+            doomed_due_mono_ms: clock.now().mono_ms,
+            ..Default::default()
+        };
+        let dir = options.open(storage.clone(), Path::new(path), &identity, &boot)?;
+        identity.cluster_id = Some(dir.cluster_id().to_owned());
+        dirs.push(dir);
+    }
+    Ok(dirs)
+}
+
+fn assemble(
+    config: BrokerConfig,
+    clock: Clock,
+    dirs: Vec<Arc<LogDir>>,
+    event_loops: Arc<EventLoops>,
+    bound: &Bound,
+    descriptors: u64,
+) -> Result<Arc<Broker>, StartError> {
+    let node = Node {
+        id: config.node_id,
+        cluster_id: dirs[0].cluster_id().to_owned(),
+        advertised: bound.advertised(&config),
+    };
+    let network = &config.network;
+    let limits = Limits {
+        request_bytes_max: network.request_max_bytes,
+        connection_idle: Duration::from_millis(network.connections_max_idle_ms.unwrap_or(u64::MAX / 4)),
+        fetch_bytes_max: network.fetch_max_bytes,
+        describe_partitions_max: network.describe_partitions_max,
+    };
+    let seed = u32::from_ne_bytes(random::bytes());
+    Ok(Arc::new(Broker {
+        node,
+        limits,
+        clock,
+        metrics: Metrics::default(),
+        topics: Topics::default(),
+        controller: Controller::new(&config, &dirs)?,
+        groups: Groups::new(group_config(&config)),
+        fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
+        connections: connection_counts(&config, descriptors),
+        request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
+        event_loops,
+        cold_reads: ColdReads::start()?,
+        stopping: Stopping::default(),
+        dirs,
+        config: RwLock::new(Arc::new(config)),
+    }))
+}
+
+/// Connections may take up to half of the descriptors, whatever the configuration says.
+fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCounts {
+    let network = &config.network;
+    let most = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
+    let mut overrides = HashMap::new();
+    for (host, count) in &network.max_connections_per_ip_overrides {
+        match (host.as_str(), 0).to_socket_addrs() {
+            Ok(addresses) => overrides.extend(addresses.map(|address| (address.ip().to_canonical(), *count))),
+            Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
+        }
+    }
+    ConnectionCounts::new(network.max_connections.min(most), network.max_connections_per_ip, overrides)
+}
+
+fn group_config(config: &BrokerConfig) -> GroupConfig {
+    GroupConfig {
+        offsets_topic_num_partitions: config.offsets.topic_num_partitions,
+        group_min_session_timeout_ms: config.groups.min_session_timeout_ms,
+        group_max_session_timeout_ms: config.groups.max_session_timeout_ms,
+        group_initial_rebalance_delay_ms: config.groups.initial_rebalance_delay_ms,
+        group_max_size: i32::try_from(config.groups.max_size).unwrap_or(i32::MAX),
+        offset_metadata_max_bytes: config.offsets.metadata_max_bytes,
+        offsets_retention_ms: config.offsets.retention_ms,
+        offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
+            .unwrap_or(u64::MAX),
+        ..GroupConfig::default()
+    }
+}
+
+fn ready(broker: &Broker, bound: &Bound) -> Ready {
+    let address = |socket: &std::net::TcpListener| socket.local_addr().ok();
+    let listeners = bound
+        .listeners
+        .iter()
+        .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
+    let topics = broker.topics.all();
+    let values = crate::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
+    let first = &broker.dirs[0];
+    Ready {
+        listeners: listeners.collect(),
+        http: bound.http.as_ref().and_then(address),
+        cluster_id: broker.node.cluster_id.clone(),
+        last_stop: first.last_stop(),
+        topics: topics.len(),
+        partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
+        acks_all_waits_for_disk: !values.write_caching,
+        fdatasync: measure_fdatasync(&**first.storage(), first.path()).ok(),
+    }
+}
+
+fn accept(broker: &Arc<Broker>, bound: Bound) {
+    let first = broker.event_loops.first();
+    for (index, (_, socket)) in bound.listeners.into_iter().enumerate() {
+        first.spawn(listener::accept(broker.clone(), index, socket));
+    }
+    if let Some(socket) = bound.http {
+        first.spawn(http::serve(broker.clone(), socket));
+    }
+    first.spawn(Groups::run_timer(broker.clone()));
+}
+
+fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
+    let mut partitions = broker.partitions();
+    partitions.push(broker.controller.log().clone());
+    let mut in_order = true;
+    for (done, partition) in partitions.iter().enumerate() {
+        if hurry.load(Ordering::Acquire) {
+            return false;
+        }
+        progress(done, partitions.len());
+        if let Some(log) = partition.take_log()
+            && let Err(error) = log.close()
+        {
+            in_order = false;
+            tracing::error!(topic = %partition.topic, partition = partition.index, "not closed in order: {error}");
+        }
+    }
+    progress(partitions.len(), partitions.len());
+    for dir in &broker.dirs {
+        match in_order.then(|| dir.stop_clean()) {
+            Some(Ok(true)) => {}
+            Some(Err(error)) => {
+                in_order = false;
+                tracing::error!(dir = %dir.path().display(), "the directory was not left in order: {error}");
+            }
+            Some(Ok(false)) | None => in_order = false,
+        }
+    }
+    in_order
+}

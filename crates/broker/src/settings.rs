@@ -1,0 +1,74 @@
+//! A topic's configuration in the form in which the data path uses it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstem_coordination::config::{BrokerConfig, CompressionType, TimestampType, TopicConfigValues};
+use mainstem_log::LogConfig;
+use mainstem_records::{Compression, TimestampType as RecordTimestampType};
+
+/// What a partition runs with.
+pub(crate) struct TopicSettings {
+    /// For its log.
+    pub(crate) log: Arc<LogConfig>,
+    /// `write.caching`: acks=all waits for the page cache, not for the disk.
+    pub(crate) write_caching: bool,
+    /// `min.insync.replicas`, not above the number of replicas.
+    pub(crate) min_insync_replicas: i32,
+}
+
+impl TopicSettings {
+    /// The topic's own values over the broker's.
+    pub(crate) fn resolve(
+        own: &BTreeMap<String, String>,
+        broker: &BrokerConfig,
+        replicas: usize,
+    ) -> Arc<Self> {
+        let values = TopicConfigValues::resolve(own, &broker.values);
+        let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        Arc::new(TopicSettings {
+            log: Arc::new(log_config(&values, broker)),
+            write_caching: values.write_caching,
+            min_insync_replicas: values.min_insync_replicas.min(replicas),
+        })
+    }
+}
+
+fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {
+    // The table allows no negative number where the log has none.
+    let unsigned = |value: i32| u32::try_from(value).unwrap_or(0);
+    let millis = |value: i64| u64::try_from(value).unwrap_or(0);
+    LogConfig {
+        segment_bytes: unsigned(values.segment_bytes),
+        segment_ms: values.segment_ms,
+        segment_jitter_ms: values.segment_jitter_ms,
+        segment_index_bytes: unsigned(values.segment_index_bytes),
+        index_interval_bytes: unsigned(values.index_interval_bytes),
+        retention_bytes: values.retention_bytes,
+        retention_ms: values.retention_ms,
+        max_message_bytes: unsigned(values.max_message_bytes),
+        timestamp_type: match values.message_timestamp_type {
+            TimestampType::CreateTime => RecordTimestampType::CreateTime,
+            TimestampType::LogAppendTime => RecordTimestampType::LogAppendTime,
+        },
+        timestamp_before_max_ms: values.message_timestamp_before_max_ms,
+        timestamp_after_max_ms: values.message_timestamp_after_max_ms,
+        compression: match values.compression_type {
+            CompressionType::Producer => None,
+            CompressionType::Uncompressed => Some((Compression::None, None)),
+            CompressionType::Gzip(level) => Some((Compression::Gzip, level)),
+            CompressionType::Snappy => Some((Compression::Snappy, None)),
+            CompressionType::Lz4(level) => Some((Compression::Lz4, Some(level))),
+            CompressionType::Zstd(level) => Some((Compression::Zstd, Some(level))),
+        },
+        flush_messages: values.flush_messages,
+        flush_ms: values.flush_ms,
+        write_caching: values.write_caching,
+        preallocate: values.preallocate,
+        file_delete_delay_ms: millis(values.file_delete_delay_ms),
+        delete: values.cleanup_delete,
+        compact: values.cleanup_compact,
+        producer_id_expiration_ms: millis(broker.logs.producer_id_expiration_ms),
+        ..LogConfig::default()
+    }
+}

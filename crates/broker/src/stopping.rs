@@ -1,0 +1,32 @@
+//! The broker's way to an end, which every task can see.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Raised once.
+#[derive(Default)]
+pub(crate) struct Stopping {
+    raised: AtomicBool,
+    notify: Notify,
+}
+
+impl Stopping {
+    /// Tells everybody to end.
+    pub(crate) fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    /// Whether the end has come.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Resolves when it comes. A task makes this first and looks at [`Self::is_stopping`] then, so that it cannot
+    /// miss it.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.notify.notified()
+    }
+}

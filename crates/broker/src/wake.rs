@@ -1,0 +1,79 @@
+//! Waking a task from wherever an event happens.
+//!
+//! A wake on the event loop that runs the task is a push to that loop's queue. A wake from another thread would cost
+//! one eventfd write each time; it goes to the loop's [`Mailbox`] instead, which writes once however many wakes
+//! arrive until the loop has come round.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
+}
+
+/// Wakes posted to one event loop by other threads.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    posted: Mutex<Vec<Waker>>,
+    /// Set from the first post until the loop drains: further posts need not wake the loop again.
+    notified: AtomicBool,
+    notify: Notify,
+}
+
+impl Mailbox {
+    /// Makes this the mailbox of the calling thread, which is about to run an event loop.
+    pub(crate) fn enter(self: &Arc<Self>) {
+        CURRENT.with_borrow_mut(|current| *current = Some(self.clone()));
+    }
+
+    fn is_current(self: &Arc<Self>) -> bool {
+        CURRENT.with_borrow(|current| current.as_ref().is_some_and(|own| Arc::ptr_eq(own, self)))
+    }
+
+    fn post(&self, waker: Waker) {
+        self.posted.lock().push(waker);
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Delivers posted wakes for as long as the loop lives.
+    pub(crate) async fn deliver(self: Arc<Self>) {
+        let mut batch = Vec::new();
+        loop {
+            self.notify.notified().await;
+            // Cleared before the drain: a post that comes between the two notifies again.
+            self.notified.store(false, Ordering::Release);
+            std::mem::swap(&mut *self.posted.lock(), &mut batch);
+            batch.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+/// A task's waker together with the mailbox of the loop that it runs on.
+#[derive(Clone)]
+pub(crate) struct TaskWaker {
+    mailbox: Option<Arc<Mailbox>>,
+    waker: Waker,
+}
+
+impl TaskWaker {
+    /// The waker of the task that is being polled now, on this thread.
+    pub(crate) fn of(context: &Context<'_>) -> Self {
+        let mailbox = CURRENT.with_borrow(Clone::clone);
+        TaskWaker { mailbox, waker: context.waker().clone() }
+    }
+
+    /// Wakes the task from any thread.
+    pub(crate) fn wake(self) {
+        match self.mailbox {
+            Some(mailbox) if !mailbox.is_current() => mailbox.post(self.waker),
+            _ => self.waker.wake(),
+        }
+    }
+}

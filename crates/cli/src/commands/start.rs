@@ -1,0 +1,170 @@
+//! `mainstem start`: runs a broker until it is told to stop.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use mainstem_broker::config::{BrokerConfig, Properties, Sources};
+use mainstem_broker::{Ready, Server};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
+
+/// Where data goes unless somebody says otherwise.
+const DATA_DIR: &str = "./mainstem-data";
+const LISTEN: &str = "127.0.0.1:9092";
+
+/// What `start` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
+    docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug."
+)]
+pub(crate) struct Start {
+    /// Directory of the data; partition directories are directly under it. [default: ./mainstem-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address to listen on. [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// A properties file with Kafka's keys, such as Kafka's own server.properties.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting by Kafka's name; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write the ready line and the log as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the broker.
+pub(crate) fn run(start: &Start) -> Result<()> {
+    let started = Instant::now();
+    log_to_stderr(start.json);
+    // Before any thread is there, so that none is killed by a signal that comes early.
+    let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
+    let config = configuration(start)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let server = Server::start(config)?;
+    announce(server.ready(), started, start.json)?;
+    wait_and_stop(server, signals)
+}
+
+fn log_to_stderr(json: bool) {
+    let filter = EnvFilter::try_from_env("MAINSTEM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json { subscriber.json().init() } else { subscriber.init() }
+}
+
+fn configuration(start: &Start) -> Result<BrokerConfig> {
+    let file = start.config.as_ref().map(|path| {
+        let text = std::fs::read(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        Properties::parse(&text).with_context(|| format!("in {}", path.display()))
+    });
+    let file = file.transpose()?;
+    let environment: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let overrides = overrides(start)?;
+    let sources = Sources { file: file.as_ref(), environment: &environment, overrides: &overrides };
+    BrokerConfig::from_sources(sources).context("the broker cannot be configured like this")
+}
+
+/// `--set` and what stands for a setting: the options, and the defaults that only this command has.
+fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
+    let mut overrides = Vec::new();
+    for set in &start.set {
+        let Some((key, value)) = set.split_once('=') else {
+            bail!("--set takes KEY=VALUE, such as --set log.retention.hours=24, not {set}");
+        };
+        overrides.push((key.trim().to_owned(), value.to_owned()));
+    }
+    let is_set = |overrides: &[(String, String)], key| overrides.iter().any(|(set, _)| set == key);
+    if let Some(dir) = &start.data_dir {
+        overrides.push(("log.dirs".into(), dir.display().to_string()));
+    } else if start.config.is_none() && !is_set(&overrides, "log.dirs") && !is_set(&overrides, "log.dir") {
+        overrides.push(("log.dirs".into(), DATA_DIR.into()));
+    }
+    if let Some(listen) = &start.listen {
+        overrides.push(("listeners".into(), format!("PLAINTEXT://{listen}")));
+    } else if start.config.is_none() && !is_set(&overrides, "listeners") {
+        overrides.push(("listeners".into(), format!("PLAINTEXT://{LISTEN}")));
+    }
+    Ok(overrides)
+}
+
+/// The ready line: who listens for a program to wait for, and what an operator wants to see at a glance.
+fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
+    let took_ms = started.elapsed().as_secs_f64() * 1e3;
+    let fdatasync_us = ready.fdatasync.map(|cost| cost.as_secs_f64() * 1e6);
+    let waits_for = if ready.acks_all_waits_for_disk { "disk" } else { "page cache" };
+    let line = if as_json {
+        let listeners =
+            ready.listeners.iter().map(|(name, address)| json!({"name": name, "address": address}));
+        let listeners: Vec<_> = listeners.collect();
+        json!({
+            "event": "ready",
+            "listeners": listeners,
+            "http": ready.http,
+            "cluster_id": ready.cluster_id,
+            "took_ms": took_ms,
+            "acks_all_waits_for": waits_for,
+            "fdatasync_us": fdatasync_us,
+            "topics": ready.topics,
+            "partitions": ready.partitions,
+        })
+        .to_string()
+    } else {
+        let addresses: Vec<_> = ready.listeners.iter().map(|(_, address)| address.to_string()).collect();
+        let http =
+            ready.http.map_or(String::new(), |address| format!(", metrics on http://{address}/metrics"));
+        let fdatasync =
+            fdatasync_us.map_or(String::new(), |us| format!(" (one fdatasync costs {us:.0} us here)"));
+        format!(
+            "mainstem is ready on {} after {took_ms:.0} ms: {} topics, {} partitions; acks=all waits for the \
+             {waits_for}{fdatasync}{http}",
+            addresses.join(", "),
+            ready.topics,
+            ready.partitions,
+        )
+    };
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("the ready line cannot be written")
+}
+
+/// Waits for a signal, stops in order; a second signal skips what is left.
+fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
+    signals.forever().next();
+    tracing::info!("stopping: clients are answered, then the logs are synced; a second signal skips that");
+    let hurry = Arc::new(AtomicBool::new(false));
+    let raised = hurry.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            raised.store(true, Ordering::Release);
+        }
+    })?;
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("syncing {bar:30} {pos}/{len} partitions")
+            .expect("the template is constant"),
+    );
+    let in_order = server.stop(&hurry, &mut |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    match in_order {
+        true => tracing::info!("stopped in order"),
+        false => tracing::warn!("stopped without syncing everything: the next start checks the logs"),
+    }
+    Ok(())
+}

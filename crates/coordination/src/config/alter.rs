@@ -1,0 +1,504 @@
+//! IncrementalAlterConfigs: what a list of changes makes of a resource's values, and which changes are refused
+//! (KIP-339). The messages are Kafka's, since tools show them to people.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::broker::BrokerConfig;
+use super::key::{ConfigKey, ConfigType, Scope, UpdateMode};
+use super::sources::BrokerValues;
+use super::table;
+use super::topic::{TopicConfigValues, effective};
+use super::value::{ConfigValue, split_list};
+
+/// What to do with a key. The discriminants are the codes of IncrementalAlterConfigs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i8)]
+pub enum Operation {
+    /// Set the value.
+    Set = 0,
+    /// Forget the value, so that the default counts.
+    Delete = 1,
+    /// Add items to a list.
+    Append = 2,
+    /// Remove items from a list.
+    Subtract = 3,
+}
+
+impl Operation {
+    /// The operation of a code, if there is one.
+    pub fn from_code(code: i8) -> Option<Operation> {
+        let all = [Operation::Set, Operation::Delete, Operation::Append, Operation::Subtract];
+        all.into_iter().find(|operation| *operation as i8 == code)
+    }
+}
+
+/// One change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// The key.
+    pub name: &'a str,
+    /// What to do with it.
+    pub operation: Operation,
+    /// The value or the items; ignored by [`Operation::Delete`].
+    pub value: Option<&'a str>,
+}
+
+/// A refused change, by the error code that Kafka answers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AlterError {
+    /// INVALID_CONFIG.
+    #[error("{0}")]
+    InvalidConfig(String),
+    /// INVALID_REQUEST.
+    #[error("{0}")]
+    InvalidRequest(String),
+}
+
+/// Values to store for the keys that change; `None` is to be forgotten.
+pub type Changed = BTreeMap<String, Option<String>>;
+
+/// Which of a broker's two layers is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokerLayer {
+    /// The values of this node.
+    Node,
+    /// The defaults of the cluster.
+    ClusterDefault,
+}
+
+/// Changes a topic's own values.
+pub fn alter_topic(
+    own: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+    broker: &BrokerValues,
+) -> Result<Changed, AlterError> {
+    check_shape(changes)?;
+    let after = apply(Scope::Topic, own, changes)?;
+    validate_topic(&after, broker)?;
+    Ok(difference(own, after))
+}
+
+/// Changes a group's own values.
+pub fn alter_group(
+    own: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+    broker: &BrokerValues,
+) -> Result<Changed, AlterError> {
+    check_shape(changes)?;
+    let after = apply(Scope::Group, own, changes)?;
+    validate_names(Scope::Group, "group", &after)?;
+    validate_group_limits(&after, broker)?;
+    Ok(difference(own, after))
+}
+
+/// Changes values of the node, or defaults of the cluster, that `current` runs with.
+pub fn alter_broker(
+    layer: BrokerLayer,
+    changes: &[Change<'_>],
+    current: &BrokerConfig,
+) -> Result<Changed, AlterError> {
+    check_shape(changes)?;
+    let values = &current.values;
+    let own = match layer {
+        BrokerLayer::Node => &values.node,
+        BrokerLayer::ClusterDefault => &values.cluster,
+    };
+    let after = apply(Scope::Broker, own, changes)?;
+    validate_broker(layer, &after)?;
+    let (cluster, node) = match layer {
+        BrokerLayer::Node => (values.cluster.clone(), after.clone()),
+        BrokerLayer::ClusterDefault => (after.clone(), values.node.clone()),
+    };
+    current.with_dynamic(cluster, node).map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
+    Ok(difference(own, after))
+}
+
+/// Checks the values with which a topic is to be created.
+pub fn validate_new_topic(
+    configs: &[(&str, Option<&str>)],
+    broker: &BrokerValues,
+) -> Result<BTreeMap<String, String>, AlterError> {
+    let nulls: Vec<_> = configs.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| *name).collect();
+    if !nulls.is_empty() {
+        let names = nulls.join(",");
+        return Err(AlterError::InvalidConfig(format!(
+            "Null value not supported for topic configs: {names}"
+        )));
+    }
+    let own =
+        configs.iter().filter_map(|(name, value)| Some((name.to_string(), (*value)?.to_string()))).collect();
+    validate_topic(&own, broker)?;
+    Ok(own)
+}
+
+fn check_shape(changes: &[Change<'_>]) -> Result<(), AlterError> {
+    let mut names = BTreeSet::new();
+    if !changes.iter().all(|change| names.insert(change.name)) {
+        return Err(AlterError::InvalidRequest("Error due to duplicate config keys".to_string()));
+    }
+    let is_null = |change: &&Change<'_>| change.value.is_none() && change.operation != Operation::Delete;
+    let nulls: Vec<_> = changes.iter().filter(is_null).map(|change| change.name).collect();
+    if nulls.is_empty() {
+        return Ok(());
+    }
+    Err(AlterError::InvalidRequest(format!("Null value not supported for : {}", nulls.join(","))))
+}
+
+fn apply(
+    scope: Scope,
+    own: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+) -> Result<BTreeMap<String, String>, AlterError> {
+    let mut after = own.clone();
+    for change in changes {
+        let value = change.value.unwrap_or_default();
+        let new = match change.operation {
+            Operation::Set => Some(value.to_string()),
+            Operation::Delete => None,
+            Operation::Append | Operation::Subtract => Some(edit_list(scope, own, change, value)?),
+        };
+        match new {
+            Some(value) => after.insert(change.name.to_string(), value),
+            None => after.remove(change.name),
+        };
+    }
+    Ok(after)
+}
+
+/// The list starts from the resource's own value, or from the key's default: not from the broker's value, just
+/// as in Kafka.
+fn edit_list(
+    scope: Scope,
+    own: &BTreeMap<String, String>,
+    change: &Change<'_>,
+    value: &str,
+) -> Result<String, AlterError> {
+    let key = table::find(scope, change.name).filter(|key| key.kind == ConfigType::List);
+    let Some(key) = key else { return Err(not_a_list(scope, change)) };
+    let current = own.get(change.name).map_or(key.default.unwrap_or_default(), String::as_str);
+    let mut items = split_list(current.trim());
+    for item in split_list(value.trim()) {
+        match change.operation {
+            Operation::Subtract => items.retain(|known| *known != item),
+            _ if items.contains(&item) => {}
+            _ => items.push(item),
+        }
+    }
+    Ok(items.join(","))
+}
+
+fn not_a_list(scope: Scope, change: &Change<'_>) -> AlterError {
+    let (name, appends) = (change.name, change.operation == Operation::Append);
+    AlterError::InvalidConfig(match (scope, appends) {
+        (Scope::Broker, true) => format!("Config value append is not allowed for config key: {name}"),
+        (Scope::Broker, false) => format!("Config value subtract is not allowed for config key: {name}"),
+        (_, true) => format!("Can't APPEND to key {name} because its type is not LIST."),
+        (_, false) => format!("Can't SUBTRACT to key {name} because its type is not LIST."),
+    })
+}
+
+fn validate_topic(own: &BTreeMap<String, String>, broker: &BrokerValues) -> Result<(), AlterError> {
+    validate_names(Scope::Topic, "topic", own)?;
+    match TopicConfigValues::resolve(own, broker).conflict() {
+        Some(conflict) => Err(AlterError::InvalidConfig(conflict)),
+        None => Ok(()),
+    }
+}
+
+/// All names are looked at before the first value, as in Kafka.
+fn validate_names(scope: Scope, what: &str, own: &BTreeMap<String, String>) -> Result<(), AlterError> {
+    if let Some(unknown) = own.keys().find(|name| table::find(scope, name).is_none()) {
+        return Err(AlterError::InvalidConfig(format!("Unknown {what} config name: {unknown}")));
+    }
+    for (name, value) in own {
+        let key = table::find(scope, name).expect("all names are known by now");
+        key.parse(value).map_err(|error| AlterError::InvalidConfig(error.message))?;
+    }
+    Ok(())
+}
+
+/// A group may choose only between the broker's minimum and maximum, where it has them (KIP-848).
+fn validate_group_limits(own: &BTreeMap<String, String>, broker: &BrokerValues) -> Result<(), AlterError> {
+    let refuse = |message: String| Err(AlterError::InvalidConfig(message));
+    for (name, text) in own {
+        let key = table::find(Scope::Group, name).expect("names are validated first");
+        let Ok(ConfigValue::Int(value)) = key.parse(text) else { continue };
+        let limit = |bound: &str| {
+            limit_key(key, bound).and_then(|limit| Some((limit.name, broker.effective(limit)?)))
+        };
+        match limit("min") {
+            Some((min, ConfigValue::Int(bound))) if value < bound => {
+                return refuse(format!("{name} must be greater than or equal to {min}"));
+            }
+            _ => {}
+        }
+        match limit("max") {
+            Some((max, ConfigValue::Int(bound))) if value > bound => {
+                return refuse(format!("{name} must be less than or equal to {max}"));
+            }
+            _ => {}
+        }
+    }
+    for kind in ["consumer", "share", "streams"] {
+        let (session, heartbeat) =
+            (format!("{kind}.session.timeout.ms"), format!("{kind}.heartbeat.interval.ms"));
+        if group_int(&session, own, broker) <= group_int(&heartbeat, own, broker) {
+            return refuse(format!("{session} must be greater than {heartbeat}"));
+        }
+    }
+    Ok(())
+}
+
+fn group_int(name: &str, own: &BTreeMap<String, String>, broker: &BrokerValues) -> Option<i64> {
+    let key = table::find(Scope::Group, name).expect("the three kinds have both keys");
+    match effective(key, own, broker) {
+        Some(ConfigValue::Int(value)) => Some(value),
+        _ => None,
+    }
+}
+
+/// `group.share.min.session.timeout.ms` for `share.session.timeout.ms` and `min`.
+fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
+    let (kind, rest) = key.name.split_once('.')?;
+    let rest = rest.strip_prefix("num.").unwrap_or(rest);
+    table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))
+}
+
+/// Names that no key has are accepted: in Kafka they belong to plug-ins.
+fn validate_broker(layer: BrokerLayer, own: &BTreeMap<String, String>) -> Result<(), AlterError> {
+    let refuse = |why: &str, names: Vec<&str>| match names.as_slice() {
+        [] => Ok(()),
+        names => Err(AlterError::InvalidRequest(format!("{why}: [{}]", names.join(", ")))),
+    };
+    let named = |is: &dyn Fn(&str, &ConfigKey) -> bool| -> Vec<&str> {
+        let known = own.keys().filter_map(|name| Some((name.as_str(), table::find_broker(name)?)));
+        known.filter(|(name, key)| is(name, key)).map(|(name, _)| name).collect()
+    };
+    let is_prefixed = |name: &str| table::without_listener_prefix(name) != name;
+    let is_security = |key: &ConfigKey| key.name.starts_with("ssl.") || key.name.starts_with("sasl.");
+    refuse(
+        "Cannot update these configs dynamically",
+        named(&|name, key| !is_prefixed(name) && key.update == UpdateMode::ReadOnly),
+    )?;
+    refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        named(&|name, key| {
+            !is_prefixed(name) && key.name.starts_with("ssl.") && key.update == UpdateMode::PerBroker
+        }),
+    )?;
+    for (name, value) in own {
+        if let Some(key) = table::find_broker(name) {
+            key.parse(value).map_err(|error| AlterError::InvalidRequest(error.message))?;
+        }
+    }
+    if layer == BrokerLayer::Node {
+        return Ok(());
+    }
+    refuse(
+        "Cannot update these configs at default cluster level, broker id must be specified",
+        named(&|name, key| key.update == UpdateMode::PerBroker || is_prefixed(name) && is_security(key)),
+    )
+}
+
+fn difference(own: &BTreeMap<String, String>, after: BTreeMap<String, String>) -> Changed {
+    let gone = own.keys().filter(|name| !after.contains_key(*name)).map(|name| (name.clone(), None));
+    let mut changed: Changed = gone.collect();
+    let new = after.into_iter().filter(|(name, value)| own.get(name) != Some(value));
+    changed.extend(new.map(|(name, value)| (name, Some(value))));
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sources::Sources;
+    use super::Operation::*;
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    fn broker() -> BrokerConfig {
+        BrokerConfig::from_sources(Sources::default()).expect("defaults are valid")
+    }
+
+    fn show(result: Result<Changed, AlterError>) -> String {
+        match result {
+            Ok(changed) => {
+                let shown = changed.iter().map(|(name, value)| match value {
+                    Some(value) => format!("{name}={value}"),
+                    None => format!("-{name}"),
+                });
+                shown.collect::<Vec<_>>().join(" ")
+            }
+            Err(AlterError::InvalidConfig(message)) => format!("INVALID_CONFIG {message}"),
+            Err(AlterError::InvalidRequest(message)) => format!("INVALID_REQUEST {message}"),
+        }
+    }
+
+    fn topic(own: &[(&str, &str)], changes: &[(&str, Operation, Option<&str>)], expect: &str) {
+        let changes: Vec<_> =
+            changes.iter().map(|&(name, operation, value)| Change { name, operation, value }).collect();
+        assert_eq!(show(alter_topic(&map(own), &changes, &broker().values)), expect, "{changes:?}");
+    }
+
+    fn node(layer: BrokerLayer, changes: &[(&str, Operation, Option<&str>)], expect: &str) {
+        let changes: Vec<_> =
+            changes.iter().map(|&(name, operation, value)| Change { name, operation, value }).collect();
+        assert_eq!(show(alter_broker(layer, &changes, &broker())), expect, "{changes:?}");
+    }
+
+    #[test]
+    fn values_are_set_and_forgotten() {
+        topic(&[], &[("retention.ms", Set, Some("5000"))], "retention.ms=5000");
+        topic(&[("retention.ms", "5000")], &[("retention.ms", Set, Some("5000"))], "");
+        topic(&[("retention.ms", "5000")], &[("retention.ms", Delete, None)], "-retention.ms");
+        topic(&[], &[("retention.ms", Delete, None)], "");
+        topic(&[], &[("foo", Delete, Some("x"))], "");
+        topic(&[], &[("write.caching", Set, Some("true"))], "write.caching=true");
+    }
+
+    #[test]
+    fn lists_grow_and_shrink_from_their_default() {
+        topic(&[], &[("cleanup.policy", Append, Some("compact"))], "cleanup.policy=delete,compact");
+        let both = [("cleanup.policy", "delete,compact")];
+        topic(&both, &[("cleanup.policy", Append, Some("compact"))], "");
+        topic(&both, &[("cleanup.policy", Subtract, Some("delete"))], "cleanup.policy=compact");
+        topic(&both, &[("cleanup.policy", Subtract, Some("delete,compact"))], "cleanup.policy=");
+        topic(&[("cleanup.policy", "")], &[("cleanup.policy", Subtract, Some("foo"))], "");
+        topic(&[("cleanup.policy", "")], &[("cleanup.policy", Append, Some(""))], "");
+    }
+
+    /// Each text was answered by Kafka 4.3.0.
+    #[test]
+    fn topics_refuse_what_kafka_refuses() {
+        topic(
+            &[],
+            &[("retention.ms", Set, Some("x"))],
+            "INVALID_CONFIG Invalid value x for configuration retention.ms: Not a number of type LONG",
+        );
+        topic(&[], &[("foo", Set, Some("x"))], "INVALID_CONFIG Unknown topic config name: foo");
+        topic(
+            &[],
+            &[("foo", Append, Some("1"))],
+            "INVALID_CONFIG Can't APPEND to key foo because its type is not LIST.",
+        );
+        topic(
+            &[],
+            &[("retention.ms", Subtract, Some("1"))],
+            "INVALID_CONFIG Can't SUBTRACT to key retention.ms because its type is not LIST.",
+        );
+        topic(
+            &[],
+            &[("cleanup.policy", Append, Some("foo"))],
+            "INVALID_CONFIG Invalid value foo for configuration cleanup.policy: \
+             String must be one of: compact, delete",
+        );
+        topic(
+            &[],
+            &[("cleanup.policy", Append, None)],
+            "INVALID_REQUEST Null value not supported for : cleanup.policy",
+        );
+        topic(
+            &[],
+            &[("retention.ms", Set, Some("5")), ("retention.ms", Set, Some("6"))],
+            "INVALID_REQUEST Error due to duplicate config keys",
+        );
+        topic(
+            &[("min.compaction.lag.ms", "10")],
+            &[("max.compaction.lag.ms", Set, Some("5"))],
+            "INVALID_CONFIG conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
+        );
+        topic(
+            &[],
+            &[("remote.storage.enable", Set, Some("true"))],
+            "INVALID_CONFIG Tiered Storage functionality is disabled in the broker. \
+             Topic cannot be configured with remote log storage.",
+        );
+    }
+
+    #[test]
+    fn new_topics_refuse_what_kafka_refuses() {
+        let values = broker().values;
+        let check = |configs: &[(&str, Option<&str>)], expect: &str| {
+            let error = validate_new_topic(configs, &values).expect_err("the test's values are wrong");
+            assert_eq!(error, AlterError::InvalidConfig(expect.to_string()));
+        };
+        check(&[("retention.ms", None)], "Null value not supported for topic configs: retention.ms");
+        check(&[("foo", Some("1")), ("retention.ms", Some("x"))], "Unknown topic config name: foo");
+    }
+
+    #[test]
+    fn brokers_change_only_what_is_dynamic() {
+        let (one, all) = (BrokerLayer::Node, BrokerLayer::ClusterDefault);
+        node(one, &[("log.retention.ms", Set, Some("5000"))], "log.retention.ms=5000");
+        node(all, &[("max.connections", Set, Some("10"))], "max.connections=10");
+        node(one, &[("foo", Set, Some("5"))], "foo=5");
+        node(one, &[("log.cleanup.policy", Append, Some("compact"))], "log.cleanup.policy=delete,compact");
+        node(
+            one,
+            &[("listener.name.plaintext.ssl.keystore.location", Set, Some("x"))],
+            "listener.name.plaintext.ssl.keystore.location=x",
+        );
+        node(
+            one,
+            &[("log.retention.hours", Set, Some("5"))],
+            "INVALID_REQUEST Cannot update these configs dynamically: [log.retention.hours]",
+        );
+        node(
+            one,
+            &[("listeners", Set, Some("PLAINTEXT://:1"))],
+            "INVALID_REQUEST Cannot update these configs dynamically: [listeners]",
+        );
+        node(
+            one,
+            &[("ssl.keystore.location", Set, Some("x"))],
+            "INVALID_REQUEST These security configs can be dynamically updated only per-listener \
+             using the listener prefix: [ssl.keystore.location]",
+        );
+        node(
+            all,
+            &[("sasl.jaas.config", Set, Some("x"))],
+            "INVALID_REQUEST Cannot update these configs at default cluster level, \
+             broker id must be specified: [sasl.jaas.config]",
+        );
+        node(
+            one,
+            &[("message.max.bytes", Set, Some("-1"))],
+            "INVALID_REQUEST Invalid value -1 for configuration message.max.bytes: Value must be at least 0",
+        );
+        node(
+            one,
+            &[("log.retention.ms", Set, Some("0"))],
+            "INVALID_REQUEST log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        );
+        node(
+            one,
+            &[("max.connections", Append, Some("0"))],
+            "INVALID_CONFIG Config value append is not allowed for config key: max.connections",
+        );
+    }
+
+    #[test]
+    fn groups_stay_within_the_brokers_limits() {
+        let values = broker().values;
+        let check = |name: &str, value: &str, expect: &str| {
+            let change = Change { name, operation: Set, value: Some(value) };
+            assert_eq!(show(alter_group(&BTreeMap::new(), &[change], &values)), expect);
+        };
+        check("consumer.session.timeout.ms", "46000", "consumer.session.timeout.ms=46000");
+        check(
+            "consumer.session.timeout.ms",
+            "1",
+            "INVALID_CONFIG consumer.session.timeout.ms must be greater than or equal to \
+             group.consumer.min.session.timeout.ms",
+        );
+        check(
+            "streams.num.standby.replicas",
+            "3",
+            "INVALID_CONFIG streams.num.standby.replicas must be less than or equal to \
+             group.streams.max.standby.replicas",
+        );
+        check("foo", "1", "INVALID_CONFIG Unknown group config name: foo");
+    }
+}

@@ -1,0 +1,411 @@
+//! Listeners: what a node listens on, and what it tells clients to connect to.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::sources::Problem;
+
+/// How a listener protects its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i16)]
+pub enum SecurityProtocol {
+    /// Not at all.
+    Plaintext = 0,
+    /// TLS.
+    Ssl = 1,
+    /// SASL without TLS.
+    SaslPlaintext = 2,
+    /// SASL over TLS.
+    SaslSsl = 3,
+}
+
+impl SecurityProtocol {
+    const ALL: [SecurityProtocol; 4] = [
+        SecurityProtocol::Plaintext,
+        SecurityProtocol::Ssl,
+        SecurityProtocol::SaslPlaintext,
+        SecurityProtocol::SaslSsl,
+    ];
+
+    /// The code in metadata records.
+    pub fn code(self) -> i16 {
+        self as i16
+    }
+
+    /// Kafka's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            SecurityProtocol::Plaintext => "PLAINTEXT",
+            SecurityProtocol::Ssl => "SSL",
+            SecurityProtocol::SaslPlaintext => "SASL_PLAINTEXT",
+            SecurityProtocol::SaslSsl => "SASL_SSL",
+        }
+    }
+
+    fn find(name: &str) -> Option<SecurityProtocol> {
+        SecurityProtocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// A named address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The listener's name, in capitals.
+    pub listener: String,
+    /// How it protects its connections.
+    pub protocol: SecurityProtocol,
+    /// A name or address without brackets. Empty: every interface when listening; this host's own name when
+    /// advertised, which the caller fills in.
+    pub host: String,
+    /// The port. 0 lets the system choose; an advertised 0 stands for the port that was chosen.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{}://{open}{}{close}:{}", self.listener, self.host, self.port)
+    }
+}
+
+impl Endpoint {
+    /// Whether only processes on this host can connect.
+    pub fn is_loopback(&self) -> bool {
+        let v4 = self.host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+        let v6 = self.host.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback());
+        self.host == "localhost" || v4 || v6
+    }
+}
+
+/// The listeners of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listeners {
+    /// To be opened: all but those for controllers. At least one.
+    pub open: Vec<Endpoint>,
+    /// What clients of each open listener are told, by the listener's name.
+    pub advertised: Vec<Endpoint>,
+    /// The listener between nodes.
+    pub inter_broker: String,
+}
+
+impl Listeners {
+    /// What clients that came in by this listener are told to connect to.
+    pub fn advertised_for(&self, listener: &str) -> Option<&Endpoint> {
+        self.advertised.iter().find(|endpoint| endpoint.listener == listener)
+    }
+}
+
+/// The values of the keys that make listeners.
+pub(super) struct ListenerKeys<'a> {
+    pub(super) listeners: &'a [String],
+    pub(super) advertised: Option<&'a [String]>,
+    pub(super) protocol_map: &'a str,
+    pub(super) map_is_default: bool,
+    pub(super) controllers: &'a [String],
+    pub(super) inter_broker: Option<&'a str>,
+}
+
+impl ListenerKeys<'_> {
+    /// Checks the keys against each other, as Kafka does.
+    pub(super) fn build(&self) -> Result<Listeners, Problem> {
+        let map = self.protocol_map()?;
+        let all = parse_all("listeners", self.listeners, &map)?;
+        check_names("listeners", &all, self.listeners)?;
+        check_ports(&all, self.listeners)?;
+        let is_controller = |endpoint: &Endpoint| {
+            self.controllers.iter().any(|name| name.eq_ignore_ascii_case(&endpoint.listener))
+        };
+        let open: Vec<_> = all.iter().filter(|endpoint| !is_controller(endpoint)).cloned().collect();
+        if open.is_empty() {
+            return Err(Problem::new(
+                "There must be at least one broker advertised listener. \
+                 Perhaps all listeners appear in controller.listener.names?",
+            ));
+        }
+        check_protocols(&open)?;
+        let advertised = self.advertised(&map, &open, is_controller)?;
+        let inter_broker = self.inter_broker(&map, &advertised)?;
+        Ok(Listeners { open, advertised, inter_broker })
+    }
+
+    fn protocol_map(&self) -> Result<Vec<(String, SecurityProtocol)>, Problem> {
+        let mut map = Vec::new();
+        for entry in self.protocol_map.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let (name, protocol) = entry.rsplit_once(':').ok_or_else(|| {
+                let shown = self.protocol_map;
+                Problem::new(format!(
+                    "Error parsing configuration property 'listener.security.protocol.map': \
+                     {shown} is not a list of NAME:PROTOCOL"
+                ))
+            })?;
+            let protocol = SecurityProtocol::find(protocol.trim()).ok_or_else(|| {
+                Problem::new(format!(
+                    "Invalid security protocol `{}` defined in listener.security.protocol.map",
+                    protocol.trim()
+                ))
+            })?;
+            map.push((name.trim().to_ascii_uppercase(), protocol));
+        }
+        if self.map_is_default {
+            // KIP-595: a controller's listener needs no entry as long as the map is the default one.
+            let named = self.controllers.iter().map(|name| name.to_ascii_uppercase());
+            map.extend(named.map(|name| (name, SecurityProtocol::Plaintext)));
+        }
+        Ok(map)
+    }
+
+    fn advertised(
+        &self,
+        map: &[(String, SecurityProtocol)],
+        open: &[Endpoint],
+        is_controller: impl Fn(&Endpoint) -> bool,
+    ) -> Result<Vec<Endpoint>, Problem> {
+        let mut advertised = match self.advertised {
+            Some(texts) => {
+                let parsed = parse_all("advertised.listeners", texts, map)?;
+                check_names("advertised.listeners", &parsed, texts)?;
+                parsed
+            }
+            None => open.to_vec(),
+        };
+        advertised.retain(|endpoint| !is_controller(endpoint));
+        for endpoint in &advertised {
+            if endpoint.host == "0.0.0.0" || endpoint.host == "::" {
+                return Err(Problem::new(format!(
+                    "advertised.listeners cannot use the nonroutable meta-address {}. \
+                     Use a routable IP address.",
+                    endpoint.host
+                )));
+            }
+            if !open.iter().any(|listener| listener.listener == endpoint.listener) {
+                return Err(Problem::new(format!(
+                    "advertised.listeners names the listener {}, which is not in listeners",
+                    endpoint.listener
+                )));
+            }
+        }
+        let unadvertised = |listener: &&Endpoint| !advertised.iter().any(|a| a.listener == listener.listener);
+        if let Some(listener) = open.iter().find(unadvertised) {
+            return Err(Problem::new(format!(
+                "advertised.listeners says nothing of the listener {}",
+                listener.listener
+            )));
+        }
+        Ok(advertised)
+    }
+
+    fn inter_broker(
+        &self,
+        map: &[(String, SecurityProtocol)],
+        advertised: &[Endpoint],
+    ) -> Result<String, Problem> {
+        let Some(name) = self.inter_broker.map(str::to_ascii_uppercase) else {
+            let plain = advertised.iter().find(|endpoint| endpoint.listener == "PLAINTEXT");
+            return Ok(plain.unwrap_or(&advertised[0]).listener.clone());
+        };
+        if !map.iter().any(|(known, _)| *known == name) {
+            return Err(Problem::new(format!(
+                "Listener with name {name} defined in inter.broker.listener.name \
+                 not found in listener.security.protocol.map."
+            )));
+        }
+        if !advertised.iter().any(|endpoint| endpoint.listener == name) {
+            let options: Vec<_> = advertised.iter().map(|endpoint| endpoint.listener.as_str()).collect();
+            return Err(Problem::new(format!(
+                "inter.broker.listener.name must be a listener name defined in advertised.listeners. \
+                 The valid options based on currently configured listeners are {}",
+                options.join(",")
+            )));
+        }
+        Ok(name)
+    }
+}
+
+fn parse_all(
+    key: &str,
+    texts: &[String],
+    map: &[(String, SecurityProtocol)],
+) -> Result<Vec<Endpoint>, Problem> {
+    let problem = |why: String| Problem::new(format!("Error in {key}={}: {why}", texts.join(",")));
+    texts
+        .iter()
+        .map(|text| {
+            let (name, host, port) = parse_endpoint(text).ok_or_else(|| {
+                problem(format!("Unable to parse {text} to a broker endpoint, NAME://host:port"))
+            })?;
+            let protocol = map
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, protocol)| *protocol)
+                .ok_or_else(|| problem(format!("No security protocol defined for listener {name}")))?;
+            Ok(Endpoint { listener: name, protocol, host, port })
+        })
+        .collect()
+}
+
+/// `NAME://host:port`, the host perhaps empty or in brackets.
+fn parse_endpoint(text: &str) -> Option<(String, String, u16)> {
+    let (name, address) = text.split_once("://")?;
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.strip_prefix('[').map_or(Some(host), |inner| inner.strip_suffix(']'))?;
+    let is_host_byte = |b: u8| b.is_ascii_alphanumeric() || b"-%._:".contains(&b);
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let valid = !name.is_empty() && host.bytes().all(is_host_byte) && digits;
+    let port = port.parse().ok().filter(|_| valid)?;
+    Some((name.to_ascii_uppercase(), host.to_string(), port))
+}
+
+fn check_names(key: &str, endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> {
+    let repeated = endpoints
+        .iter()
+        .enumerate()
+        .any(|(at, endpoint)| endpoints[..at].iter().any(|earlier| earlier.listener == endpoint.listener));
+    if !repeated {
+        return Ok(());
+    }
+    let shown = texts.join(",");
+    Err(Problem::new(format!("Error in {key}={shown}: Each listener must have a different name")))
+}
+
+/// One port may serve one IPv4 and one IPv6 listener, and no more than that.
+fn check_ports(endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> {
+    let is_v4 = |endpoint: &Endpoint| endpoint.host.parse::<Ipv4Addr>().is_ok();
+    let is_v6 = |endpoint: &Endpoint| endpoint.host.parse::<Ipv6Addr>().is_ok();
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.port != 0) {
+        let same: Vec<_> = endpoints.iter().filter(|other| other.port == endpoint.port).collect();
+        let both_families = same.len() == 2 && same.iter().any(|e| is_v4(e)) && same.iter().any(|e| is_v6(e));
+        if same.len() > 1 && !both_families {
+            return Err(Problem::new(format!(
+                "Error in listeners={}: Each listener must have a different port, \
+                 except one on IPv4 and one on IPv6",
+                texts.join(",")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_protocols(open: &[Endpoint]) -> Result<(), Problem> {
+    match open.iter().find(|endpoint| endpoint.protocol != SecurityProtocol::Plaintext) {
+        None => Ok(()),
+        Some(endpoint) => Err(Problem::new(format!(
+            "listeners={endpoint} uses {}, which is not served yet; map the listener to PLAINTEXT in \
+             listener.security.protocol.map",
+            endpoint.protocol.name()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::broker::BrokerConfig;
+    use super::super::properties::Properties;
+    use super::super::sources::Sources;
+
+    fn build(lines: &str) -> Result<String, String> {
+        let file = Properties::parse(lines.as_bytes()).expect("the test's file is well formed");
+        let config = BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() })
+            .map_err(|error| error.to_string())?;
+        let shown = |endpoints: &[super::Endpoint]| {
+            endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        let listeners = &config.listeners;
+        Ok(format!(
+            "{} | {} | {}",
+            shown(&listeners.open),
+            shown(&listeners.advertised),
+            listeners.inter_broker
+        ))
+    }
+
+    fn check(lines: &str, expect: &str) {
+        assert_eq!(build(lines).as_deref(), Ok(expect), "{lines}");
+    }
+
+    fn refused(lines: &str, expect: &str) {
+        assert_eq!(build(lines), Err(expect.to_string()), "{lines}");
+    }
+
+    #[test]
+    fn listeners_are_opened_and_advertised() {
+        check("", "PLAINTEXT://127.0.0.1:9092 | PLAINTEXT://127.0.0.1:9092 | PLAINTEXT");
+        check("listeners=plaintext://:9092", "PLAINTEXT://:9092 | PLAINTEXT://:9092 | PLAINTEXT");
+        check(
+            "listeners=PLAINTEXT://0.0.0.0:9092\nadvertised.listeners=PLAINTEXT://a.example:19092",
+            "PLAINTEXT://0.0.0.0:9092 | PLAINTEXT://a.example:19092 | PLAINTEXT",
+        );
+        check(
+            "listeners=PLAINTEXT://127.0.0.1:9092,IN://[::1]:9092\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,IN:PLAINTEXT\ninter.broker.listener.name=IN",
+            "PLAINTEXT://127.0.0.1:9092,IN://[::1]:9092 | PLAINTEXT://127.0.0.1:9092,IN://[::1]:9092 | IN",
+        );
+    }
+
+    #[test]
+    fn controllers_listeners_are_accepted_and_not_opened() {
+        check(
+            "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n\
+             advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "PLAINTEXT://:9092 | PLAINTEXT://localhost:9092 | PLAINTEXT",
+        );
+        refused(
+            "listeners=PLAINTEXT://:9092\ncontroller.listener.names=PLAINTEXT",
+            "There must be at least one broker advertised listener. \
+             Perhaps all listeners appear in controller.listener.names?",
+        );
+    }
+
+    #[test]
+    fn listeners_that_cannot_work_are_refused() {
+        refused(
+            "listeners=FOO://:9092",
+            "Error in listeners=FOO://:9092: No security protocol defined for listener FOO",
+        );
+        refused(
+            "listeners=PLAINTEXT:9092",
+            "Error in listeners=PLAINTEXT:9092: \
+             Unable to parse PLAINTEXT:9092 to a broker endpoint, NAME://host:port",
+        );
+        refused(
+            "listeners=PLAINTEXT://:70000",
+            "Error in listeners=PLAINTEXT://:70000: \
+             Unable to parse PLAINTEXT://:70000 to a broker endpoint, NAME://host:port",
+        );
+        refused(
+            "listeners=PLAINTEXT://:1,PLAINTEXT://:2",
+            "Error in listeners=PLAINTEXT://:1,PLAINTEXT://:2: Each listener must have a different name",
+        );
+        refused(
+            "listeners=PLAINTEXT://:1,SSL://:1",
+            "Error in listeners=PLAINTEXT://:1,SSL://:1: Each listener must have a different port, \
+             except one on IPv4 and one on IPv6",
+        );
+        refused(
+            "listeners=SSL://:1",
+            "listeners=SSL://:1 uses SSL, which is not served yet; map the listener to PLAINTEXT in \
+             listener.security.protocol.map",
+        );
+        refused(
+            "listeners=PLAINTEXT://0.0.0.0:1",
+            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address.",
+        );
+        refused(
+            "listeners=PLAINTEXT://:1\nadvertised.listeners=SSL://a:1",
+            "advertised.listeners names the listener SSL, which is not in listeners",
+        );
+        refused(
+            "inter.broker.listener.name=X",
+            "Listener with name X defined in inter.broker.listener.name \
+             not found in listener.security.protocol.map.",
+        );
+        refused(
+            "inter.broker.listener.name=SSL",
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. \
+             The valid options based on currently configured listeners are PLAINTEXT",
+        );
+        refused(
+            "listener.security.protocol.map=A:B",
+            "Invalid security protocol `B` defined in listener.security.protocol.map",
+        );
+    }
+}

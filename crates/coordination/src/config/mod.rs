@@ -1,0 +1,35 @@
+//! Configuration: one table of keys, and everything that is made from it.
+//!
+//! [`table`] holds the keys of topics, brokers and groups. [`BrokerConfig`] is what a node starts with, built from
+//! a properties file, environment and overrides; [`TopicConfigValues`] is what one topic runs with;
+//! [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the
+//! reference page.
+//!
+//! Architecture invariant: nothing here reads a file, the environment or a clock.
+
+pub mod alter;
+mod broker;
+pub mod describe;
+pub mod docs;
+#[doc(hidden)]
+pub mod fuzz;
+mod key;
+mod listeners;
+mod properties;
+mod sources;
+pub mod table;
+mod topic;
+mod value;
+
+pub use broker::{
+    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
+    TransactionLogConfig,
+};
+pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
+pub use listeners::{Endpoint, Listeners, SecurityProtocol};
+pub use properties::{Properties, PropertiesError, Property};
+pub use sources::{
+    BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
+};
+pub use topic::{CompressionType, TimestampType, TopicConfigValues};
+pub use value::{ConfigValue, InvalidValue};

@@ -1,0 +1,306 @@
+//! Where a broker's values come from, and which of them counts.
+//!
+//! Known at start, most precedent first: `--set`, environment, file. Over them lie the values set while the node
+//! runs: those of this node, then the cluster's defaults (KIP-226). Under them lie the table's defaults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::key::{ConfigKey, Fallback, Scope};
+use super::properties::Properties;
+use super::table;
+use super::value::ConfigValue;
+
+/// Where an effective value comes from. The discriminants are the codes of DescribeConfigs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(i8)]
+pub enum ConfigSource {
+    /// Set for the topic.
+    Topic = 1,
+    /// Set for this node while it runs.
+    DynamicBroker = 2,
+    /// Set for all nodes while they run.
+    DynamicDefaultBroker = 3,
+    /// Set at start: file, environment or `--set`.
+    StaticBroker = 4,
+    /// The table's default.
+    Default = 5,
+    /// Set for the group.
+    Group = 8,
+}
+
+impl ConfigSource {
+    /// The code of DescribeConfigs.
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+}
+
+/// Where a value that was known at start was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaticOrigin {
+    /// On this line of the properties file.
+    File {
+        /// From 1.
+        line: usize,
+    },
+    /// In an environment variable, see [`environment_name`].
+    Environment,
+    /// In `--set KEY=VALUE`.
+    Override,
+}
+
+impl fmt::Display for StaticOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StaticOrigin::File { line } => write!(f, "file line {line}"),
+            StaticOrigin::Environment => f.write_str("environment"),
+            StaticOrigin::Override => f.write_str("--set"),
+        }
+    }
+}
+
+/// What is known at start. Absent parts are empty.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sources<'a> {
+    /// The properties file.
+    pub file: Option<&'a Properties>,
+    /// The process's environment; only variables that begin with `MAINSTEM_` are looked at.
+    pub environment: &'a [(String, String)],
+    /// Pairs given by `--set`.
+    pub overrides: &'a [(String, String)],
+}
+
+/// The environment variable that sets a key: `MAINSTEM_` and the key in capitals, dots as underscores.
+pub fn environment_name(key: &str) -> String {
+    format!("MAINSTEM_{}", key.to_ascii_uppercase().replace('.', "_"))
+}
+
+/// One thing that keeps the node from starting, or a change from being made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written, if it is known.
+    pub origin: Option<StaticOrigin>,
+    /// Key, value, and what is allowed.
+    pub message: String,
+}
+
+impl Problem {
+    pub(super) fn new(message: impl Into<String>) -> Problem {
+        Problem { origin: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.origin {
+            Some(origin) => write!(f, "{origin}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, so that it can be put right at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// At least one problem.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            write!(f, "{}{problem}", if at == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Something to tell the user at start that does not keep the node from starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigWarning {
+    /// A name that no key has. Kafka ignores such names too, since plug-ins have keys of their own.
+    UnknownKey {
+        /// The name.
+        name: String,
+        /// Where it was written.
+        origin: StaticOrigin,
+        /// A key that may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// A key that is known and valid, and has no effect here.
+    NoEffect {
+        /// The name.
+        name: String,
+        /// Where it was written.
+        origin: StaticOrigin,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A value that cannot be met on one node.
+    OneNode {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        value: i64,
+    },
+}
+
+impl fmt::Display for ConfigWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigWarning::UnknownKey { name, origin, nearest: Some(nearest) } => {
+                write!(f, "{origin}: unknown key {name} is ignored; did you mean {nearest}?")
+            }
+            ConfigWarning::UnknownKey { name, origin, nearest: None } => {
+                write!(f, "{origin}: unknown key {name} is ignored")
+            }
+            ConfigWarning::NoEffect { name, origin, reason } => {
+                write!(f, "{origin}: {name} has no effect here: {reason}")
+            }
+            ConfigWarning::OneNode { name, value } => {
+                write!(
+                    f,
+                    "{name}={value} cannot be met: there is one node, so topics that need it are refused"
+                )
+            }
+        }
+    }
+}
+
+/// A value set at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StaticValue {
+    pub(super) text: String,
+    pub(super) origin: StaticOrigin,
+}
+
+/// All values of a broker, layer over layer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BrokerValues {
+    pub(super) fixed: BTreeMap<String, StaticValue>,
+    pub(super) cluster: BTreeMap<String, String>,
+    pub(super) node: BTreeMap<String, String>,
+}
+
+impl BrokerValues {
+    /// Reads and validates what is known at start. Unknown keys are warned of, except those given by `--set`:
+    /// who types a key means it, so that is a problem.
+    pub fn from_sources(sources: Sources<'_>) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
+        let mut gathered = Gathered::default();
+        for entry in sources.file.iter().flat_map(|file| file.iter()) {
+            gathered.add(&entry.key, &entry.value, StaticOrigin::File { line: entry.line });
+        }
+        for (variable, value) in sources.environment {
+            if variable.starts_with("MAINSTEM_") {
+                let key = table::keys(Scope::Broker).find(|key| environment_name(key.name) == *variable);
+                gathered.add(key.map_or(variable, |key| key.name), value, StaticOrigin::Environment);
+            }
+        }
+        for (name, value) in sources.overrides {
+            gathered.add(name, value, StaticOrigin::Override);
+        }
+        gathered.finish()
+    }
+
+    /// These values with other ones over them, that were set while the cluster runs.
+    pub fn with_dynamic(
+        &self,
+        cluster: BTreeMap<String, String>,
+        node: BTreeMap<String, String>,
+    ) -> BrokerValues {
+        BrokerValues { fixed: self.fixed.clone(), cluster, node }
+    }
+
+    /// The text and the layer of a name, without its fallbacks and its default.
+    pub fn lookup(&self, name: &str) -> Option<(&str, ConfigSource)> {
+        let node = self.node.get(name).map(|text| (text.as_str(), ConfigSource::DynamicBroker));
+        let cluster =
+            || self.cluster.get(name).map(|text| (text.as_str(), ConfigSource::DynamicDefaultBroker));
+        let fixed = || self.fixed.get(name).map(|value| (value.text.as_str(), ConfigSource::StaticBroker));
+        node.or_else(cluster).or_else(fixed)
+    }
+
+    /// The value that counts for a broker key: its own, that of the first fallback that has one, or a default.
+    pub fn effective(&self, key: &ConfigKey) -> Option<ConfigValue> {
+        let chain = chain_of(key);
+        let set = chain.iter().find_map(|(key, factor)| Some((self.own(key)?, *factor)));
+        let default = || chain.iter().find_map(|(key, factor)| Some((key.default_value()?, *factor)));
+        set.or_else(default).map(|(value, factor)| scale(value, factor))
+    }
+
+    /// Where a value known at start was written.
+    pub fn origin(&self, name: &str) -> Option<StaticOrigin> {
+        self.fixed.get(name).map(|value| value.origin)
+    }
+
+    /// Every name that was set at start, with its text and where it was written, by name.
+    pub fn set_at_start(&self) -> impl Iterator<Item = (&str, &str, StaticOrigin)> {
+        self.fixed.iter().map(|(name, value)| (name.as_str(), value.text.as_str(), value.origin))
+    }
+
+    fn own(&self, key: &ConfigKey) -> Option<ConfigValue> {
+        // Values are validated before they get here; a value that an older release accepted counts as unset.
+        self.lookup(key.name).and_then(|(text, _)| key.parse(text).ok())
+    }
+}
+
+/// A key and what stands in for it, most precedent first, with the factor to the first one's unit.
+pub(super) fn chain_of(key: &ConfigKey) -> Vec<(ConfigKey, i64)> {
+    let mut chain = vec![(*key, 1)];
+    for Fallback { key, factor } in key.fallbacks {
+        let behind = table::find(Scope::Broker, key).expect("a test finds every fallback in the table");
+        chain.extend(chain_of(behind).into_iter().map(|(key, further)| (key, factor * further)));
+    }
+    chain
+}
+
+/// Hours to milliseconds and the like; negative is without limit, -1, in every unit.
+pub(super) fn scale(value: ConfigValue, factor: i64) -> ConfigValue {
+    match value {
+        ConfigValue::Int(number) if factor != 1 && number < 0 => ConfigValue::Int(-1),
+        ConfigValue::Int(number) => ConfigValue::Int(number.saturating_mul(factor)),
+        other => other,
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    values: BTreeMap<String, StaticValue>,
+    problems: Vec<Problem>,
+}
+
+impl Gathered {
+    fn add(&mut self, name: &str, text: &str, origin: StaticOrigin) {
+        let known = table::find_broker(name);
+        if known.is_none() && origin == StaticOrigin::Override {
+            let hint = table::nearest(Scope::Broker, name).map(|near| format!("; did you mean {near}?"));
+            let message = format!("Unknown broker config name: {name}{}", hint.unwrap_or_default());
+            self.problems.push(Problem { origin: Some(origin), message });
+        }
+        if let Some(Err(error)) = known.map(|key| key.parse(text)) {
+            self.problems.push(Problem { origin: Some(origin), message: error.message });
+        }
+        self.values.insert(name.to_string(), StaticValue { text: text.trim().to_string(), origin });
+    }
+
+    fn finish(self) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
+        if !self.problems.is_empty() {
+            return Err(ConfigError { problems: self.problems });
+        }
+        let warnings = self.values.iter().filter_map(|(name, value)| warning(name, value.origin)).collect();
+        Ok((BrokerValues { fixed: self.values, ..BrokerValues::default() }, warnings))
+    }
+}
+
+fn warning(name: &str, origin: StaticOrigin) -> Option<ConfigWarning> {
+    let name = name.to_string();
+    match table::find_broker(&name) {
+        None => {
+            Some(ConfigWarning::UnknownKey { nearest: table::nearest(Scope::Broker, &name), name, origin })
+        }
+        Some(key) => key.status.reason().map(|reason| ConfigWarning::NoEffect { name, origin, reason }),
+    }
+}

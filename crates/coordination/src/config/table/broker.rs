@@ -1,0 +1,187 @@
+//! Broker keys that this broker uses.
+
+use super::super::key::ConfigType::*;
+use super::super::key::{ConfigKey, Fallback, broker};
+
+/// Broker keys with an effect here.
+#[rustfmt::skip] // a row is its facts, then what the key means
+pub(super) const BROKER: &[ConfigKey] = &[
+    broker("advertised.listeners", List).non_empty_list().high()
+        .doc("Addresses that clients are told to connect to, as `NAME://host:port`. Unset: those of \
+             `listeners`, an empty host replaced by this host's name."),
+    broker("auto.create.topics.enable", Bool).default("true").high()
+        .doc("Create a topic when a client first asks for its metadata, with num.partitions and \
+             default.replication.factor."),
+    broker("broker.id", Int).default("-1").high()
+        .doc("Older name of node.id; if both are set they must agree. -1 is unset."),
+    broker("broker.rack", Str)
+        .doc("Rack or zone of this node, told to clients."),
+    broker("compression.gzip.level", Int).default("-1").gzip_level().cluster_wide()
+        .doc("Default of the topic key of the same name."),
+    broker("compression.lz4.level", Int).default("9").between(1, 17).cluster_wide()
+        .doc("Default of the topic key of the same name."),
+    broker("compression.type", Str).default("producer")
+        .one_of(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]).high().cluster_wide()
+        .doc("Default of the topic key of the same name."),
+    broker("compression.zstd.level", Int).default("3").between(-131072, 22).cluster_wide()
+        .doc("Default of the topic key of the same name."),
+    broker("connections.max.idle.ms", Long).default("600000")
+        .doc("Milliseconds after which a connection without traffic is closed."),
+    broker("controller.listener.names", List).non_empty_list().high()
+        .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
+             talks to itself without a socket."),
+    broker("default.replication.factor", Int).default("1")
+        .doc("Replicas of a topic that is created without saying how many."),
+    broker("delete.topic.enable", Bool).default("true").high()
+        .doc("Allow topics to be deleted."),
+    broker("fetch.max.bytes", Int).default("57671680").at_least(1024)
+        .doc("Bytes that one fetch response holds at most, whatever the client asks for; a first batch that \
+             is larger is still delivered."),
+    broker("group.initial.rebalance.delay.ms", Int).default("3000")
+        .doc("Milliseconds for which an empty classic group waits for more members before its first \
+             rebalance."),
+    broker("group.max.session.timeout.ms", Int).default("1800000")
+        .doc("Largest session time-out that a classic member may ask for, in milliseconds."),
+    broker("group.max.size", Int).default("2147483647").at_least(1)
+        .doc("Members that one classic group may have."),
+    broker("group.min.session.timeout.ms", Int).default("6000")
+        .doc("Smallest session time-out that a classic member may ask for, in milliseconds."),
+    broker("inter.broker.listener.name", Str)
+        .doc("Listener that other nodes of the cluster would use. Must be one of the advertised \
+             listeners."),
+    broker("listener.security.protocol.map", Str)
+        .default("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT").low()
+        .doc("Security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT listeners can be \
+             opened yet."),
+    broker("listeners", List).default("PLAINTEXT://127.0.0.1:9092").kafka_default(Some("PLAINTEXT://:9092"))
+        .non_empty_list().high()
+        .doc("Addresses to listen on, as `NAME://host:port`. An empty host is every interface, port 0 lets \
+             the system choose."),
+    broker("log.cleanup.policy", List).default("delete").list_of(&["compact", "delete"]).cluster_wide()
+        .doc("Default of the topic key cleanup.policy."),
+    broker("log.dir", List).default("mainstem-data").kafka_default(Some("/tmp/kafka-logs")).non_empty_list()
+        .high()
+        .doc("One directory for partitions, used when log.dirs is unset."),
+    broker("log.dirs", List).non_empty_list().high().falls_back(&[Fallback::same("log.dir")])
+        .doc("Directories for partitions, separated by commas. Unset: log.dir."),
+    broker("log.flush.interval.messages", Long).default("9223372036854775807").at_least(1).high()
+        .cluster_wide()
+        .doc("Default of the topic key flush.messages."),
+    broker("log.flush.interval.ms", Long).high().cluster_wide()
+        .falls_back(&[Fallback::same("log.flush.scheduler.interval.ms")])
+        .doc("Default of the topic key flush.ms. Unset: log.flush.scheduler.interval.ms."),
+    broker("log.flush.offset.checkpoint.interval.ms", Int).default("60000").at_least(0).high()
+        .doc("Milliseconds between two writes of the recovery checkpoints."),
+    broker("log.flush.scheduler.interval.ms", Long).default("9223372036854775807").high()
+        .doc("Used for log.flush.interval.ms when that is unset."),
+    broker("log.flush.start.offset.checkpoint.interval.ms", Int).default("60000").at_least(0).high()
+        .doc("Milliseconds between two writes of the log start offset checkpoints."),
+    broker("log.index.interval.bytes", Int).default("4096").at_least(0).cluster_wide()
+        .doc("Default of the topic key index.interval.bytes."),
+    broker("log.index.size.max.bytes", Int).default("10485760").at_least(4).cluster_wide()
+        .doc("Default of the topic key segment.index.bytes."),
+    broker("log.message.timestamp.after.max.ms", Long).default("3600000").at_least(0).cluster_wide()
+        .doc("Default of the topic key message.timestamp.after.max.ms."),
+    broker("log.message.timestamp.before.max.ms", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Default of the topic key message.timestamp.before.max.ms."),
+    broker("log.message.timestamp.type", Str).default("CreateTime").one_of(&["CreateTime", "LogAppendTime"])
+        .cluster_wide()
+        .doc("Default of the topic key message.timestamp.type."),
+    broker("log.preallocate", Bool).default("false").cluster_wide()
+        .doc("Default of the topic key preallocate."),
+    broker("log.retention.bytes", Long).default("-1").high().cluster_wide()
+        .doc("Default of the topic key retention.bytes."),
+    broker("log.retention.check.interval.ms", Long).default("300000").at_least(1)
+        .doc("Milliseconds between two rounds that roll segments by time and delete what retention no \
+             longer keeps."),
+    broker("log.retention.hours", Int).default("168").high()
+        .doc("Hours for which records are kept, used when log.retention.ms and log.retention.minutes are \
+             unset; negative is without limit."),
+    broker("log.retention.minutes", Int).high()
+        .doc("Minutes for which records are kept, used when log.retention.ms is unset; negative is without \
+             limit."),
+    broker("log.retention.ms", Long).high().cluster_wide()
+        .falls_back(&[Fallback::minutes("log.retention.minutes"), Fallback::hours("log.retention.hours")])
+        .doc("Default of the topic key retention.ms. Unset: log.retention.minutes, then \
+             log.retention.hours."),
+    broker("log.roll.hours", Int).default("168").at_least(1).high()
+        .doc("Hours after which a segment is closed, used when log.roll.ms is unset."),
+    broker("log.roll.jitter.hours", Int).default("0").at_least(0).high()
+        .doc("Hours of jitter of the roll time, used when log.roll.jitter.ms is unset."),
+    broker("log.roll.jitter.ms", Long).high().cluster_wide()
+        .falls_back(&[Fallback::hours("log.roll.jitter.hours")])
+        .doc("Default of the topic key segment.jitter.ms. Unset: log.roll.jitter.hours."),
+    broker("log.roll.ms", Long).high().cluster_wide().falls_back(&[Fallback::hours("log.roll.hours")])
+        .doc("Default of the topic key segment.ms. Unset: log.roll.hours."),
+    broker("log.segment.bytes", Int).default("1073741824").at_least(1048576).high().cluster_wide()
+        .doc("Default of the topic key segment.bytes."),
+    broker("log.segment.delete.delay.ms", Long).default("60000").at_least(0).high().cluster_wide()
+        .doc("Default of the topic key file.delete.delay.ms."),
+    broker("mainstem.http.listener", Str).default("").ours()
+        .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
+             off."),
+    broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
+        .doc("Connections that are accepted per second."),
+    broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
+        .doc("Open connections at once. The descriptors that the process may open bound it further."),
+    broker("max.connections.per.ip", Int).default("2147483647").at_least(0).cluster_wide()
+        .doc("Open connections at once from one address."),
+    broker("max.connections.per.ip.overrides", Str).default("").cluster_wide()
+        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas."),
+    broker("max.incremental.fetch.session.cache.slots", Int).default("1000").at_least(0)
+        .doc("Fetch sessions that this node keeps."),
+    broker("max.request.partition.size.limit", Int).default("2000").at_least(1)
+        .doc("Partitions in one answer of DescribeTopicPartitions."),
+    broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
+        .doc("Default of the topic key max.message.bytes."),
+    broker("metadata.log.dir", Str).high()
+        .doc("Directory of the metadata log. Unset: the first of log.dirs."),
+    broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
+        .doc("Default of the topic key of the same name."),
+    broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()
+        .doc("Number of this node in its cluster; kept in the data directory."),
+    broker("num.network.threads", Int).default("3").at_least(1).high().cluster_wide()
+        .doc("Event loops that serve connections and their requests; never more than the machine has \
+             cores."),
+    broker("num.partitions", Int).default("1").at_least(1)
+        .doc("Partitions of a topic that is created without saying how many."),
+    broker("offset.metadata.max.bytes", Int).default("4096").high()
+        .doc("Bytes of metadata that a client may store beside a committed offset."),
+    broker("offsets.commit.timeout.ms", Int).default("5000").at_least(1).high()
+        .doc("Milliseconds for which an offset commit may wait to become durable."),
+    broker("offsets.retention.check.interval.ms", Long).default("600000").at_least(1).high()
+        .doc("Milliseconds between two looks for expired offsets."),
+    broker("offsets.retention.minutes", Int).default("10080").at_least(1).high()
+        .doc("Minutes for which offsets are kept after a group became empty (or, without a group, after the \
+             commit)."),
+    broker("offsets.topic.num.partitions", Int).default("50").at_least(1).high()
+        .doc("Partitions of `__consumer_offsets`; used once, when the topic is created."),
+    broker("offsets.topic.replication.factor", Short).default("1").kafka_default(Some("3")).at_least(1).high()
+        .doc("Replicas of `__consumer_offsets`; used once, when the topic is created."),
+    broker("offsets.topic.segment.bytes", Int).default("104857600").at_least(1).high()
+        .doc("Segment size in bytes of `__consumer_offsets`."),
+    broker("process.roles", List).default("broker,controller").kafka_default(None)
+        .non_empty_list_of(&["broker", "controller"]).high()
+        .doc("Roles of this process. One node is broker and controller, whichever of them is named; \
+             `broker` must be."),
+    broker("producer.id.expiration.check.interval.ms", Int).default("600000").at_least(1).low().internal()
+        .doc("Milliseconds between two looks for expired producers."),
+    broker("producer.id.expiration.ms", Int).default("86400000").at_least(1).low().cluster_wide()
+        .doc("Milliseconds after its last batch at which an idempotent producer is forgotten."),
+    broker("queued.max.request.bytes", Long).default("67108864").kafka_default(Some("-1"))
+        .doc("Bytes of requests that may be read and not yet answered, over all connections; beyond it \
+             sockets are not read. Negative or 0 is without limit."),
+    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
+        .doc("Milliseconds between two writes of the high watermark checkpoints."),
+    broker("socket.listen.backlog.size", Int).default("50").at_least(1)
+        .doc("Connections that may wait to be accepted; the system caps it."),
+    broker("socket.receive.buffer.bytes", Int).default("102400").high()
+        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.request.max.bytes", Int).default("104857600").at_least(1).high()
+        .doc("Largest request in bytes; a longer one closes its connection."),
+    broker("socket.send.buffer.bytes", Int).default("102400").high()
+        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("write.caching.default", Bool).default("false").cluster_wide().ours()
+        .doc("Default of the topic key write.caching."),
+];

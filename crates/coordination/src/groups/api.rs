@@ -1,0 +1,155 @@
+//! What goes into the coordinator and what comes out of it.
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
+use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
+use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
+use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
+use mainstem_wire::messages::join_group_request::JoinGroupRequest;
+use mainstem_wire::messages::join_group_response::JoinGroupResponse;
+use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
+use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
+use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
+use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
+use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
+use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
+use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+
+/// The shell's name for one request; it comes back with the one reply that the request gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// The coordinator's name for one append; the shell gives it back with the append's outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    /// The partition of `__consumer_offsets` that the records belong to.
+    pub partition: i32,
+    /// Ascending over the coordinator's life.
+    pub(crate) number: u64,
+}
+
+/// Where a request came from, as far as groups care.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestContext<'a> {
+    /// The version that the client sent the request in.
+    pub api_version: i16,
+    /// The client id of the request's header, empty if null.
+    pub client_id: &'a str,
+    /// The peer as Kafka shows it in DescribeGroups: a slash and the address.
+    pub client_host: &'a str,
+}
+
+/// One request. The structs may borrow from the frame; what is kept is copied.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// JoinGroup (11), v0-9.
+    JoinGroup {
+        /// The request.
+        request: JoinGroupRequest<'a>,
+        /// 16 random bytes that the shell drew: the tail of the member id, should one be given out.
+        random: [u8; 16],
+    },
+    /// SyncGroup (14), v0-5.
+    SyncGroup(SyncGroupRequest<'a>),
+    /// Heartbeat (12), v0-4.
+    Heartbeat(HeartbeatRequest<'a>),
+    /// LeaveGroup (13), v0-5.
+    LeaveGroup(LeaveGroupRequest<'a>),
+    /// OffsetCommit (8), v2-10. Every topic has its name; where the client sent ids (v10) the shell has filled the
+    /// name in, kept the id, and answered for the ids that it does not know.
+    OffsetCommit(OffsetCommitRequest<'a>),
+    /// One group of an OffsetFetch (9), v1-10; see [`offset_fetch`](super::offset_fetch) for taking a request apart.
+    /// Topics have names as in OffsetCommit; `topics: None` asks for all.
+    OffsetFetch {
+        /// The group, its topics.
+        group: OffsetFetchRequestGroup<'a>,
+        /// KIP-447: wait for commits that are not durable yet.
+        require_stable: bool,
+    },
+    /// ListGroups (16), v0-5.
+    ListGroups(ListGroupsRequest<'a>),
+    /// DescribeGroups (15), v0-6. Authorised operations are left to the shell.
+    DescribeGroups(DescribeGroupsRequest<'a>),
+    /// One group of a DeleteGroups (42), v0-2.
+    DeleteGroup(&'a str),
+    /// OffsetDelete (47), v0.
+    OffsetDelete(OffsetDeleteRequest<'a>),
+}
+
+/// The answer to a [`Request`] of the same name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// To JoinGroup.
+    JoinGroup(JoinGroupResponse<'static>),
+    /// To SyncGroup.
+    SyncGroup(SyncGroupResponse<'static>),
+    /// To Heartbeat.
+    Heartbeat(HeartbeatResponse<'static>),
+    /// To LeaveGroup.
+    LeaveGroup(LeaveGroupResponse<'static>),
+    /// To OffsetCommit.
+    OffsetCommit(OffsetCommitResponse<'static>),
+    /// To OffsetFetch, one group.
+    OffsetFetch(OffsetFetchResponseGroup<'static>),
+    /// To ListGroups.
+    ListGroups(ListGroupsResponse<'static>),
+    /// To DescribeGroups.
+    DescribeGroups(DescribeGroupsResponse<'static>),
+    /// To DeleteGroups, one group.
+    DeleteGroup(ErrorCode),
+    /// To OffsetDelete.
+    OffsetDelete(OffsetDeleteResponse<'static>),
+}
+
+/// One record for `__consumer_offsets`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoordinatorRecord {
+    /// The record's key: the type, then the key's fields.
+    pub key: Vec<u8>,
+    /// The value: the version, then the value's fields; none is a tombstone.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What the shell has to do. Effects come in the order in which they were decided.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Append these records as one batch to partition `ticket.partition` of `__consumer_offsets`, durable as
+    /// acks=all, timestamps by `timestamp_ms`; then call
+    /// [`appended`](super::GroupCoordinator::appended). Appends to one partition keep their order in the log.
+    Append {
+        /// To give back with the outcome.
+        ticket: Ticket,
+        /// The records' timestamp, wall clock milliseconds.
+        timestamp_ms: i64,
+        /// Never empty.
+        records: Vec<CoordinatorRecord>,
+    },
+    /// Answer the request of this token.
+    Reply {
+        /// The token that the shell gave with the request.
+        token: Token,
+        /// The answer.
+        reply: Reply,
+    },
+}
+
+/// The error that clients get for an append that failed with `error`, one that the log or the replicator gave.
+/// Kafka maps the errors of a partition to those of a coordinator so that clients know where to retry.
+pub(crate) fn append_error(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+        | ErrorCode::NOT_ENOUGH_REPLICAS
+        | ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        | ErrorCode::REQUEST_TIMED_OUT => ErrorCode::COORDINATOR_NOT_AVAILABLE,
+        ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::KAFKA_STORAGE_ERROR => ErrorCode::NOT_COORDINATOR,
+        ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE | ErrorCode::INVALID_FETCH_SIZE => {
+            ErrorCode::UNKNOWN_SERVER_ERROR
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,134 @@
+//! Appends in flight: what follows when their outcome is there.
+//!
+//! Outcomes take effect in the order of the log, one partition of `__consumer_offsets` at a time, in whichever order
+//! the shell reports them. So commits to one partition keep their order, and a read that waits for the commits
+//! before it is an entry of the same queue.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
+
+use super::api::Token;
+use super::member::{MemberId, Protocol};
+use super::offset_fetch::Fetch;
+use super::offsets::{CommittedOffset, TopicPartition};
+use super::rebalance::Held;
+
+/// An offset on its way into the log.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PendingOffset {
+    pub(crate) at: TopicPartition,
+    pub(crate) offset: CommittedOffset,
+}
+
+/// A static member that got a new id while the group is stable, with what it takes to undo that.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    pub(crate) old: MemberId,
+    pub(crate) new: MemberId,
+    pub(crate) old_protocols: Vec<Protocol>,
+    pub(crate) old_rebalance_timeout_ms: i32,
+    pub(crate) old_session_timeout_ms: i32,
+    pub(crate) old_leader: Option<MemberId>,
+}
+
+/// What an append was for. Every change that is only a record's to make is made when its outcome is there.
+#[derive(Debug)]
+pub(crate) enum Completion {
+    /// Offsets become readable, and their commit is answered.
+    Commit {
+        group: Arc<str>,
+        offsets: Vec<PendingOffset>,
+        token: Token,
+        response: OffsetCommitResponse<'static>,
+    },
+    /// A group that a JoinGroup made.
+    Created { group: Arc<str> },
+    /// The leader's assignment of a generation.
+    Assignment { group: Arc<str>, generation: i32, assignments: Vec<(MemberId, Arc<[u8]>)> },
+    /// A static member that came back under a new id.
+    Replaced { group: Arc<str>, replacement: Replacement },
+    /// A generation without members.
+    Emptied { group: Arc<str>, held: Held },
+    /// Offsets that expired or were deleted, and the group with them if `group_too`.
+    Removed { group: Arc<str>, offsets: Vec<TopicPartition>, group_too: bool, held: Held },
+    /// Not an append: a read that waits for those before it.
+    Fetch { token: Token, fetch: Fetch },
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    outcome: Option<Result<(), ErrorCode>>,
+    completion: Completion,
+}
+
+/// The queue of one partition.
+#[derive(Debug, Default)]
+pub(crate) struct Appends {
+    queue: VecDeque<Entry>,
+}
+
+impl Appends {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn push(&mut self, number: u64, completion: Completion) {
+        assert!(self.queue.back().is_none_or(|last| last.number < number), "append {number} is out of order");
+        self.queue.push_back(Entry { number, outcome: None, completion });
+    }
+
+    /// Queues a read behind the appends that are in flight.
+    pub(crate) fn wait(&mut self, number: u64, token: Token, fetch: Fetch) {
+        self.push(number, Completion::Fetch { token, fetch });
+        if let Some(entry) = self.queue.back_mut() {
+            entry.outcome = Some(Ok(()));
+        }
+    }
+
+    /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored.
+    pub(crate) fn note(&mut self, number: u64, outcome: Result<(), ErrorCode>) {
+        if let Ok(at) = self.queue.binary_search_by_key(&number, |entry| entry.number) {
+            self.queue[at].outcome.get_or_insert(outcome);
+        }
+    }
+
+    /// The next completion whose outcome, and that of all before it, is there.
+    pub(crate) fn next(&mut self) -> Option<(Completion, Result<(), ErrorCode>)> {
+        let outcome = self.queue.front()?.outcome?;
+        let entry = self.queue.pop_front()?;
+        Some((entry.completion, outcome))
+    }
+
+    /// Everything in flight, oldest first, when the partition is given up.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completion> {
+        self.queue.drain(..).map(|entry| entry.completion)
+    }
+
+    /// Groups with an offset in flight.
+    pub(crate) fn committing_groups(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.queue.iter().filter_map(|entry| match &entry.completion {
+            Completion::Commit { group, .. } => Some(group),
+            _ => None,
+        })
+    }
+
+    /// Partitions of a group with an offset in flight.
+    pub(crate) fn pending_offsets<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a TopicPartition> {
+        self.queue
+            .iter()
+            .filter_map(move |entry| match &entry.completion {
+                Completion::Commit { group: of, offsets, .. } if **of == *group => Some(offsets),
+                _ => None,
+            })
+            .flatten()
+            .map(|pending| &pending.at)
+    }
+}

@@ -1,0 +1,63 @@
+//! What the group coordinator is told by the operator, and the limits that bound its memory.
+
+/// The settings of [`GroupCoordinator`](super::GroupCoordinator). Kafka's keys keep Kafka's names and defaults; the
+/// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the heart grow without end.
+#[derive(Debug, Clone)]
+pub struct GroupConfig {
+    /// `offsets.topic.num.partitions`: how many partitions `__consumer_offsets` has. Where the topic exists already,
+    /// the shell gives the topic's own count.
+    pub offsets_topic_num_partitions: i32,
+    /// `group.min.session.timeout.ms`.
+    pub group_min_session_timeout_ms: i32,
+    /// `group.max.session.timeout.ms`.
+    pub group_max_session_timeout_ms: i32,
+    /// `group.initial.rebalance.delay.ms`: how long the first rebalance of an empty group waits for more members.
+    pub group_initial_rebalance_delay_ms: i32,
+    /// `group.max.size`: members of one group.
+    pub group_max_size: i32,
+    /// `offset.metadata.max.bytes`. As in Kafka it is compared with the metadata's length in UTF-16 units.
+    pub offset_metadata_max_bytes: i32,
+    /// `offsets.retention.minutes`, in milliseconds.
+    pub offsets_retention_ms: i64,
+    /// `offsets.retention.check.interval.ms`.
+    pub offsets_retention_check_interval_ms: u64,
+    /// How long a new member may wait in JoinGroup before it is dropped. Kafka fixes it at five minutes.
+    pub new_member_join_timeout_ms: i32,
+    /// Groups held at a time; a group beyond it is refused with COORDINATOR_NOT_AVAILABLE.
+    pub groups_max: usize,
+    /// Members of all groups, those included that were told their id and have not rejoined (KIP-394); a member
+    /// beyond it is refused with GROUP_MAX_SIZE_REACHED.
+    pub members_max: usize,
+    /// Bytes of all protocols of one JoinGroup (names and metadata). A member beyond it could not be stored in one
+    /// record of `__consumer_offsets`; it is refused with INVALID_REQUEST.
+    pub member_protocol_bytes_max: usize,
+    /// Offsets held at a time; a commit that would add more is refused with INVALID_COMMIT_OFFSET_SIZE.
+    pub offsets_max: usize,
+    /// Appends and deferred reads in flight per partition of `__consumer_offsets`; requests beyond it are refused
+    /// with COORDINATOR_NOT_AVAILABLE, on which clients retry.
+    pub pending_appends_max: usize,
+    /// Tombstones in one append of the expiry check and of a group's deletion.
+    pub tombstones_per_append_max: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        Self {
+            offsets_topic_num_partitions: 50,
+            group_min_session_timeout_ms: 6_000,
+            group_max_session_timeout_ms: 1_800_000,
+            group_initial_rebalance_delay_ms: 3_000,
+            group_max_size: i32::MAX,
+            offset_metadata_max_bytes: 4_096,
+            offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
+            offsets_retention_check_interval_ms: 600_000,
+            new_member_join_timeout_ms: 300_000,
+            groups_max: 100_000,
+            members_max: 100_000,
+            member_protocol_bytes_max: 1 << 20,
+            offsets_max: 10_000_000,
+            pending_appends_max: 10_000,
+            tombstones_per_append_max: 1_000,
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The coordinator itself: finds the group of a request, and lets handlers, time and outcomes of appends at it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
+use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
+use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
+use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
+use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
+use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
+use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
+use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+
+use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
+use super::appends::{Appends, Completion};
+use super::config::GroupConfig;
+use super::deadlines::{Deadlines, Fired, Key, Timer};
+use super::group::{Group, Groups, Protocol};
+use super::io::{Io, Usage};
+use super::join::Join;
+use super::offsets::TopicNames;
+use super::partition::partition_for;
+use super::replay::Replayed;
+use super::{
+    describe, heartbeat, join, leave, offset_commit, offset_fetch, rebalance, removal, replay, sync,
+};
+use crate::time::Now;
+
+/// The group coordinator of one node. See the [module](super) for the contract.
+#[derive(Debug)]
+pub struct GroupCoordinator {
+    config: GroupConfig,
+    partitions: BTreeMap<i32, Partition>,
+    effects: VecDeque<Effect>,
+    deadlines: Deadlines,
+    tickets: u64,
+    topics: TopicNames,
+    usage: Usage,
+    /// The latest monotonic time seen.
+    mono_ms: u64,
+}
+
+/// One partition of `__consumer_offsets` that this node serves.
+#[derive(Debug, Default)]
+struct Partition {
+    service: Service,
+    groups: Groups,
+    appends: Appends,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    /// All records are in.
+    loaded: bool,
+    /// The next look for expired offsets.
+    expiry: Option<Timer>,
+}
+
+/// A partition with what its handlers may touch.
+struct Lent<'a> {
+    service: &'a mut Service,
+    groups: &'a mut Groups,
+    io: Io<'a>,
+}
+
+/// How much the coordinator holds, for metrics.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Groups of all served partitions.
+    pub groups: usize,
+    /// Members, and those that were told their id and have not come back.
+    pub members: usize,
+    /// Durable offsets.
+    pub offsets: usize,
+    /// Appends (and reads that wait for them) in flight.
+    pub pending_appends: usize,
+}
+
+impl GroupCoordinator {
+    /// A coordinator that serves no partition yet.
+    pub fn new(config: GroupConfig) -> Self {
+        Self {
+            config,
+            partitions: BTreeMap::new(),
+            effects: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            tickets: 0,
+            topics: TopicNames::default(),
+            usage: Usage::default(),
+            mono_ms: 0,
+        }
+    }
+
+    /// What the shell has to do, oldest first; drained.
+    pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
+        self.effects.drain(..)
+    }
+
+    /// The monotonic time, in milliseconds, before which [`tick`](Self::tick) has nothing to do.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.deadlines.next_ms()
+    }
+
+    /// How much the coordinator holds.
+    pub fn stats(&self) -> Stats {
+        let Usage { groups, members, offsets } = self.usage;
+        let pending_appends = self.partitions.values().map(|partition| partition.appends.len()).sum();
+        Stats { groups, members, offsets, pending_appends }
+    }
+
+    /// The partition of `__consumer_offsets` that a group lives in.
+    pub fn partition_for(&self, group_id: &str) -> i32 {
+        partition_for(group_id, self.config.offsets_topic_num_partitions)
+    }
+
+    /// Says how many partitions `__consumer_offsets` really has.
+    ///
+    /// # Panics
+    /// If a partition is being served: its groups would be looked for elsewhere.
+    pub fn set_partition_count(&mut self, count: i32) {
+        assert!(self.partitions.is_empty(), "{} partitions are served already", self.partitions.len());
+        self.config.offsets_topic_num_partitions = count;
+    }
+
+    /// Begins to take over a partition.
+    ///
+    /// # Panics
+    /// If it is served or being loaded already.
+    pub fn begin_load(&mut self, partition: i32) {
+        let before = self.partitions.insert(partition, Partition::default());
+        assert!(before.is_none(), "partition {partition} is loaded twice");
+    }
+
+    /// Replays records of a partition that is being loaded: keys and values in the order of the log, in as many calls
+    /// as the shell likes. Records without a key are not group records and must be left out.
+    pub fn load<'r>(
+        &mut self,
+        now: Now,
+        partition: i32,
+        records: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Replayed {
+        let mut replayed = Replayed::default();
+        let Some(Lent { service, groups, mut io }) = self.lend(now, partition) else { return replayed };
+        assert!(!service.loaded, "records of partition {partition} come too late");
+        for (key, value) in records {
+            replay::replay(groups, &mut io, key, value, &mut replayed);
+        }
+        replayed
+    }
+
+    /// All records are in: the partition is served from now on. Members of stable groups go on where they were; their
+    /// sessions start anew.
+    pub fn finish_load(&mut self, now: Now, partition: i32) {
+        let Some(mut lent) = self.lend(now, partition) else { return };
+        lent.service.loaded = true;
+        replay::loaded(lent.groups, &mut lent.io);
+        lent.schedule_expiry();
+    }
+
+    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; outcomes of appends that are
+    /// still in flight are ignored.
+    pub fn unload(&mut self, now: Now, partition: i32) {
+        if let Some(lent) = self.lend(now, partition) {
+            lent.give_up();
+            self.partitions.remove(&partition);
+        }
+    }
+
+    /// Serves a request. `token` comes back with its one answer.
+    pub fn step(&mut self, now: Now, token: Token, context: RequestContext<'_>, request: Request<'_>) {
+        match request {
+            Request::JoinGroup { request, random } => {
+                self.join_group(now, Join::new(token, context, &request, random));
+            }
+            Request::SyncGroup(request) => self.sync_group(now, token, &request),
+            Request::Heartbeat(request) => self.heartbeat(now, token, &request),
+            Request::LeaveGroup(request) => self.leave_group(now, token, context, &request),
+            Request::OffsetCommit(request) => self.offset_commit(now, token, context, &request),
+            Request::OffsetFetch { group, require_stable } => {
+                self.offset_fetch(now, token, context, &group, require_stable);
+            }
+            Request::ListGroups(request) => self.list_groups(token, &request),
+            Request::DescribeGroups(request) => self.describe_groups(token, context, &request),
+            Request::DeleteGroup(id) => self.delete_group(now, token, id),
+            Request::OffsetDelete(request) => self.offset_delete(now, token, &request),
+        }
+    }
+
+    /// Takes the outcome of an append: what waits for it, and for it alone, is released. An error is what the log or
+    /// the replicator said.
+    pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
+        let Some(Lent { groups, mut io, .. }) = self.lend(now, ticket.partition) else { return };
+        io.appends.note(ticket.number, outcome.map_err(append_error));
+        while let Some((completion, outcome)) = io.appends.next() {
+            completion.apply(groups, &mut io, outcome);
+        }
+    }
+
+    /// Lets every time-out happen that is due.
+    pub fn tick(&mut self, now: Now) {
+        self.mono_ms = self.mono_ms.max(now.mono_ms);
+        while let Some((at, key)) = self.deadlines.pop(self.mono_ms) {
+            let partition = key.partition();
+            if let Some(mut lent) = self.lend(now, partition) {
+                lent.fire(at, &key);
+            }
+        }
+    }
+
+    /// A topic was deleted: the offsets in it go too, so that a new topic of the same name begins without them.
+    pub fn topic_deleted(&mut self, now: Now, topic: &str) {
+        let served: Vec<i32> = self.partitions.keys().copied().collect();
+        for partition in served {
+            if let Some(mut lent) = self.lend(now, partition).filter(|lent| lent.service.loaded) {
+                removal::forget_topic(lent.groups, &mut lent.io, topic);
+            }
+        }
+    }
+
+    fn join_group(&mut self, now: Now, request: Join<'_>) {
+        let (waiter, message) = (request.waiter, request.request);
+        let (id, member) = (&*message.group_id, &*message.member_id);
+        if let Err(error) = join::validate(&request, &self.config) {
+            return self.reply(waiter.token, join::refused(member, error));
+        }
+        let Lent { groups, mut io, .. } = match self.writer(now, id) {
+            Ok(lent) => lent,
+            Err(error) => return self.reply(waiter.token, join::refused("", error)),
+        };
+        let created = !groups.contains_key(id);
+        if created {
+            if let Err(error) = join::may_create(&io, member) {
+                return io.reply(waiter.token, join::refused(member, error));
+            }
+            let id: Arc<str> = id.into();
+            groups.insert(id.clone(), Group::new(id, now.wall_ms));
+            io.usage.groups += 1;
+        }
+        let group = groups.get_mut(id).expect("it was there or put there");
+        let Protocol::Classic(classic) = &mut group.protocol;
+        join::join(classic, &mut io, request);
+        if created && !join::write_created(classic, &mut io) {
+            removal::drop_if_nothing(groups, &mut io, id);
+        }
+    }
+
+    fn sync_group(&mut self, now: Now, token: Token, request: &SyncGroupRequest<'_>) {
+        let lent = named(&request.group_id).and_then(|id| self.writer(now, id));
+        match lent {
+            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+                Some(group) => {
+                    let Protocol::Classic(classic) = &mut group.protocol;
+                    sync::sync(classic, &mut io, token, request);
+                }
+                None => io.reply(token, sync::refused(ErrorCode::UNKNOWN_MEMBER_ID)),
+            },
+            Err(error) => self.reply(token, sync::refused(error)),
+        }
+    }
+
+    fn heartbeat(&mut self, now: Now, token: Token, request: &HeartbeatRequest<'_>) {
+        let outcome = match named(&request.group_id).and_then(|id| self.owner(now, id)) {
+            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+                Some(group) => {
+                    let Protocol::Classic(classic) = &mut group.protocol;
+                    heartbeat::heartbeat(classic, &mut io, request)
+                }
+                None => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            },
+            // Members of a group that is being loaded are alive as far as anybody knows.
+            Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let error_code = outcome.err().unwrap_or(ErrorCode::NONE).0;
+        self.reply(token, Reply::Heartbeat(HeartbeatResponse { error_code, ..Default::default() }));
+    }
+
+    fn leave_group(
+        &mut self,
+        now: Now,
+        token: Token,
+        context: RequestContext<'_>,
+        request: &LeaveGroupRequest<'_>,
+    ) {
+        let version = context.api_version;
+        match named(&request.group_id).and_then(|id| self.writer(now, id)) {
+            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+                Some(group) => {
+                    let Protocol::Classic(classic) = &mut group.protocol;
+                    leave::leave(classic, &mut io, token, version, request);
+                }
+                None => io.reply(token, leave::unknown_group(version, request)),
+            },
+            Err(error) => self.reply(token, leave::refused(error)),
+        }
+    }
+
+    fn offset_commit(
+        &mut self,
+        now: Now,
+        token: Token,
+        context: RequestContext<'_>,
+        request: &OffsetCommitRequest<'_>,
+    ) {
+        match self.writer(now, &request.group_id) {
+            Ok(Lent { groups, mut io, .. }) => {
+                offset_commit::commit(groups, &mut io, token, context.api_version, request);
+            }
+            Err(error) => self.reply(token, offset_commit::refused(request, error)),
+        }
+    }
+
+    fn offset_fetch(
+        &mut self,
+        now: Now,
+        token: Token,
+        context: RequestContext<'_>,
+        request: &OffsetFetchRequestGroup<'_>,
+        require_stable: bool,
+    ) {
+        let version = context.api_version;
+        match self.owner(now, &request.group_id) {
+            Ok(Lent { groups, mut io, .. }) => {
+                if !require_stable || io.appends.is_empty() {
+                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, request)));
+                } else if io.appends.len() >= io.config.pending_appends_max {
+                    let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+                    io.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
+                } else {
+                    io.wait(token, offset_fetch::owned(request));
+                }
+            }
+            Err(error) => {
+                self.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
+            }
+        }
+    }
+
+    fn list_groups(&mut self, token: Token, request: &ListGroupsRequest<'_>) {
+        let mut response = ListGroupsResponse::default();
+        for partition in self.partitions.values() {
+            if !partition.service.loaded {
+                let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0;
+                response = ListGroupsResponse { error_code, ..Default::default() };
+                break;
+            }
+            describe::list(&partition.groups, request, &mut response.groups);
+        }
+        self.reply(token, Reply::ListGroups(response));
+    }
+
+    fn describe_groups(
+        &mut self,
+        token: Token,
+        context: RequestContext<'_>,
+        request: &DescribeGroupsRequest<'_>,
+    ) {
+        let describe = |id: &str| match named(id).and_then(|id| self.served(id)) {
+            Ok(partition) => describe::describe(&self.partitions[&partition].groups, id, context.api_version),
+            Err(error) => describe::refused(id, error),
+        };
+        let groups = request.groups.iter().map(|id| describe(id)).collect();
+        self.reply(token, Reply::DescribeGroups(DescribeGroupsResponse { groups, ..Default::default() }));
+    }
+
+    fn delete_group(&mut self, now: Now, token: Token, id: &str) {
+        match named(id).and_then(|id| self.writer(now, id)) {
+            Ok(Lent { groups, mut io, .. }) => removal::delete_group(groups, &mut io, token, id),
+            Err(error) => self.reply(token, Reply::DeleteGroup(error)),
+        }
+    }
+
+    fn offset_delete(&mut self, now: Now, token: Token, request: &OffsetDeleteRequest<'_>) {
+        match named(&request.group_id).and_then(|id| self.writer(now, id)) {
+            Ok(Lent { groups, mut io, .. }) => removal::delete_offsets(groups, &mut io, token, request),
+            Err(error) => self.reply(token, removal::offsets_refused(error)),
+        }
+    }
+
+    fn reply(&mut self, token: Token, reply: Reply) {
+        self.effects.push_back(Effect::Reply { token, reply });
+    }
+
+    /// The partition of a group, if it is ours and loaded.
+    fn served(&self, group_id: &str) -> Result<i32, ErrorCode> {
+        let id = self.partition_for(group_id);
+        match self.partitions.get(&id) {
+            Some(partition) if partition.service.loaded => Ok(id),
+            Some(_) => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            None => Err(ErrorCode::NOT_COORDINATOR),
+        }
+    }
+
+    /// The partition of a group, for a request that appends nothing.
+    fn owner(&mut self, now: Now, group_id: &str) -> Result<Lent<'_>, ErrorCode> {
+        let partition = self.served(group_id)?;
+        Ok(self.lend(now, partition).expect("it is served"))
+    }
+
+    /// The partition of a group, for a request that may append; there is a bound on what is in flight.
+    fn writer(&mut self, now: Now, group_id: &str) -> Result<Lent<'_>, ErrorCode> {
+        let pending_max = self.config.pending_appends_max;
+        let lent = self.owner(now, group_id)?;
+        let room = lent.io.appends.len() < pending_max;
+        if room { Ok(lent) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
+    }
+
+    /// A partition's groups, and beside them everything that a handler needs.
+    fn lend(&mut self, now: Now, partition: i32) -> Option<Lent<'_>> {
+        self.mono_ms = self.mono_ms.max(now.mono_ms);
+        let Partition { service, groups, appends } = self.partitions.get_mut(&partition)?;
+        let io = Io {
+            now: Now { mono_ms: self.mono_ms, ..now },
+            partition,
+            config: &self.config,
+            effects: &mut self.effects,
+            deadlines: &mut self.deadlines,
+            appends,
+            tickets: &mut self.tickets,
+            topics: &mut self.topics,
+            usage: &mut self.usage,
+        };
+        Some(Lent { service, groups, io })
+    }
+}
+
+/// Groups of the membership APIs must have a name; offsets may be kept under the empty one, as in Kafka.
+fn named(group_id: &str) -> Result<&str, ErrorCode> {
+    if group_id.is_empty() { Err(ErrorCode::INVALID_GROUP_ID) } else { Ok(group_id) }
+}
+
+impl Lent<'_> {
+    /// Sets the next look for expired offsets.
+    fn schedule_expiry(&mut self) {
+        let Io { now, partition, config, .. } = self.io;
+        let due = now.mono_ms.saturating_add(config.offsets_retention_check_interval_ms.max(1));
+        self.io.deadlines.set(&mut self.service.expiry, due, || Key::Expiry { partition });
+    }
+
+    /// A time-out has come up. It may have been moved or its owner may be gone.
+    fn fire(&mut self, at: u64, key: &Key) {
+        let now_ms = self.io.now.mono_ms;
+        match key {
+            Key::Expiry { .. } => {
+                if self.io.deadlines.fire(&mut self.service.expiry, (at, key), now_ms) == Fired::Now {
+                    removal::expire(self.groups, &mut self.io);
+                    self.schedule_expiry();
+                }
+            }
+            Key::Session { group, .. } | Key::Join { group, .. } | Key::Sync { group, .. } => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    let Protocol::Classic(classic) = &mut group.protocol;
+                    rebalance::fire(classic, &mut self.io, at, key);
+                }
+            }
+        }
+    }
+
+    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
+    fn give_up(mut self) {
+        let error = ErrorCode::NOT_COORDINATOR;
+        let pending: Vec<Completion> = self.io.appends.drain().collect();
+        for completion in pending {
+            completion.give_up(&mut self.io, error);
+        }
+        for (_, mut group) in self.groups.drain() {
+            let Protocol::Classic(classic) = &mut group.protocol;
+            rebalance::give_up(classic, &mut self.io, error);
+            self.io.usage.groups -= 1;
+            self.io.usage.offsets -= group.offsets.len();
+            group.offsets.clear(self.io.topics);
+        }
+        let partition = self.io.partition;
+        self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
+    }
+}

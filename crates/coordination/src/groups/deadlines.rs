@@ -1,0 +1,148 @@
+//! Every time-out of every group in one ordered set, on the monotonic clock.
+//!
+//! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone:
+//! the set keeps the earlier time, and when that comes the time-out is queued again at its real one. Cancelling
+//! removes the entry, so the set never holds more than one entry per live time-out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One time-out's slot in its owner (a member, a group, a partition).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timer {
+    /// When it fires, monotonic milliseconds.
+    due_ms: u64,
+    /// Where its entry stands in the set; never later than `due_ms`.
+    queued_ms: u64,
+}
+
+/// What a time-out is about, in the words needed to find its slot again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// A member's session, or the time by which a member that was told its id must come back.
+    Session { partition: i32, group: Arc<str>, member: Arc<str> },
+    /// The end of the phase in which members (re)join.
+    Join { partition: i32, group: Arc<str> },
+    /// The end of the phase in which members sync.
+    Sync { partition: i32, group: Arc<str> },
+    /// The next look for expired offsets.
+    Expiry { partition: i32 },
+}
+
+impl Key {
+    /// The partition of `__consumer_offsets` that the owner belongs to.
+    pub(crate) fn partition(&self) -> i32 {
+        match *self {
+            Key::Session { partition, .. }
+            | Key::Join { partition, .. }
+            | Key::Sync { partition, .. }
+            | Key::Expiry { partition } => partition,
+        }
+    }
+}
+
+/// What became of a slot whose entry has come up.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fired {
+    /// The time-out is over; the slot is empty now.
+    Now,
+    /// It was cancelled or moved since.
+    NotYet,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    set: BTreeSet<(u64, Key)>,
+}
+
+impl Deadlines {
+    /// The time of the earliest entry; nothing fires before it.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.set.first().map(|(at, _)| *at)
+    }
+
+    /// Sets or moves the time-out of `slot`.
+    pub(crate) fn set(&mut self, slot: &mut Option<Timer>, due_ms: u64, key: impl FnOnce() -> Key) {
+        match slot {
+            Some(timer) if timer.queued_ms <= due_ms => timer.due_ms = due_ms,
+            _ => {
+                let key = key();
+                if let Some(timer) = slot.take() {
+                    self.set.remove(&(timer.queued_ms, key.clone()));
+                }
+                self.set.insert((due_ms, key));
+                *slot = Some(Timer { due_ms, queued_ms: due_ms });
+            }
+        }
+    }
+
+    /// Cancels the time-out of `slot`, if it has one.
+    pub(crate) fn cancel(&mut self, slot: &mut Option<Timer>, key: impl FnOnce() -> Key) {
+        if let Some(timer) = slot.take() {
+            self.set.remove(&(timer.queued_ms, key()));
+        }
+    }
+
+    /// Takes the earliest entry that has come up by `now_ms`.
+    pub(crate) fn pop(&mut self, now_ms: u64) -> Option<(u64, Key)> {
+        if self.next_ms()? > now_ms { None } else { self.set.pop_first() }
+    }
+
+    /// Decides whether the popped entry really fires its slot; queues it again where it was moved.
+    pub(crate) fn fire(&mut self, slot: &mut Option<Timer>, popped: (u64, &Key), now_ms: u64) -> Fired {
+        match slot {
+            Some(timer) if timer.queued_ms == popped.0 => {
+                if timer.due_ms <= now_ms {
+                    *slot = None;
+                    return Fired::Now;
+                }
+                timer.queued_ms = timer.due_ms;
+                self.set.insert((timer.due_ms, popped.1.clone()));
+                Fired::NotYet
+            }
+            _ => Fired::NotYet,
+        }
+    }
+
+    /// Number of entries, for tests of the bound.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.set.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::Expiry { partition: 0 }
+    }
+
+    #[test]
+    fn a_time_out_moved_later_fires_once_at_its_last_time() {
+        let (mut deadlines, mut slot) = (Deadlines::default(), None);
+        deadlines.set(&mut slot, 10, key);
+        for due in 11..=30 {
+            deadlines.set(&mut slot, due, key);
+        }
+        assert_eq!((deadlines.len(), deadlines.next_ms()), (1, Some(10)));
+        let (at, popped) = deadlines.pop(29).expect("the entry at 10 is up");
+        assert_eq!(deadlines.fire(&mut slot, (at, &popped), 29), Fired::NotYet);
+        assert_eq!(deadlines.pop(29), None);
+        let (at, popped) = deadlines.pop(30).expect("queued again at 30");
+        assert_eq!(deadlines.fire(&mut slot, (at, &popped), 30), Fired::Now);
+        assert_eq!((slot, deadlines.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_time_out_moved_earlier_or_cancelled_leaves_nothing_behind() {
+        let (mut deadlines, mut slot) = (Deadlines::default(), None);
+        deadlines.set(&mut slot, 30, key);
+        deadlines.set(&mut slot, 10, key);
+        assert_eq!((deadlines.len(), deadlines.next_ms()), (1, Some(10)));
+        deadlines.cancel(&mut slot, key);
+        deadlines.cancel(&mut slot, key);
+        assert_eq!((slot, deadlines.len(), deadlines.pop(u64::MAX)), (None, 0, None));
+    }
+}

@@ -1,0 +1,126 @@
+//! What a handler may touch beside the group that it works on: effects, time-outs, pending appends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::join_group_response::JoinGroupResponse;
+
+use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token};
+use super::appends::{Appends, Completion};
+use super::classic::ClassicGroup;
+use super::config::GroupConfig;
+use super::deadlines::{Deadlines, Key, Timer};
+use super::member::{JoinWaiter, Member};
+use super::offset_fetch::Fetch;
+use super::offsets::TopicNames;
+use super::{join, sync};
+use crate::time::Now;
+
+/// Counts that the limits of [`GroupConfig`] are about.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) groups: usize,
+    /// Members, and those that were told their id.
+    pub(crate) members: usize,
+    pub(crate) offsets: usize,
+}
+
+/// The coordinator without its groups, lent to one handler.
+pub(crate) struct Io<'a> {
+    pub(crate) now: Now,
+    pub(crate) partition: i32,
+    pub(crate) config: &'a GroupConfig,
+    pub(crate) effects: &'a mut VecDeque<Effect>,
+    pub(crate) deadlines: &'a mut Deadlines,
+    pub(crate) appends: &'a mut Appends,
+    pub(crate) tickets: &'a mut u64,
+    pub(crate) topics: &'a mut TopicNames,
+    pub(crate) usage: &'a mut Usage,
+}
+
+impl Io<'_> {
+    /// Answers a request.
+    pub(crate) fn reply(&mut self, token: Token, reply: Reply) {
+        self.effects.push_back(Effect::Reply { token, reply });
+    }
+
+    /// Answers a JoinGroup. Before v7 a null protocol name is not allowed on the wire (KIP-559).
+    pub(crate) fn reply_join(&mut self, to: JoinWaiter, mut response: JoinGroupResponse<'static>) {
+        if to.api_version < 7 && response.protocol_name.is_none() {
+            response.protocol_name = Some("".into());
+        }
+        self.reply(to.token, Reply::JoinGroup(response));
+    }
+
+    /// Answers a JoinGroup with an error.
+    pub(crate) fn refuse_join(&mut self, to: JoinWaiter, member_id: &str, error: ErrorCode) {
+        self.reply(to.token, join::refused(member_id, error));
+    }
+
+    /// Answers a SyncGroup with an error.
+    pub(crate) fn refuse_sync(&mut self, to: Token, error: ErrorCode) {
+        self.reply(to, sync::refused(error));
+    }
+
+    /// Appends records; `completion` says what follows when the outcome is there.
+    pub(crate) fn append(&mut self, records: Vec<CoordinatorRecord>, completion: Completion) {
+        assert!(!records.is_empty(), "an append without records for {completion:?}");
+        *self.tickets += 1;
+        let ticket = Ticket { partition: self.partition, number: *self.tickets };
+        self.appends.push(ticket.number, completion);
+        self.effects.push_back(Effect::Append { ticket, timestamp_ms: self.now.wall_ms, records });
+    }
+
+    /// Queues a read behind the appends that are in flight.
+    pub(crate) fn wait(&mut self, token: Token, fetch: Fetch) {
+        *self.tickets += 1;
+        self.appends.wait(*self.tickets, token, fetch);
+    }
+
+    /// The monotonic time `timeout_ms` from now, at least one millisecond away: a time-out of zero must not fire
+    /// within the turn that set it.
+    pub(crate) fn after(&self, timeout_ms: i32) -> u64 {
+        self.now.mono_ms.saturating_add(u64::try_from(timeout_ms).unwrap_or(0).max(1))
+    }
+
+    /// Starts the session of a member anew, or gives it `timeout_ms` instead.
+    pub(crate) fn restart_session(&mut self, group: &Arc<str>, member: &mut Member, timeout_ms: Option<i32>) {
+        let due = self.after(timeout_ms.unwrap_or(member.session_timeout_ms));
+        let (partition, id) = (self.partition, &member.id);
+        self.deadlines.set(&mut member.session, due, || session_key(partition, group, id));
+    }
+
+    /// Ends a session, or the wait for a member that was told its id.
+    pub(crate) fn cancel_session(&mut self, group: &Arc<str>, member: &Arc<str>, slot: &mut Option<Timer>) {
+        let partition = self.partition;
+        self.deadlines.cancel(slot, || session_key(partition, group, member));
+    }
+
+    /// Sets the end of the phase in which members join.
+    pub(crate) fn set_join_timer(&mut self, group: &mut ClassicGroup, timeout_ms: i32) {
+        let (due, partition) = (self.after(timeout_ms), self.partition);
+        self.deadlines.set(&mut group.join_timer, due, || Key::Join { partition, group: group.id.clone() });
+    }
+
+    pub(crate) fn cancel_join_timer(&mut self, group: &mut ClassicGroup) {
+        let partition = self.partition;
+        self.deadlines.cancel(&mut group.join_timer, || Key::Join { partition, group: group.id.clone() });
+    }
+
+    /// Sets the end of the phase in which members sync.
+    pub(crate) fn set_sync_timer(&mut self, group: &mut ClassicGroup, timeout_ms: i32) {
+        let (due, partition) = (self.after(timeout_ms), self.partition);
+        self.deadlines.set(&mut group.sync_timer, due, || Key::Sync { partition, group: group.id.clone() });
+    }
+
+    pub(crate) fn cancel_sync_timer(&mut self, group: &mut ClassicGroup) {
+        let partition = self.partition;
+        self.deadlines.cancel(&mut group.sync_timer, || Key::Sync { partition, group: group.id.clone() });
+    }
+}
+
+/// The key of a member's session.
+pub(crate) fn session_key(partition: i32, group: &Arc<str>, member: &Arc<str>) -> Key {
+    Key::Session { partition, group: group.clone(), member: member.clone() }
+}

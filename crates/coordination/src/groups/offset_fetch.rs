@@ -1,0 +1,172 @@
+//! OffsetFetch (9), v1-10: the durable offsets of groups.
+//!
+//! The coordinator serves one group at a time. [`groups_of`] and [`response`] are for the shell, which authorises
+//! groups and topics and resolves topic ids in between.
+
+use mainstem_wire::messages::offset_fetch_request::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use mainstem_wire::messages::offset_fetch_response::{
+    OffsetFetchResponse, OffsetFetchResponseGroup, OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use mainstem_wire::{ErrorCode, Uuid};
+
+use super::group::{Group, Groups};
+use super::offsets::CommittedOffset;
+
+/// What an offset that is not there is called.
+const INVALID_OFFSET: i64 = -1;
+/// Before this version a request has one group, without a list.
+const SEVERAL_GROUPS_SINCE: i16 = 8;
+/// Before this version there is no error but those of partitions.
+const GROUP_ERROR_SINCE: i16 = 2;
+
+/// One group's request, kept while it waits for commits.
+pub(crate) type Fetch = OffsetFetchRequestGroup<'static>;
+
+/// The groups of a request of any version, in the form that v8 and later have.
+pub fn groups_of<'a>(request: OffsetFetchRequest<'a>, api_version: i16) -> Vec<OffsetFetchRequestGroup<'a>> {
+    if api_version >= SEVERAL_GROUPS_SINCE {
+        return request.groups;
+    }
+    let topics = request.topics.map(|topics| {
+        let topic = topics.into_iter().map(|topic| OffsetFetchRequestTopics {
+            name: topic.name,
+            partition_indexes: topic.partition_indexes,
+            ..Default::default()
+        });
+        topic.collect()
+    });
+    vec![OffsetFetchRequestGroup { group_id: request.group_id, topics, ..Default::default() }]
+}
+
+/// The response of any version to a request whose groups got these answers.
+pub fn response<'a>(
+    mut groups: Vec<OffsetFetchResponseGroup<'a>>,
+    api_version: i16,
+) -> OffsetFetchResponse<'a> {
+    if api_version >= SEVERAL_GROUPS_SINCE {
+        return OffsetFetchResponse { groups, ..Default::default() };
+    }
+    let Some(group) = groups.pop() else { return OffsetFetchResponse::default() };
+    let partition = |partition: OffsetFetchResponsePartitions<'a>| OffsetFetchResponsePartition {
+        partition_index: partition.partition_index,
+        committed_offset: partition.committed_offset,
+        committed_leader_epoch: partition.committed_leader_epoch,
+        metadata: partition.metadata,
+        error_code: partition.error_code,
+        ..Default::default()
+    };
+    let topics = group.topics.into_iter().map(|topic| OffsetFetchResponseTopic {
+        name: topic.name,
+        partitions: topic.partitions.into_iter().map(partition).collect(),
+        ..Default::default()
+    });
+    let error_code = if api_version >= GROUP_ERROR_SINCE { group.error_code } else { ErrorCode::NONE.0 };
+    OffsetFetchResponse { topics: topics.collect(), error_code, ..Default::default() }
+}
+
+/// The answer with an error for the group; before v2 each partition has to say it.
+pub fn refused(
+    fetch: &OffsetFetchRequestGroup<'_>,
+    error: ErrorCode,
+    api_version: i16,
+) -> OffsetFetchResponseGroup<'static> {
+    let topics = match &fetch.topics {
+        Some(topics) if api_version < GROUP_ERROR_SINCE => {
+            topics.iter().map(|topic| named(topic, |index| absent(index, error))).collect()
+        }
+        _ => Vec::new(),
+    };
+    let group_id = fetch.group_id.to_string().into();
+    OffsetFetchResponseGroup { group_id, topics, error_code: error.0, ..Default::default() }
+}
+
+/// What is durable now.
+pub(crate) fn fetch(
+    groups: &Groups,
+    fetch: &OffsetFetchRequestGroup<'_>,
+) -> OffsetFetchResponseGroup<'static> {
+    let group = groups.get(&*fetch.group_id);
+    let topics = match &fetch.topics {
+        Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic)).collect(),
+        None => group.map(all_topics).unwrap_or_default(),
+    };
+    OffsetFetchResponseGroup { group_id: fetch.group_id.to_string().into(), topics, ..Default::default() }
+}
+
+fn fetch_topic(
+    group: Option<&Group>,
+    topic: &OffsetFetchRequestTopics<'_>,
+) -> OffsetFetchResponseTopics<'static> {
+    let same_topic = |offset: &&CommittedOffset| is_same_topic(offset.topic_id, topic.topic_id);
+    named(topic, |index| {
+        let offset = group.and_then(|group| group.offsets.get(&topic.name, index));
+        offset
+            .filter(same_topic)
+            .map_or_else(|| absent(index, ErrorCode::NONE), |offset| present(index, offset))
+    })
+}
+
+/// Whether an offset belongs to the topic that is asked for, and not to an earlier one of the same name.
+fn is_same_topic(committed: Uuid, asked: Uuid) -> bool {
+    committed.is_zero() || asked.is_zero() || committed == asked
+}
+
+fn all_topics(group: &Group) -> Vec<OffsetFetchResponseTopics<'static>> {
+    let topics = group.offsets.iter().map(|(topic, partitions)| OffsetFetchResponseTopics {
+        name: topic.to_string().into(),
+        partitions: partitions.iter().map(|(index, offset)| present(*index, offset)).collect(),
+        ..Default::default()
+    });
+    topics.collect()
+}
+
+fn named(
+    topic: &OffsetFetchRequestTopics<'_>,
+    partition: impl Fn(i32) -> OffsetFetchResponsePartitions<'static>,
+) -> OffsetFetchResponseTopics<'static> {
+    OffsetFetchResponseTopics {
+        name: topic.name.to_string().into(),
+        topic_id: topic.topic_id,
+        partitions: topic.partition_indexes.iter().map(|index| partition(*index)).collect(),
+        ..Default::default()
+    }
+}
+
+fn present(partition_index: i32, offset: &CommittedOffset) -> OffsetFetchResponsePartitions<'static> {
+    OffsetFetchResponsePartitions {
+        partition_index,
+        committed_offset: offset.offset,
+        committed_leader_epoch: offset.leader_epoch,
+        metadata: Some(offset.metadata().to_string().into()),
+        ..Default::default()
+    }
+}
+
+fn absent(partition_index: i32, error: ErrorCode) -> OffsetFetchResponsePartitions<'static> {
+    OffsetFetchResponsePartitions {
+        partition_index,
+        committed_offset: INVALID_OFFSET,
+        committed_leader_epoch: -1,
+        metadata: Some("".into()),
+        error_code: error.0,
+        ..Default::default()
+    }
+}
+
+/// A copy that outlives the frame.
+pub(crate) fn owned(fetch: &OffsetFetchRequestGroup<'_>) -> Fetch {
+    let topic = |topic: &OffsetFetchRequestTopics<'_>| OffsetFetchRequestTopics {
+        name: topic.name.to_string().into(),
+        topic_id: topic.topic_id,
+        partition_indexes: topic.partition_indexes.clone(),
+        ..Default::default()
+    };
+    OffsetFetchRequestGroup {
+        group_id: fetch.group_id.to_string().into(),
+        topics: fetch.topics.as_ref().map(|topics| topics.iter().map(topic).collect()),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,137 @@
+//! The groups of a partition out of its records, when this node becomes their coordinator.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
+
+use super::classic::{ClassicGroup, State};
+use super::group::{Group, Groups, Protocol};
+use super::io::Io;
+use super::member::{Member, Protocol as Offered};
+use super::offsets::TopicPartition;
+use super::records::{self, Record};
+use super::{offset_commit, rebalance, removal};
+
+/// What a replay has done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// Records that changed something here.
+    pub applied: u64,
+    /// Records of features or versions that this version does not read; they are left alone.
+    pub skipped: u64,
+    /// Records that do not decode. They are left out, and whoever operates the node should know.
+    pub malformed: u64,
+}
+
+/// Replays one record.
+pub(crate) fn replay(
+    groups: &mut Groups,
+    io: &mut Io<'_>,
+    key: &[u8],
+    value: Option<&[u8]>,
+    replayed: &mut Replayed,
+) {
+    match records::decode(key, value) {
+        Ok(Record::Offset { key, value: Some(offset) }) => {
+            let at = TopicPartition { topic: io.topics.intern(&key.topic), partition: key.partition };
+            let group = id_of(groups, &key.group);
+            offset_commit::insert(groups, io, &group, at, offset);
+        }
+        Ok(Record::Offset { key, value: None }) => {
+            removal::remove_offset(groups, io, &key.group, &key.topic, key.partition);
+        }
+        Ok(Record::Group { key, value }) => replay_group(groups, io, &key.group, value.as_ref()),
+        Ok(Record::Other) => {
+            replayed.skipped += 1;
+            return;
+        }
+        Err(_) => {
+            replayed.malformed += 1;
+            return;
+        }
+    }
+    replayed.applied += 1;
+}
+
+/// The shared id of a group that is there, or a new one.
+fn id_of(groups: &Groups, id: &str) -> Arc<str> {
+    groups.get_key_value(id).map_or_else(|| Arc::from(id), |(id, _)| id.clone())
+}
+
+fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&GroupMetadataValue<'_>>) {
+    let id = id_of(groups, id);
+    let classic = match value {
+        Some(value) => from_record(id.clone(), value),
+        None => ClassicGroup::new(id.clone(), io.now.wall_ms),
+    };
+    if !groups.contains_key(&id) {
+        if value.is_none() {
+            return;
+        }
+        groups.insert(id.clone(), Group::new(id.clone(), io.now.wall_ms));
+        io.usage.groups += 1;
+    }
+    let group = groups.get_mut(&id).expect("it was there or put there");
+    let Protocol::Classic(old) = &mut group.protocol;
+    io.usage.members = io.usage.members - old.members.len() + classic.members.len();
+    *old = classic;
+    removal::drop_if_nothing(groups, io, &id);
+}
+
+/// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
+fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>) -> ClassicGroup {
+    let mut group = ClassicGroup::new(id, 0);
+    let protocol = value.protocol.as_deref().unwrap_or_default();
+    let (mut ids, mut instances) = (BTreeSet::new(), BTreeSet::new());
+    for member in &value.members {
+        let instance = member.group_instance_id.as_deref();
+        // No coordinator writes a member twice. Should a record say so, the first one stays.
+        if ids.insert(&*member.member_id) && instance.is_none_or(|instance| instances.insert(instance)) {
+            group.add(&value.protocol_type, loaded_member(protocol, member));
+        }
+    }
+    group.state = if group.members.is_empty() { State::Empty } else { State::Stable };
+    group.generation = value.generation;
+    group.protocol_type = (!value.protocol_type.is_empty()).then(|| (&*value.protocol_type).into());
+    group.protocol_name = value.protocol.as_deref().map(Into::into);
+    group.state_timestamp_ms = (value.current_state_timestamp != -1).then_some(value.current_state_timestamp);
+    if let Some(leader) = value.leader.as_deref().and_then(|leader| group.members.get_key_value(leader)) {
+        group.leader = Some(leader.0.clone());
+    }
+    group.subscribed_topics = group.compute_subscribed_topics();
+    group.stored = true;
+    group
+}
+
+fn loaded_member(protocol: &str, member: &MemberMetadata<'_>) -> Member {
+    let rebalance_timeout_ms =
+        if member.rebalance_timeout == -1 { member.session_timeout } else { member.rebalance_timeout };
+    Member {
+        id: (&*member.member_id).into(),
+        instance_id: member.group_instance_id.as_deref().map(Into::into),
+        client_id: (&*member.client_id).into(),
+        client_host: (&*member.client_host).into(),
+        rebalance_timeout_ms,
+        session_timeout_ms: member.session_timeout,
+        protocols: vec![Offered { name: protocol.into(), metadata: (&*member.subscription).into() }],
+        assignment: (&*member.assignment).into(),
+        awaiting_join: None,
+        awaiting_sync: None,
+        is_new: false,
+        session: None,
+    }
+}
+
+/// All records are in: sessions begin, and groups that are larger than is allowed now rebalance.
+pub(crate) fn loaded(groups: &mut Groups, io: &mut Io<'_>) {
+    for group in groups.values_mut() {
+        let Protocol::Classic(group) = &mut group.protocol;
+        for member in group.members.values_mut() {
+            io.restart_session(&group.id, member, None);
+        }
+        if group.members.len() > usize::try_from(io.config.group_max_size).unwrap_or(0) {
+            rebalance::prepare(group, io);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Transcripts and properties of the coordinator.

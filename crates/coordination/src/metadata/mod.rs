@@ -1,0 +1,43 @@
+//! Node metadata: topics, their ids and partitions, configurations, brokers, features, producer ids.
+//!
+//! Metadata is an ordered log of Kafka's own metadata records in `__cluster_metadata-0`. [`MetadataHeart`] checks
+//! a request against everything that was appended so far and answers with records and a reply;
+//! [`MetadataHeart::committed`] applies records to the [`MetadataImage`] that readers see, and only then may the
+//! reply leave. What was not committed can be rolled back.
+//!
+//! ```text
+//!  request ─▶ decide (ahead image) ─▶ Decision { records, reply } ─▶ the shell appends one batch
+//!                                                                              │ committed(upto)
+//!  readers ◀──────────── image ◀──────── apply, changes for the shell ◀────────┘ then reply
+//! ```
+//!
+//! Architecture invariant: the image is a function of the records alone; nothing here reads a clock, makes random
+//! numbers or touches a file.
+
+mod alter_configs;
+mod create_partitions;
+mod create_topics;
+mod delete_topics;
+mod error;
+pub mod features;
+#[doc(hidden)]
+pub mod fuzz;
+mod heart;
+mod image;
+pub mod names;
+mod producer_ids;
+#[cfg(test)]
+mod properties;
+mod registration;
+#[cfg(test)]
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use error::{ApiError, ReplayError};
+pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+pub use image::{
+    BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
+};
+pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
+pub use registration::NodeStart;

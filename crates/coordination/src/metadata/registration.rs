@@ -1,0 +1,98 @@
+//! A node registers at each start.
+
+use std::borrow::Cow;
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
+use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
+use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, BrokerFeature, RegisterBrokerRecord};
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::features::{FEATURES, METADATA_VERSION};
+use super::heart::{Decision, MetadataHeart};
+use crate::config::Endpoint;
+
+/// A start of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStart {
+    /// Random, new with each start.
+    pub incarnation_id: Uuid,
+    /// What clients are told to connect to, hosts and ports filled in.
+    pub endpoints: Vec<Endpoint>,
+    /// The ids of its log directories, in the order of `log.dirs`.
+    pub log_dirs: Vec<Uuid>,
+    /// Those of them that did not stop cleanly.
+    pub unclean_dirs: Vec<Uuid>,
+}
+
+impl MetadataHeart {
+    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
+    /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
+    ///
+    /// On a new cluster the features are finalised first.
+    pub fn register_node(&mut self, start: &NodeStart) -> Decision<i64> {
+        let mut records = Vec::new();
+        if self.ahead().feature(METADATA_VERSION.name).is_none() {
+            records.extend(FEATURES.iter().map(|feature| {
+                MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
+                    name: Cow::Borrowed(feature.name),
+                    feature_level: feature.max,
+                    ..FeatureLevelRecord::default()
+                }))
+            }));
+        }
+        let position = i64::try_from(records.len()).expect("a few features");
+        let epoch = self.ahead().next_offset() + position;
+        records.push(self.registration(start, epoch));
+        records.extend(self.raised_epochs(&start.unclean_dirs));
+        self.decide(records, epoch)
+    }
+
+    fn registration(&self, start: &NodeStart, epoch: i64) -> MetadataRecord<'static> {
+        let end_points = start.endpoints.iter().map(|endpoint| BrokerEndpoint {
+            name: Cow::Owned(endpoint.listener.clone()),
+            host: Cow::Owned(endpoint.host.clone()),
+            port: endpoint.port,
+            security_protocol: endpoint.protocol.code(),
+            ..BrokerEndpoint::default()
+        });
+        let features = FEATURES.iter().map(|feature| BrokerFeature {
+            name: Cow::Borrowed(feature.name),
+            min_supported_version: feature.min,
+            max_supported_version: feature.max,
+            ..BrokerFeature::default()
+        });
+        MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
+            broker_id: self.node_id(),
+            incarnation_id: start.incarnation_id,
+            broker_epoch: epoch,
+            end_points: end_points.collect(),
+            features: features.collect(),
+            rack: self.ahead_config().rack.clone().map(Cow::Owned),
+            fenced: false,
+            log_dirs: start.log_dirs.clone(),
+            ..RegisterBrokerRecord::default()
+        }))
+    }
+
+    /// A change that names the leader again raises its epoch and leaves everything else.
+    fn raised_epochs(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
+        let node = self.node_id();
+        let mut records = Vec::new();
+        for topic in self.ahead().topics() {
+            for (number, partition) in (0i32..).zip(&topic.partitions) {
+                let mut held = partition.replicas.iter().zip(&partition.directories);
+                let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
+                if was_cut && partition.leader == node {
+                    records.push(MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+                        partition_id: number,
+                        topic_id: topic.id,
+                        leader: node,
+                        ..PartitionChangeRecord::default()
+                    })));
+                }
+            }
+        }
+        records
+    }
+}

@@ -1,0 +1,13 @@
+//! The time as a heart sees it: two readings that the shell took together.
+//!
+//! The monotonic clock drives every time-out; the wall clock only stamps records and expires offsets. A heart never
+//! compares one with the other, so a wall clock that jumps fires nothing.
+
+/// What both clocks said when an input arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds of a clock that never goes backwards, from any fixed origin (for example the process's start).
+    pub mono_ms: u64,
+    /// Milliseconds since 1970-01-01T00:00:00Z by the host's wall clock; may jump in both directions.
+    pub wall_ms: i64,
+}

@@ -1,0 +1,442 @@
+//! Appending: one `pwritev` of the stamped header and the client's bytes.
+//!
+//! [`prepare`] does, outside of the partition's lock, all that needs the records: the one walk, and the re-encoding
+//! where the topic asks for it. [`Log::append`] judges the producer, rolls when it is time, stamps and writes.
+
+use crate::config::LogConfig;
+use crate::error::{AppendError, LogError};
+use crate::files::{FileKind, PartitionFiles};
+use crate::index::Entry;
+use crate::log::{Active, Log};
+use crate::offset_index::OffsetEntry;
+use crate::producer_state::{ProducerBatch, ProducerFault, Verdict};
+use crate::recent::RecentBatch;
+use crate::segment::Segment;
+use crate::storage::{StorageFile, is_out_of_space};
+use crate::time_index::{TimeEntry, TimestampOffset};
+use mainstem_records::{
+    Batch, BatchError, HEADER_BYTES, InvalidBatch, NO_PRODUCER_ID, Origin, RecompressError, Recompression,
+    Rewrite, STAMP_BYTES, Scratch, TimestampType, ValidationRules, recompress, restamped_header,
+    stamp_header, validate,
+};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+/// A batch that has passed all checks which do not need the log, as it will be written but for offset and epoch.
+#[derive(Debug, Clone)]
+pub struct Prepared<'a> {
+    batch: Batch<'a>,
+    /// As it will be written, except for the stamp.
+    header: [u8; HEADER_BYTES],
+    origin: Origin,
+    producer: ProducerBatch,
+    log_append_time: Option<i64>,
+}
+
+impl Prepared<'_> {
+    /// Size as it will be stored, in bytes.
+    pub fn size(&self) -> usize {
+        self.batch.size()
+    }
+
+    /// How many offsets it takes.
+    pub fn offsets(&self) -> i64 {
+        i64::from(self.producer.last_offset_delta) + 1
+    }
+}
+
+/// Checks the bytes of one produce request for one partition against the topic's rules, and re-encodes them into
+/// `out` where the topic's `compression.type` asks for that. Pure; to be called without the partition's lock.
+pub fn prepare<'a>(
+    raw: &'a [u8],
+    config: &LogConfig,
+    wall_ms: i64,
+    origin: Origin,
+    scratch: &mut Scratch,
+    out: &'a mut Vec<u8>,
+) -> Result<Prepared<'a>, AppendError> {
+    let (batch, rest) = Batch::split_first(raw).map_err(InvalidBatch::from)?;
+    if !rest.is_empty() {
+        return Err(match Batch::split_first(rest) {
+            Ok(_) | Err(BatchError::Truncated { .. }) => AppendError::NotOneBatch,
+            Err(error) => InvalidBatch::from(error).into(),
+        });
+    }
+    check_size(batch.size(), config, origin)?;
+    let valid = validate(batch, &rules(config, wall_ms, origin), scratch)?;
+    let batch = match target_compression(&batch, config, origin) {
+        None => batch,
+        Some(target) => {
+            out.clear();
+            recompress(&batch, &target, out, scratch).map_err(|error| match error {
+                RecompressError::Invalid(invalid) => AppendError::Invalid(invalid),
+                RecompressError::Build(build) => AppendError::Recompress(build.to_string()),
+            })?;
+            check_size(out.len(), config, origin)?;
+            Batch::split_first(out).expect("what was just encoded is a batch").0
+        }
+    };
+    Ok(prepared(batch, valid.rewrite, valid.max_timestamp, origin))
+}
+
+fn rules(config: &LogConfig, wall_ms: i64, origin: Origin) -> ValidationRules {
+    ValidationRules {
+        origin,
+        key_required: config.compact,
+        timestamp_type: config.timestamp_type,
+        timestamp_before_max_ms: config.timestamp_before_max_ms,
+        timestamp_after_max_ms: config.timestamp_after_max_ms,
+        now_ms: wall_ms,
+        decompressed_bytes_max: config.decompressed_bytes_max,
+    }
+}
+
+fn check_size(size: usize, config: &LogConfig, origin: Origin) -> Result<(), AppendError> {
+    // A replica takes what its leader has taken, whatever the configuration says by now.
+    if origin != Origin::Replication && size > config.max_message_bytes as usize {
+        return Err(AppendError::RecordTooLarge { size, max: config.max_message_bytes });
+    }
+    Ok(())
+}
+
+fn target_compression(batch: &Batch<'_>, config: &LogConfig, origin: Origin) -> Option<Recompression> {
+    let (compression, level) = config.compression?;
+    let differs = batch.attributes().compression() != Ok(compression);
+    (differs && origin == Origin::Client).then_some(Recompression {
+        compression,
+        level,
+        decompressed_bytes_max: config.decompressed_bytes_max,
+    })
+}
+
+fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: Origin) -> Prepared<'a> {
+    let header = match rewrite {
+        Rewrite::None => *batch.bytes().first_chunk().expect("a batch is not shorter than its header"),
+        Rewrite::MaxTimestamp => restamped_header(&batch, TimestampType::CreateTime, max_timestamp),
+        Rewrite::LogAppendTime => restamped_header(&batch, TimestampType::LogAppendTime, max_timestamp),
+    };
+    Prepared {
+        batch,
+        header,
+        origin,
+        producer: ProducerBatch {
+            producer_id: batch.producer_id(),
+            producer_epoch: batch.producer_epoch(),
+            base_sequence: batch.base_sequence(),
+            last_offset_delta: batch.last_offset_delta(),
+            max_timestamp,
+            is_transactional: batch.attributes().is_transactional(),
+            is_control: batch.attributes().is_control(),
+        },
+        log_append_time: (rewrite == Rewrite::LogAppendTime).then_some(max_timestamp),
+    }
+}
+
+/// Where a batch is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of its first record.
+    pub base_offset: i64,
+    /// Offset of its last record.
+    pub last_offset: i64,
+    /// Its append time in ms, on a topic with LogAppendTime.
+    pub log_append_time: Option<i64>,
+    /// The log start offset.
+    pub log_start_offset: i64,
+    /// It was there before: a producer has sent it twice. `acks=all` waits for its durability all the same.
+    pub duplicate: bool,
+}
+
+/// Where and under which epoch a batch is going to be written.
+#[derive(Clone, Copy)]
+struct Placement {
+    base_offset: i64,
+    last_offset: i64,
+    leader_epoch: i32,
+    size: u32,
+}
+
+impl Log {
+    /// Appends a batch at the log end, under `leader_epoch`; a replicated batch keeps its own offset and epoch. When
+    /// this returns the bytes are in the page cache.
+    ///
+    /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log goes on; after
+    /// [`AppendError::Storage`] it is stopped.
+    pub fn append(
+        &mut self,
+        batch: &Prepared<'_>,
+        leader_epoch: i32,
+        mono_ms: u64,
+    ) -> Result<Appended, AppendError> {
+        if let Some(reason) = &self.stopped {
+            return Err(AppendError::Stopped(reason.clone()));
+        }
+        let placement = self.place(batch, leader_epoch)?;
+        if let Some(duplicate) = self.judge_producer(batch)? {
+            return Ok(duplicate);
+        }
+        self.cut_leftovers()?;
+        if self.roll_is_due(batch, &placement, mono_ms) {
+            self.roll(mono_ms).map_err(|error| self.refuse(error))?;
+        }
+        let position = self.write(batch, &placement)?;
+        self.note_appended(batch, &placement, position, mono_ms);
+        Ok(Appended {
+            base_offset: placement.base_offset,
+            last_offset: placement.last_offset,
+            log_append_time: batch.log_append_time,
+            log_start_offset: self.log_start,
+            duplicate: false,
+        })
+    }
+
+    fn place(&self, batch: &Prepared<'_>, leader_epoch: i32) -> Result<Placement, AppendError> {
+        let size = batch.size();
+        if size > self.config.segment_bytes as usize {
+            return Err(AppendError::BatchTooLarge { size, max: self.config.segment_bytes });
+        }
+        let (base_offset, leader_epoch) = match batch.origin {
+            Origin::Replication if batch.batch.base_offset() < self.log_end => {
+                let (base_offset, log_end) = (batch.batch.base_offset(), self.log_end);
+                return Err(AppendError::OffsetsOutOfOrder { base_offset, log_end });
+            }
+            Origin::Replication => (batch.batch.base_offset(), batch.batch.partition_leader_epoch()),
+            Origin::Client | Origin::Coordinator => (self.log_end, leader_epoch),
+        };
+        let last_offset = base_offset + i64::from(batch.producer.last_offset_delta);
+        Ok(Placement { base_offset, last_offset, leader_epoch, size: size as u32 })
+    }
+
+    /// Refuses what a producer may not write; the answer for what it has written before.
+    fn judge_producer(&self, batch: &Prepared<'_>) -> Result<Option<Appended>, AppendError> {
+        let producer = &batch.producer;
+        if producer.producer_id == NO_PRODUCER_ID || batch.origin == Origin::Replication {
+            return Ok(None);
+        }
+        let producer_id = producer.producer_id;
+        match self.producers.check(producer, batch.origin == Origin::Client) {
+            Ok(Verdict::Append) => Ok(None),
+            Ok(Verdict::Duplicate(known)) => Ok(Some(Appended {
+                base_offset: known.first_offset(),
+                last_offset: known.last_offset,
+                log_append_time: batch.log_append_time.map(|_| known.timestamp),
+                log_start_offset: self.log_start,
+                duplicate: true,
+            })),
+            Err(ProducerFault::OutOfOrderSequence { last_sequence }) => {
+                let sequence = producer.base_sequence;
+                Err(AppendError::OutOfOrderSequence { producer_id, sequence, last_sequence })
+            }
+            Err(ProducerFault::InvalidEpoch { current }) => {
+                let epoch = producer.producer_epoch;
+                Err(AppendError::InvalidProducerEpoch { producer_id, epoch, current })
+            }
+            Err(ProducerFault::InvalidTransactionState) => {
+                Err(AppendError::InvalidTransactionState { producer_id })
+            }
+        }
+    }
+
+    /// As Kafka decides it: the segment would grow too large or spans too much time, an index is full, or an offset
+    /// does not fit the index. An empty segment is never rolled.
+    fn roll_is_due(&self, batch: &Prepared<'_>, placement: &Placement, mono_ms: u64) -> bool {
+        let (segment, config) = (self.active_segment(), &self.config);
+        if segment.len == 0 {
+            return false;
+        }
+        let relative = placement.last_offset - segment.base_offset;
+        segment.len > config.segment_bytes - placement.size
+            || relative > i64::from(i32::MAX)
+            || segment.offsets.len() >= config.index_entries_max(OffsetEntry::BYTES)
+            || segment.times.len() + 1 >= config.index_entries_max(TimeEntry::BYTES)
+            || self.waited_for_roll_ms(batch.producer.max_timestamp, mono_ms) > self.roll_after_ms()
+    }
+
+    /// Between the first record and the one that comes, by their timestamps where they have some.
+    fn waited_for_roll_ms(&self, timestamp: i64, mono_ms: u64) -> i64 {
+        match self.active.first_timestamp {
+            Some(first) if first >= 0 => timestamp.saturating_sub(first),
+            _ => i64::try_from(mono_ms.saturating_sub(self.active.started_mono_ms)).unwrap_or(i64::MAX),
+        }
+    }
+
+    pub(crate) fn roll_after_ms(&self) -> i64 {
+        self.config.segment_ms - self.config.jitter_ms(self.seed, self.active_segment().base_offset)
+    }
+
+    /// Closes the active segment and begins the next one at the log end.
+    pub(crate) fn roll(&mut self, mono_ms: u64) -> Result<(), LogError> {
+        let closed = self.active_segment();
+        assert!(closed.len > 0, "an empty segment is not rolled: the next one would have its name");
+        let closed_len = u64::from(closed.len);
+        self.seal_indexes()?;
+        self.write_epochs()?;
+        self.write_snapshot()?;
+        let file = self.create_active_files().inspect_err(|_| self.remove_files_of(self.log_end))?;
+        if self.config.preallocate {
+            // What was reserved and not used goes.
+            let path = self.files.path(self.active_segment().base_offset, FileKind::Log);
+            self.active.file.set_len(closed_len).map_err(LogError::io("cut", path))?;
+        }
+        let closed = std::mem::replace(&mut self.active, Active::new(file, mono_ms));
+        self.flush.add_file(closed.file);
+        self.flush.add_directory(&self.files.dir);
+        self.flush.note_roll();
+        let last = self.segments.last_mut().expect("a log has a segment at all times");
+        last.shrink();
+        self.segments.push(Segment::empty(self.log_end));
+        self.recent.clear();
+        Ok(())
+    }
+
+    /// Creates the files of the segment that begins at the log end.
+    pub(crate) fn create_active_files(&self) -> Result<Arc<dyn StorageFile>, LogError> {
+        let file = create_segment_files(&self.files, self.log_end)?;
+        if self.config.preallocate {
+            file.allocate(0, u64::from(self.config.segment_bytes))
+                .map_err(LogError::io("allocate", self.files.path(self.log_end, FileKind::Log)))?;
+        }
+        Ok(file)
+    }
+
+    /// An empty segment must not stay behind where the log goes on in an older one.
+    fn remove_files_of(&self, base_offset: i64) {
+        for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex] {
+            if let Err(error) = self.files.remove(base_offset, kind) {
+                tracing::warn!(partition = %self.partition, %error, "a file of a new segment stays");
+            }
+        }
+    }
+
+    /// Writes the batch at the end of the active segment; returns where. On failure the segment is as before.
+    fn write(&mut self, batch: &Prepared<'_>, placement: &Placement) -> Result<u32, AppendError> {
+        let position = self.active_segment().len;
+        let mut header = batch.header;
+        let stamp = stamp_header(&batch.batch, placement.base_offset, placement.leader_epoch);
+        header[..STAMP_BYTES].copy_from_slice(&stamp);
+        let (file, payload) = (&*self.active.file, batch.batch.payload());
+        let bufs = [IoSlice::new(&header), IoSlice::new(payload)];
+        let mut written = file.write_at(&bufs, u64::from(position)).map(|count| count as u32);
+        if let Ok(count) = written
+            && count < placement.size
+        {
+            written = write_rest(file, &header, payload, count as usize, u64::from(position))
+                .map(|()| placement.size);
+        }
+        match written {
+            Ok(_) => Ok(position),
+            Err(error) => Err(self.undo_write(error)),
+        }
+    }
+
+    /// Cuts what a failed write left behind. A full disk is the user's to mend; any other failure stops the partition.
+    fn undo_write(&mut self, error: io::Error) -> AppendError {
+        self.active.needs_cut = true;
+        if !is_out_of_space(&error) {
+            self.stop(&error);
+            return AppendError::Storage(error);
+        }
+        if let Err(later) = self.cut_leftovers() {
+            tracing::warn!(partition = %self.partition, error = %later, "a partial write is cut before the next append");
+        }
+        AppendError::OutOfSpace(error)
+    }
+
+    fn cut_leftovers(&mut self) -> Result<(), AppendError> {
+        if self.active.needs_cut {
+            let len = u64::from(self.active_segment().len);
+            self.active.file.set_len(len).map_err(AppendError::Storage)?;
+            self.active.needs_cut = false;
+        }
+        Ok(())
+    }
+
+    /// What a failure to roll means for the append.
+    fn refuse(&mut self, error: LogError) -> AppendError {
+        match error {
+            LogError::Io { source, .. } if is_out_of_space(&source) => AppendError::OutOfSpace(source),
+            LogError::Io { source, .. } => {
+                self.stop(&source);
+                AppendError::Storage(source)
+            }
+            error => AppendError::Stopped(error.to_string()),
+        }
+    }
+
+    fn note_appended(&mut self, batch: &Prepared<'_>, placement: &Placement, position: u32, mono_ms: u64) {
+        let timestamp = batch.producer.max_timestamp;
+        if position == 0 {
+            self.active.first_timestamp = Some(timestamp);
+            self.active.started_mono_ms = mono_ms;
+        }
+        self.note_in_indexes(placement, position, timestamp);
+        self.recent.push(RecentBatch { base_offset: placement.base_offset, position, size: placement.size });
+        if self.epochs.assign(placement.leader_epoch, placement.base_offset) {
+            self.epochs_changed = true;
+        }
+        self.producers.record(&batch.producer, placement.last_offset, mono_ms);
+        self.producers.bound(self.config.producer_ids_max);
+        self.log_end = placement.last_offset + 1;
+        if self.follow_log_end {
+            self.high_watermark = self.log_end;
+        }
+        self.flush.note_append(mono_ms);
+    }
+
+    fn note_in_indexes(&mut self, placement: &Placement, position: u32, timestamp: i64) {
+        let interval = self.config.index_interval_bytes;
+        let segment = self.segments.last_mut().expect("a log has a segment at all times");
+        segment.len = position + placement.size;
+        let largest = segment.largest.expect("known of the active segment");
+        if timestamp > largest.timestamp {
+            segment.largest = Some(TimestampOffset { timestamp, offset: placement.last_offset });
+        }
+        if self.active.bytes_since_index > interval {
+            let relative_offset = (placement.last_offset - segment.base_offset) as i32;
+            segment.offsets.push(OffsetEntry { relative_offset, position });
+            segment.push_time(&mut self.active.last_time_entry);
+            self.active.bytes_since_index = 0;
+            if segment.offsets.wants_write()
+                && let Err(error) = self.write_indexes()
+            {
+                // They stay in memory, and are tried again with the next lot.
+                tracing::warn!(partition = %self.partition, %error, "index entries are kept in memory");
+            }
+        }
+        self.active.bytes_since_index = self.active.bytes_since_index.saturating_add(placement.size);
+    }
+}
+
+fn write_rest(
+    file: &dyn StorageFile,
+    header: &[u8],
+    payload: &[u8],
+    mut done: usize,
+    position: u64,
+) -> io::Result<()> {
+    while done < header.len() + payload.len() {
+        let rest = match done < header.len() {
+            true => [IoSlice::new(&header[done..]), IoSlice::new(payload)],
+            false => [IoSlice::new(&payload[done - header.len()..]), IoSlice::new(&[])],
+        };
+        match file.write_at(&rest, position + done as u64)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+/// Creates the files of a new segment; an index that is empty exists all the same, because Kafka's tools open it.
+pub(crate) fn create_segment_files(
+    files: &PartitionFiles,
+    base_offset: i64,
+) -> Result<Arc<dyn StorageFile>, LogError> {
+    for kind in [FileKind::Index, FileKind::TimeIndex] {
+        let index = files.open(base_offset, kind)?;
+        index.set_len(0).map_err(LogError::io("cut", files.path(base_offset, kind)))?;
+    }
+    let file = files.open(base_offset, FileKind::Log)?;
+    file.set_len(0).map_err(LogError::io("cut", files.path(base_offset, FileKind::Log)))?;
+    Ok(file)
+}

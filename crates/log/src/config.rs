@@ -1,0 +1,106 @@
+//! What a topic's configuration asks of a log, typed. The defaults are Kafka 4.3's.
+
+use mainstem_records::{Compression, TimestampType};
+use std::time::Duration;
+
+const DAY_MS: i64 = Duration::from_secs(24 * 60 * 60).as_millis() as i64;
+
+/// The configuration of one partition's log. Names are those of the topic configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `segment.bytes`: a segment is rolled before it grows beyond this, at most `i32::MAX`.
+    pub segment_bytes: u32,
+    /// `segment.ms`: a segment is rolled when its first record is so old.
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`: by how much less, at most, so that partitions do not roll together.
+    pub segment_jitter_ms: i64,
+    /// `segment.index.bytes`: largest size of an index file.
+    pub segment_index_bytes: u32,
+    /// `index.interval.bytes`: bytes between two index entries.
+    pub index_interval_bytes: u32,
+    /// `retention.bytes`; `None`: unlimited.
+    pub retention_bytes: Option<u64>,
+    /// `retention.ms`; `None`: unlimited.
+    pub retention_ms: Option<i64>,
+    /// `max.message.bytes`: largest batch, header included.
+    pub max_message_bytes: u32,
+    /// `message.timestamp.type`.
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`.
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`.
+    pub timestamp_after_max_ms: i64,
+    /// `compression.type` and the level of that codec (`None`: its default); `None`: `producer`, the batch stays as
+    /// it was sent.
+    pub compression: Option<(Compression, Option<i32>)>,
+    /// `flush.messages`: a sync is due after so many records; `i64::MAX` leaves it to `acks=all` and the system.
+    pub flush_messages: i64,
+    /// `flush.ms`: a sync is due when the oldest unsynced record is so old; `i64::MAX`: never.
+    pub flush_ms: i64,
+    /// `write.caching` (ours): `acks=all` waits for the page cache only.
+    pub write_caching: bool,
+    /// `preallocate`: blocks of a new segment are reserved.
+    pub preallocate: bool,
+    /// `file.delete.delay.ms`: how long the files of a deleted segment are kept.
+    pub file_delete_delay_ms: u64,
+    /// `cleanup.policy` contains `delete`.
+    pub delete: bool,
+    /// `cleanup.policy` contains `compact`: every record needs a key.
+    pub compact: bool,
+    /// `producer.id.expiration.ms` (the broker's): an idle producer's state is kept so long.
+    pub producer_id_expiration_ms: u64,
+    /// How many producers are remembered; beyond it those go that were idle longest (ours; Kafka has no bound).
+    pub producer_ids_max: usize,
+    /// To how many bytes the records of a batch may decompress.
+    pub decompressed_bytes_max: usize,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * DAY_MS,
+            segment_jitter_ms: 0,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            retention_bytes: None,
+            retention_ms: Some(7 * DAY_MS),
+            max_message_bytes: 1_048_588,
+            timestamp_type: TimestampType::CreateTime,
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            compression: None,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            write_caching: false,
+            preallocate: false,
+            file_delete_delay_ms: 60_000,
+            delete: true,
+            compact: false,
+            producer_id_expiration_ms: DAY_MS as u64,
+            producer_ids_max: 10_000,
+            decompressed_bytes_max: 64 << 20,
+        }
+    }
+}
+
+impl LogConfig {
+    /// How long before `segment.ms` a segment that starts at `base_offset` is rolled: the same number at each call,
+    /// spread over partitions and segments.
+    pub(crate) fn jitter_ms(&self, partition_seed: u64, base_offset: i64) -> i64 {
+        let bound = self.segment_jitter_ms.min(self.segment_ms);
+        if bound <= 0 {
+            return 0;
+        }
+        // The finaliser of splitmix64.
+        let mut x = partition_seed ^ (base_offset as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((x ^ (x >> 31)) % bound as u64) as i64
+    }
+
+    /// Most entries of an index whose entries have this size.
+    pub(crate) fn index_entries_max(&self, entry_bytes: usize) -> u32 {
+        self.segment_index_bytes / entry_bytes as u32
+    }
+}

@@ -1,0 +1,367 @@
+//! A log directory: where partitions are, whose it is, how it was stopped, and what all its partitions share.
+//!
+//! Start ([`LogDir::open`]): lock, identity, how it was stopped; the clean-shutdown marker is removed and the
+//! directory synced; only then is anything written. When all logs are recovered, [`LogDir::recovered`]. Stop: every
+//! log flushes (its names too) and is closed, then [`LogDir::stop_clean`]. The file formats and the orders of syncs
+//! are in `docs/format.md`.
+
+mod open;
+
+pub use open::{LogDirOptions, NodeIdentity, OpenDirError};
+
+use crate::boot::BootRecord;
+use crate::checkpoint::{OffsetCheckpoint, OnDurable};
+use crate::descriptors::DescriptorCache;
+use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
+use crate::marker::CleanShutdown;
+use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
+use crate::partition_metadata::write_topic_id;
+use crate::storage::{OpenMode, Storage, StorageLock, write_all_at};
+use crate::uuid;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Name of the file that is written and removed to measure an `fdatasync`.
+const PROBE: &str = ".fdatasync-probe";
+const PROBES: usize = 7;
+/// One more sync may follow: together under 2 ms on a disk that is worth measuring.
+const PROBE_TIME: Duration = Duration::from_micros(1_200);
+
+/// How a directory was left by whoever had it last: what has to be checked before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastStop {
+    /// It is new, or was never written to.
+    New,
+    /// In order: everything is on disk, nothing has to be checked.
+    Clean,
+    /// Not in order, but the machine ran on: what was written is in the page cache or on disk. Only the last
+    /// batches can be torn.
+    UncleanSameBoot,
+    /// Not in order, and under another boot: everything since the last sync (the recovery point) may be lost in part.
+    /// Also after a failed sync, and when it cannot be told. The page cache may then hold what is not on disk: it has
+    /// to be dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
+    UncleanOtherBoot,
+}
+
+/// Why a directory went offline.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("log directory {} is offline: {reason}", path.display())]
+pub struct DirFailure {
+    /// The directory.
+    pub path: PathBuf,
+    /// The first error, in words.
+    pub reason: String,
+}
+
+/// A partition's directory, as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPartition {
+    /// The partition, from the name.
+    pub partition: TopicPartition,
+    /// The directory.
+    pub path: PathBuf,
+}
+
+/// The checkpoint files of a directory.
+#[derive(Debug)]
+pub struct Checkpoints {
+    /// Offsets up to which everything is known to be on disk. May lag, never lead: lower it durably
+    /// ([`OffsetCheckpoint::commit`]) before a log that was truncated below it takes new records.
+    pub recovery_point: Arc<OffsetCheckpoint>,
+    /// Log start offsets that are not the first segment's.
+    pub log_start: Arc<OffsetCheckpoint>,
+    /// High watermarks.
+    pub replication: Arc<OffsetCheckpoint>,
+}
+
+impl Checkpoints {
+    fn all(&self) -> [&OffsetCheckpoint; 3] {
+        [&self.recovery_point, &self.log_start, &self.replication]
+    }
+
+    /// Forgets the partitions that are not wanted, durably: a new partition of the same name must not inherit an
+    /// offset.
+    fn retain(&self, keep: impl Fn(&TopicPartition) -> bool) -> io::Result<()> {
+        for checkpoint in self.all() {
+            if checkpoint.retain(&keep) {
+                checkpoint.commit()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One of the directories in `log.dirs`, opened and locked by this process.
+#[derive(Debug)]
+pub struct LogDir {
+    path: PathBuf,
+    storage: Arc<dyn Storage>,
+    cluster_id: String,
+    directory_id: [u8; 16],
+    boot_id: String,
+    last_stop: LastStop,
+    health: Arc<Health>,
+    checkpoints: Checkpoints,
+    descriptors: Arc<DescriptorCache>,
+    doomed: Mutex<Vec<Doomed>>,
+    flusher: Flusher,
+    /// Released last.
+    _lock: Box<dyn StorageLock>,
+}
+
+/// A directory that was set aside and is removed when its time has come.
+#[derive(Debug)]
+struct Doomed {
+    path: PathBuf,
+    due_mono_ms: u64,
+}
+
+/// What is known to be wrong with a directory. Apart from it, so that the flusher can report.
+#[derive(Debug)]
+struct Health {
+    path: PathBuf,
+    boot_record: BootRecord,
+    failure: OnceLock<DirFailure>,
+    /// A sync failed: what is in the page cache is not what will be on disk, whatever the boot.
+    sync_failed: AtomicBool,
+}
+
+impl Health {
+    fn note_failed_sync(&self, error: &io::Error) {
+        if !self.sync_failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(dir = %self.path.display(), %error, "a sync failed; its partitions stop");
+            self.distrust_page_cache();
+        }
+    }
+
+    /// The next start, even under this boot, has to check everything since the last sync.
+    fn distrust_page_cache(&self) {
+        if let Err(error) = self.boot_record.remove() {
+            let dir = self.path.display();
+            tracing::error!(%dir, %error, "the record of the boot cannot be removed; restart after a reboot only");
+        }
+    }
+}
+
+impl LogDir {
+    /// Opens a directory: see [`LogDirOptions::open`], with the default options.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        identity: &NodeIdentity,
+        boot_id: &str,
+    ) -> Result<Arc<LogDir>, OpenDirError> {
+        LogDirOptions::default().open(storage, path, identity, boot_id)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its file system.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The cluster's id, as in `meta.properties`.
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// The directory's own id (KIP-858), which never changes.
+    pub fn directory_id(&self) -> [u8; 16] {
+        self.directory_id
+    }
+
+    /// How the directory was stopped the last time.
+    pub fn last_stop(&self) -> LastStop {
+        self.last_stop
+    }
+
+    /// Makes its partitions durable.
+    pub fn flusher(&self) -> &Flusher {
+        &self.flusher
+    }
+
+    /// The open handles of cold files.
+    pub fn descriptors(&self) -> &Arc<DescriptorCache> {
+        &self.descriptors
+    }
+
+    /// The checkpoint files.
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    /// The directory of a partition, existing or not.
+    pub fn partition_path(&self, partition: &TopicPartition) -> PathBuf {
+        self.path.join(partition.to_string())
+    }
+
+    /// The directories of partitions that exist now, in the order of their names. Those that were set aside are not
+    /// among them; unknown names are left alone.
+    pub fn partitions(&self) -> io::Result<Vec<FoundPartition>> {
+        let entries = self.storage.list(&self.path)?;
+        let mut found: Vec<_> = entries
+            .into_iter()
+            .filter(|entry| entry.is_dir)
+            .filter_map(|entry| match DirName::parse(&entry.name) {
+                DirName::Partition(partition) => {
+                    Some(FoundPartition { partition, path: self.path.join(entry.name) })
+                }
+                _ => None,
+            })
+            .collect();
+        found.sort_by(|one, other| one.partition.cmp(&other.partition));
+        Ok(found)
+    }
+
+    /// Creates the directory of a new partition and writes its topic id. What comes back has to be part of the first
+    /// [`FlushWork`] of the partition: with many new partitions in a round the log directory itself is synced once,
+    /// and all of them by one `syncfs`.
+    pub fn create_partition(
+        &self,
+        partition: &TopicPartition,
+        topic_id: &[u8; 16],
+    ) -> io::Result<(PathBuf, FlushWork)> {
+        self.checkpoints.retain(|known| known != partition)?;
+        let path = self.partition_path(partition);
+        self.storage.create_dir(&path)?;
+        let metadata = write_topic_id(&*self.storage, &path, topic_id)?;
+        let directories = vec![Arc::from(path.as_path()), Arc::from(self.path.as_path())];
+        Ok((path, FlushWork { files: vec![metadata], directories, upto: 0 }))
+    }
+
+    /// Asks that a checkpoint as it is now becomes durable, without blocking: one replacement of the file, on a
+    /// helper thread, serves everybody who asks meanwhile. After [`Self::stop_clean`] it is done on this thread.
+    pub fn commit(&self, checkpoint: &Arc<OffsetCheckpoint>, on_durable: OnDurable) {
+        if checkpoint.enqueue(on_durable) {
+            let checkpoint = checkpoint.clone();
+            if let Err(job) = self.flusher.run(Box::new(move || checkpoint.write_for_waiting())) {
+                job();
+            }
+        }
+    }
+
+    /// Takes partitions out of service whose logs are closed: their directories are renamed and the checkpoints
+    /// forget them, durably, so that a new partition of the same name starts afresh. What is set aside as
+    /// [`SetAside::Delete`] is removed by [`Self::remove_doomed`] from `due_mono_ms` on.
+    pub fn set_aside(
+        &self,
+        partitions: &[TopicPartition],
+        why: SetAside,
+        due_mono_ms: u64,
+    ) -> io::Result<()> {
+        for partition in partitions {
+            let path = self.path.join(set_aside_name(partition, why, &uuid::random()));
+            match self.storage.rename(&self.partition_path(partition), &path) {
+                Ok(()) if why == SetAside::Delete => self.doomed.lock().push(Doomed { path, due_mono_ms }),
+                Ok(()) => {
+                    tracing::warn!(%partition, path = %path.display(), "a stray partition is set aside")
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.storage.sync_dir(&self.path)?;
+        let gone: BTreeSet<_> = partitions.iter().collect();
+        self.checkpoints.retain(|partition| !gone.contains(partition))
+    }
+
+    /// Has the directories removed whose time has come, on a helper thread; returns how many there are.
+    pub fn remove_doomed(&self, mono_ms: u64) -> usize {
+        let due: Vec<_> = self.doomed.lock().extract_if(.., |doomed| doomed.due_mono_ms <= mono_ms).collect();
+        let count = due.len();
+        if count > 0 {
+            let storage = self.storage.clone();
+            let job = Box::new(move || due.iter().for_each(|doomed| remove(&*storage, &doomed.path)));
+            // After the stop they wait for the next start, as any name of this kind does.
+            let _ = self.flusher.run(job);
+        }
+        count
+    }
+
+    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache.
+    pub fn recovered(&self) -> io::Result<()> {
+        if self.health.sync_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.health.boot_record.write(&self.boot_id)
+    }
+
+    /// Takes the directory offline. The first reason stays; partitions ask [`Self::failure`].
+    pub fn fail(&self, error: &io::Error) {
+        let failure = DirFailure { path: self.path.clone(), reason: error.to_string() };
+        if self.health.failure.set(failure).is_ok() {
+            tracing::error!(dir = %self.path.display(), %error, "the log directory goes offline");
+            self.health.distrust_page_cache();
+        }
+    }
+
+    /// Why the directory is offline; `None` while it is online.
+    pub fn failure(&self) -> Option<&DirFailure> {
+        self.health.failure.get()
+    }
+
+    /// Stops in order, after every log was flushed with all its names, and closed, and has noted its recovery
+    /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed or
+    /// the directory is offline; the next start checks.
+    pub fn stop_clean(&self) -> io::Result<bool> {
+        self.flusher.stop(FlusherStop::Drain);
+        if self.failure().is_some() || self.health.sync_failed.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        for checkpoint in self.checkpoints.all() {
+            checkpoint.commit()?;
+        }
+        // Names which nobody had to wait for, such as those of deleted segments' directories.
+        self.storage.sync_dir(&self.path)?;
+        CleanShutdown::new(&self.boot_id).write(&*self.storage, &self.path)?;
+        Ok(true)
+    }
+}
+
+/// What one `fdatasync` after an append of 4 KiB costs in a directory: the median of a few, in at most about 2 ms
+/// (at least one is done). For the ready line.
+pub fn measure_fdatasync(storage: &dyn Storage, dir: &Path) -> io::Result<Duration> {
+    let path = dir.join(PROBE);
+    let measured = measure_appends(storage, &path);
+    let removed = storage.remove_file(&path);
+    let median = measured?;
+    removed.map(|()| median)
+}
+
+fn measure_appends(storage: &dyn Storage, path: &Path) -> io::Result<Duration> {
+    let file = storage.open(path, OpenMode::Create)?;
+    let start = Instant::now();
+    let mut costs = Vec::new();
+    while costs.len() < PROBES && start.elapsed() < PROBE_TIME {
+        write_all_at(&*file, &[0x5a; 4096], costs.len() as u64 * 4096)?;
+        let before = Instant::now();
+        file.sync_data()?;
+        costs.push(before.elapsed());
+    }
+    costs.sort_unstable();
+    Ok(costs[costs.len() / 2])
+}
+
+fn remove(storage: &dyn Storage, path: &Path) {
+    if let Err(error) = storage.remove_dir_all(path) {
+        tracing::warn!(path = %path.display(), %error, "a deleted partition could not be removed");
+    }
+}
+
+/// What the flusher calls on a failed sync.
+fn on_failure(health: &Arc<Health>) -> OnFailure {
+    let health = health.clone();
+    Arc::new(move |error| health.note_failed_sync(error))
+}
+
+#[cfg(test)]
+mod tests;

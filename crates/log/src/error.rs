@@ -1,0 +1,143 @@
+//! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
+
+use mainstem_records::InvalidBatch;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// An operation on the files of a partition failed.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The file system refused.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// Records that were on disk are not what they were: nothing is deleted to make the log open.
+    #[error("{} is damaged at byte {position}: {reason}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// The directory belongs to a topic with another id, which had the same name.
+    #[error("{} belongs to another topic of this name", .path.display())]
+    OtherTopic {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A failed sync or write has stopped the partition before.
+    #[error("the partition is stopped: {0}")]
+    Stopped(String),
+}
+
+impl LogError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LogError {
+        let path = path.into();
+        move |source| LogError::Io { action, path, source }
+    }
+}
+
+/// Why a batch was not appended. Nothing of it is in the log.
+#[derive(Debug, Error)]
+pub enum AppendError {
+    /// The batch breaks the format or the topic's rules: [`InvalidBatch::kafka_error`] has the code.
+    #[error(transparent)]
+    Invalid(#[from] InvalidBatch),
+    /// A produce request holds exactly one batch per partition: INVALID_RECORD.
+    #[error("produce requests may contain exactly one record batch per partition")]
+    NotOneBatch,
+    /// MESSAGE_TOO_LARGE.
+    #[error("the record batch has {size} bytes, more than the {max} of max.message.bytes")]
+    RecordTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// `max.message.bytes`.
+        max: u32,
+    },
+    /// RECORD_LIST_TOO_LARGE.
+    #[error("the record batch has {size} bytes, more than the {max} of segment.bytes")]
+    BatchTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// `segment.bytes`.
+        max: u32,
+    },
+    /// The topic's codec could not re-encode the batch: INVALID_RECORD.
+    #[error("cannot compress the batch: {0}")]
+    Recompress(String),
+    /// OUT_OF_ORDER_SEQUENCE_NUMBER.
+    #[error(
+        "out of order sequence number for producer {producer_id}: {sequence} (incoming), {last_sequence} (current end)"
+    )]
+    OutOfOrderSequence {
+        /// The producer.
+        producer_id: i64,
+        /// The first sequence number of the batch.
+        sequence: i32,
+        /// The last one in the log under the current epoch; -1: none.
+        last_sequence: i32,
+    },
+    /// INVALID_PRODUCER_EPOCH.
+    #[error("epoch {epoch} of producer {producer_id} is older than the last seen epoch {current}")]
+    InvalidProducerEpoch {
+        /// The producer.
+        producer_id: i64,
+        /// The epoch of the batch.
+        epoch: i16,
+        /// The newest one seen.
+        current: i16,
+    },
+    /// INVALID_TXN_STATE: a plain batch from a producer with an open transaction.
+    #[error("producer {producer_id} has an open transaction and wrote outside of it")]
+    InvalidTransactionState {
+        /// The producer.
+        producer_id: i64,
+    },
+    /// A replicated batch that does not follow the log end.
+    #[error("a replicated batch starts at offset {base_offset}, the log ends at {log_end}")]
+    OffsetsOutOfOrder {
+        /// The batch's.
+        base_offset: i64,
+        /// The log's.
+        log_end: i64,
+    },
+    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads go on, and appends as soon as there is room.
+    #[error("no space left: {0}")]
+    OutOfSpace(io::Error),
+    /// KAFKA_STORAGE_ERROR: the file system refused, and the partition is stopped.
+    #[error("cannot append: {0}")]
+    Storage(io::Error),
+    /// KAFKA_STORAGE_ERROR: the partition was stopped before.
+    #[error("the partition is stopped: {0}")]
+    Stopped(String),
+}
+
+/// Why nothing can be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// OFFSET_OUT_OF_RANGE.
+    #[error("offset {offset} is not within [{log_start}, {log_end}]")]
+    OffsetOutOfRange {
+        /// The offset asked for.
+        offset: i64,
+        /// The log start.
+        log_start: i64,
+        /// The log end.
+        log_end: i64,
+    },
+    /// KAFKA_STORAGE_ERROR.
+    #[error("cannot read: {0}")]
+    Storage(#[from] io::Error),
+    /// KAFKA_STORAGE_ERROR: the partition was stopped before.
+    #[error("the partition is stopped: {0}")]
+    Stopped(String),
+}

@@ -1,0 +1,107 @@
+//! What of a log is not on disk yet, and who has to know when it is.
+//!
+//! Syncs run outside of the log: [`Log::flush_work`] hands out the files, [`Log::flushed`] takes the result. One at a
+//! time per log. What is appended, rolled or cut in between is accounted for here.
+
+use crate::flusher::FlushWork;
+use crate::log::Log;
+use crate::storage::StorageFile;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is to be synced beside the active segment's data.
+#[derive(Debug, Default)]
+pub(crate) struct FlushState {
+    files: Vec<Arc<dyn StorageFile>>,
+    directories: Vec<Arc<Path>>,
+    /// A segment was closed since the last sync.
+    rolled: bool,
+    /// Where the sync in progress will bring the durable end.
+    in_flight: Option<i64>,
+    /// The log was cut to here since the work in progress was handed out: what follows is other data.
+    cut: Option<i64>,
+    /// When the oldest record was appended that no sync covers or will cover.
+    since_mono_ms: Option<u64>,
+}
+
+impl FlushState {
+    /// A state that begins with the names of a new partition.
+    pub(crate) fn new(work: FlushWork) -> FlushState {
+        FlushState { files: work.files, directories: work.directories, ..FlushState::default() }
+    }
+
+    pub(crate) fn add_file(&mut self, file: Arc<dyn StorageFile>) {
+        self.files.push(file);
+    }
+
+    pub(crate) fn add_directory(&mut self, dir: &Arc<Path>) {
+        if !self.directories.contains(dir) {
+            self.directories.push(dir.clone());
+        }
+    }
+
+    pub(crate) fn note_roll(&mut self) {
+        self.rolled = true;
+    }
+
+    pub(crate) fn note_append(&mut self, mono_ms: u64) {
+        self.since_mono_ms.get_or_insert(mono_ms);
+    }
+
+    pub(crate) fn note_cut(&mut self, log_end: i64) {
+        if self.in_flight.is_some() {
+            self.cut = Some(self.cut.map_or(log_end, |cut| cut.min(log_end)));
+        }
+    }
+
+    /// Whether names in the directory may not be durable yet.
+    pub(crate) fn names_are_unsynced(&self) -> bool {
+        !self.directories.is_empty() || self.in_flight.is_some()
+    }
+}
+
+impl Log {
+    /// What has to be synced so that everything appended until now is durable. Followed by one [`Log::flushed`] or
+    /// [`Log::failed`] before it is called again.
+    pub fn flush_work(&mut self) -> FlushWork {
+        let mut files = std::mem::take(&mut self.flush.files);
+        if self.log_end > self.durable_end {
+            files.push(self.active.file.clone());
+        }
+        let directories = std::mem::take(&mut self.flush.directories);
+        self.flush.rolled = false;
+        self.flush.since_mono_ms = None;
+        self.flush.in_flight = Some(self.log_end);
+        self.flush.cut = None;
+        FlushWork { files, directories, upto: self.log_end }
+    }
+
+    /// The work handed out last is done; `upto` is its own.
+    pub fn flushed(&mut self, upto: i64) {
+        let upto = self.flush.cut.take().map_or(upto, |cut| cut.min(upto));
+        self.flush.in_flight = None;
+        self.durable_end = self.durable_end.max(upto.min(self.log_end));
+    }
+
+    /// The work handed out last failed. The partition stops for good: the kernel may have dropped the pages, so
+    /// that a second sync would succeed without them.
+    pub fn failed(&mut self, error: &io::Error) {
+        self.flush.in_flight = None;
+        self.stop(error);
+    }
+
+    /// Whether `flush.messages`, `flush.ms` or a closed segment ask for a sync that nobody waits for.
+    pub fn flush_due(&self, mono_ms: u64) -> bool {
+        let covered = self.flush.in_flight.unwrap_or(self.durable_end).max(self.durable_end);
+        let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
+        self.flush.rolled
+            || self.log_end - covered >= self.config.flush_messages
+            || age.is_some_and(|age| i64::try_from(age).unwrap_or(i64::MAX) >= self.config.flush_ms)
+    }
+
+    /// Records that no finished sync covers.
+    pub fn unflushed(&self) -> i64 {
+        self.log_end - self.durable_end
+    }
+}

@@ -1,0 +1,292 @@
+//! Group commit: one flusher per log directory makes the bytes of many partitions durable together.
+//!
+//! A [`FlushTarget`] (a partition, mostly) is queued by [`Flusher::request`], at most once. The flusher's thread
+//! takes everything that waits, asks each target what has to be synced ([`FlushWork`]) and syncs it; what is
+//! requested meanwhile is the next round. How a round is synced depends on how much it is: see [`Method`].
+//!
+//! A failed sync is reported to every target that it affects and is never tried again: the kernel may have dropped
+//! the pages that it could not write, so that a second call would report a success that is none.
+//! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
+
+mod method;
+mod pool;
+mod round;
+
+pub use method::{DirtyProbe, FlushOptions, Method};
+
+use crate::storage::{Storage, StorageFile};
+use parking_lot::{Condvar, Mutex};
+pub(crate) use pool::Job;
+use pool::Pool;
+pub(crate) use round::copy_result;
+use round::{Round, SyncContext};
+use std::fmt;
+use std::io;
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// What has to be synced so that a target is durable up to a point.
+///
+/// A file must be open since before its unsynced bytes were written, and be this very handle: the kernel reports
+/// a failed write-back once to each handle that was open when it happened, and to none that is opened later.
+#[derive(Debug, Default)]
+pub struct FlushWork {
+    /// Files whose bytes are to become durable.
+    pub files: Vec<Arc<dyn StorageFile>>,
+    /// Directories whose names are to become durable (new segments; a new partition: its parent). The same
+    /// directory named by many targets of a round is synced once.
+    pub directories: Vec<Arc<Path>>,
+    /// The offset up to which the target is durable when all of this is synced; handed back unchanged.
+    pub upto: i64,
+}
+
+/// Something that the flusher makes durable.
+pub trait FlushTarget: Send + Sync {
+    /// The target's place in the flusher's queue. One per target, and only for the flusher.
+    fn ticket(&self) -> &FlushTicket;
+
+    /// Called on the flusher's thread when the target's turn comes: what is to be synced now. Everything that was
+    /// appended before the [`Flusher::request`] that led here must be in it. The target may lock itself.
+    fn begin_flush(&self) -> FlushWork;
+
+    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the
+    /// next one: a target has one piece of work in progress at most. After an
+    /// error nothing is known about the bytes since the last success, and the target must not serve on.
+    fn end_flush(&self, upto: i64, result: io::Result<()>);
+}
+
+/// Whether a target waits in the flusher's queue.
+#[derive(Debug, Default)]
+pub struct FlushTicket {
+    queued: AtomicBool,
+}
+
+impl FlushTicket {
+    /// Takes the place; `false` when the target has it already. Both sides swap, so that an append before a request
+    /// that found the place taken is seen by the round that gives the place back.
+    fn take(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    fn give_back(&self) {
+        self.queued.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// What a flusher did since it started; for the metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlushStats {
+    /// Rounds done.
+    pub rounds: u64,
+    /// Targets served; divided by the rounds this is the mean size of a group commit.
+    pub targets: u64,
+    /// Rounds done by `syncfs`.
+    pub rounds_sync_fs: u64,
+    /// Targets that were told an error.
+    pub failures: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    rounds: AtomicU64,
+    targets: AtomicU64,
+    rounds_sync_fs: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// How [`Flusher::stop`] treats what still waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlusherStop {
+    /// It is synced.
+    Drain,
+    /// It is answered with [`io::ErrorKind::Interrupted`], at the latest after the round in progress.
+    Abandon,
+}
+
+/// What a flusher works with.
+pub struct FlusherParts {
+    /// The file system of the targets.
+    pub storage: Arc<dyn Storage>,
+    /// Any file of that file system, opened before the first write that is flushed here: `syncfs` reports errors
+    /// since its handle was opened.
+    pub anchor: Arc<dyn StorageFile>,
+    /// Goes into the names of the threads.
+    pub name: String,
+    /// Thresholds.
+    pub options: FlushOptions,
+    /// Called with the error of every failed sync, before the targets are told.
+    pub on_failure: OnFailure,
+}
+
+/// Told that a sync failed.
+pub type OnFailure = Arc<dyn Fn(&io::Error) + Send + Sync>;
+
+/// The flusher of one log directory. It owns a thread, and up to [`FlushOptions::helpers`] more from the first
+/// round that needs them.
+pub struct Flusher {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Arc<dyn FlushTarget>>,
+    sleeping: bool,
+    stop: Option<FlusherStop>,
+}
+
+impl Flusher {
+    /// Starts a flusher.
+    pub fn start(parts: FlusherParts) -> io::Result<Flusher> {
+        let FlusherParts { storage, anchor, name, options, on_failure } = parts;
+        let counters = Arc::new(Counters::default());
+        let shared =
+            Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counters: counters.clone() });
+        let pool = Arc::new(Pool::new(format!("sync-{name}"), options.helpers));
+        let context = SyncContext { storage, anchor, options, on_failure, counters, pool: pool.clone() };
+        let worker = shared.clone();
+        let thread =
+            thread::Builder::new().name(format!("flush-{name}")).spawn(move || run(&worker, context))?;
+        Ok(Flusher { shared, pool, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Asks that everything appended to the target until now becomes durable; [`FlushTarget::end_flush`] tells when.
+    /// Cheap: one atomic swap when the target waits already. May be called while the target is locked.
+    ///
+    /// `false` after [`Flusher::stop`]: nothing will be synced and `end_flush` is not called.
+    pub fn request(&self, target: &Arc<dyn FlushTarget>) -> bool {
+        if !target.ticket().take() {
+            return true;
+        }
+        let mut queue = self.shared.queue.lock();
+        if queue.stop.is_some() {
+            target.ticket().give_back();
+            return false;
+        }
+        queue.waiting.push(target.clone());
+        let sleeping = mem::take(&mut queue.sleeping);
+        drop(queue);
+        if sleeping {
+            self.shared.wake.notify_one();
+        }
+        true
+    }
+
+    /// Runs a job that may block on one of the helper threads, in no particular order. Not run after
+    /// [`Flusher::stop`]: the job comes back.
+    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+        self.pool.run(job)
+    }
+
+    /// Counts since the start.
+    pub fn stats(&self) -> FlushStats {
+        let counters = &self.shared.counters;
+        FlushStats {
+            rounds: counters.rounds.load(Ordering::Relaxed),
+            targets: counters.targets.load(Ordering::Relaxed),
+            rounds_sync_fs: counters.rounds_sync_fs.load(Ordering::Relaxed),
+            failures: counters.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Answers everything that waits, then ends and joins the threads. A second call with
+    /// [`FlusherStop::Abandon`] cuts a draining one short. Not to be called by a target.
+    pub fn stop(&self, how: FlusherStop) {
+        {
+            let mut queue = self.shared.queue.lock();
+            if queue.stop != Some(FlusherStop::Abandon) {
+                queue.stop = Some(how);
+            }
+            queue.sleeping = false;
+        }
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            join(thread);
+        }
+        self.pool.stop();
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.stop(FlusherStop::Drain);
+    }
+}
+
+impl fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flusher").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// A dead flusher would leave every producer that waits for durability without an answer, for ever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!(
+                "the flusher panicked; the process ends, because nothing can become durable any more"
+            );
+            std::process::abort();
+        }
+    }
+}
+
+/// Joins a thread, except when the last reference to the flusher is dropped on that thread itself, which then ends
+/// on its own.
+fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a flusher's thread ended by a panic");
+    }
+}
+
+fn run(shared: &Shared, mut context: SyncContext) {
+    let _guard = AbortOnPanic;
+    let mut targets = Vec::new();
+    while let Some(stop) = next_round(shared, &mut targets) {
+        if stop == Some(FlusherStop::Abandon) {
+            abandon(&mut targets);
+        } else {
+            let round = Round::begin(targets.drain(..));
+            context.sync(round);
+        }
+    }
+}
+
+/// Waits for targets and takes all of them; `None` when the flusher is stopped and nothing waits.
+fn next_round(shared: &Shared, targets: &mut Vec<Arc<dyn FlushTarget>>) -> Option<Option<FlusherStop>> {
+    let mut queue = shared.queue.lock();
+    while queue.waiting.is_empty() {
+        if queue.stop.is_some() {
+            return None;
+        }
+        queue.sleeping = true;
+        shared.wake.wait(&mut queue);
+    }
+    queue.sleeping = false;
+    mem::swap(&mut queue.waiting, targets);
+    Some(queue.stop)
+}
+
+fn abandon(targets: &mut Vec<Arc<dyn FlushTarget>>) {
+    for target in targets.drain(..) {
+        target.ticket().give_back();
+        let upto = target.begin_flush().upto;
+        let error = io::Error::new(io::ErrorKind::Interrupted, "the flusher was stopped before it synced");
+        target.end_flush(upto, Err(error));
+    }
+}
+
+#[cfg(test)]
+mod tests;

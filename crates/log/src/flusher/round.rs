@@ -1,0 +1,240 @@
+//! One round of the flusher: what a group of targets wants synced, and who is told what came of it.
+
+use super::pool::Pool;
+use super::{Counters, FlushOptions, FlushTarget, Method, OnFailure};
+use crate::storage::{Storage, StorageFile};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Targets with their work, taken apart into items that can be synced by any thread.
+pub(super) struct Round {
+    items: Vec<Item>,
+    members: Vec<Member>,
+}
+
+struct Item {
+    what: Syncable,
+    /// Indexes of the members that wait for this item: one for a file, any number for a directory.
+    members: Vec<usize>,
+}
+
+enum Syncable {
+    File(Arc<dyn StorageFile>),
+    Directory(Arc<Path>),
+}
+
+struct Member {
+    target: Arc<dyn FlushTarget>,
+    upto: i64,
+    items_left: AtomicUsize,
+    error: Mutex<Option<io::Error>>,
+}
+
+impl Round {
+    /// Asks every target for its work. The ticket goes back first, so that a request which comes after
+    /// `begin_flush` looked queues the target again.
+    pub(super) fn begin(targets: impl Iterator<Item = Arc<dyn FlushTarget>>) -> Round {
+        let mut round = Round { items: Vec::new(), members: Vec::new() };
+        let mut directories = HashMap::new();
+        for target in targets {
+            target.ticket().give_back();
+            let work = target.begin_flush();
+            let member = round.members.len();
+            let mut items_left = work.files.len();
+            round.items.extend(
+                work.files.into_iter().map(|file| Item { what: Syncable::File(file), members: vec![member] }),
+            );
+            for directory in work.directories {
+                items_left += usize::from(round.add_directory(&mut directories, directory, member));
+            }
+            let items_left = AtomicUsize::new(items_left);
+            round.members.push(Member { target, upto: work.upto, items_left, error: Mutex::new(None) });
+        }
+        round
+    }
+
+    /// Whether the member has to wait for this directory, which it does once.
+    fn add_directory(
+        &mut self,
+        known: &mut HashMap<Arc<Path>, usize>,
+        directory: Arc<Path>,
+        member: usize,
+    ) -> bool {
+        let index = *known.entry(directory).or_insert_with_key(|directory| {
+            let what = Syncable::Directory(directory.clone());
+            self.items.push(Item { what, members: Vec::new() });
+            self.items.len() - 1
+        });
+        let members = &mut self.items[index].members;
+        let new = members.last() != Some(&member);
+        if new {
+            members.push(member);
+        }
+        new
+    }
+
+    fn sync_item(&self, index: usize, context: &SyncContext) {
+        let item = &self.items[index];
+        let result = match &item.what {
+            Syncable::File(file) => file.sync_data(),
+            Syncable::Directory(path) => context.storage.sync_dir(path),
+        };
+        if let Err(error) = &result {
+            (context.on_failure)(error);
+        }
+        for member in &item.members {
+            self.members[*member].item_done(&result, &context.counters);
+        }
+    }
+
+    /// Tells the members that wait for nothing (any more).
+    fn finish_without_items(&self) {
+        for member in &self.members {
+            if member.items_left.load(Ordering::Acquire) == 0 {
+                member.target.end_flush(member.upto, Ok(()));
+            }
+        }
+    }
+
+    fn finish_all(&self) {
+        for member in &self.members {
+            member.target.end_flush(member.upto, Ok(()));
+        }
+    }
+}
+
+impl Member {
+    fn item_done(&self, result: &io::Result<()>, counters: &Counters) {
+        if let Err(error) = result {
+            self.error.lock().get_or_insert_with(|| copy_error(error));
+        }
+        // The release of each thread's error and the acquire of the last one meet here.
+        if self.items_left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let result = self.error.lock().take().map_or(Ok(()), Err);
+        if result.is_err() {
+            counters.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        self.target.end_flush(self.upto, result);
+    }
+}
+
+/// A result for one of several who are told the same one.
+pub(crate) fn copy_result(result: &io::Result<()>) -> io::Result<()> {
+    result.as_ref().copied().map_err(copy_error)
+}
+
+/// An [`io::Error`] cannot be cloned.
+fn copy_error(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+/// What a flusher syncs with.
+#[derive(Clone)]
+pub(super) struct SyncContext {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) anchor: Arc<dyn StorageFile>,
+    pub(super) options: FlushOptions,
+    pub(super) on_failure: OnFailure,
+    pub(super) counters: Arc<Counters>,
+    pub(super) pool: Arc<Pool>,
+}
+
+impl SyncContext {
+    /// Syncs a round and tells every target.
+    pub(super) fn sync(&mut self, round: Round) {
+        self.counters.rounds.fetch_add(1, Ordering::Relaxed);
+        self.counters.targets.fetch_add(round.members.len() as u64, Ordering::Relaxed);
+        match self.options.method(round.items.len()) {
+            Method::Sequential => self.sync_sequential(&round),
+            Method::Parallel => self.sync_parallel(round),
+            Method::SyncFs => self.sync_fs(round),
+        }
+    }
+
+    fn sync_sequential(&self, round: &Round) {
+        round.finish_without_items();
+        for index in 0..round.items.len() {
+            round.sync_item(index, self);
+        }
+    }
+
+    /// An error of `syncfs` names no file, and may be about a file that is none of ours. So each item is then synced
+    /// by its own handle, which tells what became of that file; for a file whose pages were lost this is the first
+    /// report that its handle gets, not a second try.
+    fn sync_fs(&mut self, round: Round) {
+        match self.anchor.sync_fs() {
+            Ok(()) => {
+                self.counters.rounds_sync_fs.fetch_add(1, Ordering::Relaxed);
+                round.finish_all();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.options.sync_fs_files_min = usize::MAX;
+                self.sync_parallel(round);
+            }
+            Err(error) => {
+                tracing::error!(%error, "syncfs failed; every file is asked what became of it");
+                self.sync_parallel(round);
+            }
+        }
+    }
+
+    fn sync_parallel(&self, round: Round) {
+        round.finish_without_items();
+        let crew = Arc::new(Crew::new(round, self.clone()));
+        for _ in 0..self.options.helpers.min(crew.round.items.len().saturating_sub(1)) {
+            let member = crew.clone();
+            if self.pool.run(Box::new(move || member.work())).is_err() {
+                break;
+            }
+        }
+        crew.work();
+        crew.wait();
+    }
+}
+
+/// Threads that share the items of one round.
+struct Crew {
+    round: Round,
+    context: SyncContext,
+    next: AtomicUsize,
+    done: Mutex<usize>,
+    all_done: Condvar,
+}
+
+impl Crew {
+    fn new(round: Round, context: SyncContext) -> Crew {
+        Crew { round, context, next: AtomicUsize::new(0), done: Mutex::new(0), all_done: Condvar::new() }
+    }
+
+    fn work(&self) {
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.round.items.len() {
+                return;
+            }
+            self.round.sync_item(index, &self.context);
+            let mut done = self.done.lock();
+            *done += 1;
+            if *done == self.round.items.len() {
+                self.all_done.notify_one();
+            }
+        }
+    }
+
+    /// Waits until the items that the helpers took are synced too.
+    fn wait(&self) {
+        let mut done = self.done.lock();
+        while *done < self.round.items.len() {
+            self.all_done.wait(&mut done);
+        }
+    }
+}

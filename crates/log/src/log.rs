@@ -1,0 +1,355 @@
+//! One partition's log: what it consists of, its ends, and how it is opened and closed.
+//!
+//! Every change goes through `&mut self`; the caller serialises. Append returns offsets; that they are durable, or
+//! readable by consumers, is told later and from outside ([`Log::flushed`], [`Log::set_high_watermark`]). Time is
+//! given by the caller: monotonic for ages and delays, wall time only where records' timestamps are compared with it.
+
+use crate::config::LogConfig;
+use crate::dir::LogDir;
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::flush::FlushState;
+use crate::leader_epochs::{CHECKPOINT_BYTES_MAX, EpochEnd, LEADER_EPOCH_CHECKPOINT, LeaderEpochs};
+use crate::partition_dir::TopicPartition;
+use crate::producer_snapshot;
+use crate::producer_state::ProducerState;
+use crate::recent::RecentBatches;
+use crate::retention::Deletions;
+use crate::segment::Segment;
+use crate::storage::{StorageFile, replace_file, write_all_at};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Which partition a log is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionIdentity {
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The topic's id: a topic that was deleted and created again by the same name has another one.
+    pub topic_id: [u8; 16],
+    /// The partition's number.
+    pub partition: i32,
+}
+
+impl PartitionIdentity {
+    /// The partition by name.
+    pub fn topic_partition(&self) -> TopicPartition {
+        TopicPartition { topic: self.topic.clone(), partition: self.partition }
+    }
+}
+
+/// Where a log starts and ends. `log_start <= high_watermark <= log_end`, `durable_end <= log_end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// First offset that may be read.
+    pub log_start: i64,
+    /// First offset that is on this disk; differs from `log_start` with tiered storage only.
+    pub local_log_start: i64,
+    /// The next record's offset.
+    pub log_end: i64,
+    /// Everything before it is on disk.
+    pub durable_end: i64,
+    /// Consumers may read what is before it.
+    pub high_watermark: i64,
+    /// Consumers with `read_committed` may read what is before it.
+    pub last_stable: i64,
+}
+
+/// The active segment's file, and what decides when the next segment is due.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) file: Arc<dyn StorageFile>,
+    pub(crate) bytes_since_index: u32,
+    /// Timestamp of the first batch; `None` while the segment is empty.
+    pub(crate) first_timestamp: Option<i64>,
+    /// When the first batch was appended, or the segment was opened.
+    pub(crate) started_mono_ms: u64,
+    /// Timestamp of the last entry in the time index; -1: none.
+    pub(crate) last_time_entry: i64,
+    /// Bytes behind the segment's end have to be cut before the next append: a failed write left them.
+    pub(crate) needs_cut: bool,
+    /// The index files were written to since they were synced.
+    pub(crate) indexes_unsynced: bool,
+}
+
+impl Active {
+    /// An empty active segment.
+    pub(crate) fn new(file: Arc<dyn StorageFile>, mono_ms: u64) -> Active {
+        Active {
+            file,
+            bytes_since_index: 0,
+            first_timestamp: None,
+            started_mono_ms: mono_ms,
+            last_time_entry: -1,
+            needs_cut: false,
+            indexes_unsynced: true,
+        }
+    }
+}
+
+/// One partition on disk.
+pub struct Log {
+    pub(crate) dir: Arc<LogDir>,
+    pub(crate) partition: TopicPartition,
+    pub(crate) config: Arc<LogConfig>,
+    pub(crate) files: PartitionFiles,
+    /// In the order of their offsets; never empty, the last one is active.
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) active: Active,
+    pub(crate) recent: RecentBatches,
+    pub(crate) log_start: i64,
+    pub(crate) log_end: i64,
+    pub(crate) durable_end: i64,
+    pub(crate) high_watermark: i64,
+    pub(crate) follow_log_end: bool,
+    pub(crate) epochs: LeaderEpochs,
+    /// The checkpoint of the epochs is behind.
+    pub(crate) epochs_changed: bool,
+    pub(crate) producers: ProducerState,
+    /// The newest snapshot of the producers is of this offset.
+    pub(crate) snapshot_offset: Option<i64>,
+    pub(crate) flush: FlushState,
+    pub(crate) deletions: Deletions,
+    /// The log end when it was maintained last.
+    pub(crate) maintained_end: i64,
+    pub(crate) stopped: Option<String>,
+    /// Spreads what should not happen in all partitions at once.
+    pub(crate) seed: u64,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("partition", &self.partition)
+            .field("ends", &self.ends())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Which partition this is.
+    pub fn partition(&self) -> &TopicPartition {
+        &self.partition
+    }
+
+    /// The partition's directory.
+    pub fn path(&self) -> &Path {
+        &self.files.dir
+    }
+
+    /// The log directory that it is in.
+    pub fn dir(&self) -> &Arc<LogDir> {
+        &self.dir
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Arc<LogConfig> {
+        &self.config
+    }
+
+    /// Changes the configuration; it holds from the next append or [`Log::maintain`] on.
+    pub fn set_config(&mut self, config: Arc<LogConfig>) {
+        self.config = config;
+    }
+
+    /// Where the log starts and ends.
+    pub fn ends(&self) -> Ends {
+        Ends {
+            log_start: self.log_start,
+            local_log_start: self.log_start,
+            log_end: self.log_end,
+            durable_end: self.durable_end,
+            high_watermark: self.high_watermark,
+            last_stable: self.high_watermark,
+        }
+    }
+
+    /// Moves the high watermark, up or down, within what there is. Returns whether it moved.
+    pub fn set_high_watermark(&mut self, offset: i64) -> bool {
+        let offset = offset.clamp(self.log_start, self.log_end);
+        std::mem::replace(&mut self.high_watermark, offset) != offset
+    }
+
+    /// Whether the high watermark follows the log end by itself, as with one replica. Holds after opening.
+    pub fn follow_log_end(&mut self, follow: bool) {
+        self.follow_log_end = follow;
+        if follow {
+            self.high_watermark = self.log_end;
+        }
+    }
+
+    /// Bytes of all segments.
+    pub fn size(&self) -> u64 {
+        self.segments.iter().map(|segment| u64::from(segment.len)).sum()
+    }
+
+    /// How many segments there are, the active one included.
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The epochs under which records were appended.
+    pub fn leader_epochs(&self) -> &LeaderEpochs {
+        &self.epochs
+    }
+
+    /// Where an epoch ends: OffsetForLeaderEpoch.
+    pub fn end_offset_for_epoch(&self, epoch: i32) -> EpochEnd {
+        self.epochs.end_offset_for(epoch, self.log_end)
+    }
+
+    /// What is remembered of producers. State above the high watermark is provisional: truncation undoes it.
+    pub fn producer_state(&self) -> &ProducerState {
+        &self.producers
+    }
+
+    /// Why the partition is stopped: a sync or a write failed for another reason than a full disk. For good.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    pub(crate) fn check_running(&self) -> Result<(), LogError> {
+        match &self.stopped {
+            Some(reason) => Err(LogError::Stopped(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops the partition for good.
+    pub(crate) fn stop(&mut self, reason: &dyn fmt::Display) {
+        if self.stopped.is_none() {
+            tracing::error!(partition = %self.partition, %reason, "the partition stops");
+            self.stopped = Some(reason.to_string());
+        }
+    }
+
+    pub(crate) fn active_segment(&self) -> &Segment {
+        self.segments.last().expect("a log has a segment at all times")
+    }
+
+    /// Index of the segment that holds an offset at or behind the first segment's.
+    pub(crate) fn segment_of(&self, offset: i64) -> usize {
+        self.segments.partition_point(|segment| segment.base_offset <= offset).saturating_sub(1)
+    }
+
+    /// Makes the checkpoint of the epochs durable, if they changed.
+    pub(crate) fn write_epochs(&mut self) -> Result<(), LogError> {
+        if self.epochs_changed {
+            let path = self.files.dir.join(LEADER_EPOCH_CHECKPOINT);
+            replace_file(&*self.files.storage, &path, self.epochs.encode().as_bytes())
+                .map_err(LogError::io("replace", path))?;
+            self.epochs_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the producers' state as of the log end, unless that is there already.
+    pub(crate) fn write_snapshot(&mut self) -> Result<(), LogError> {
+        if self.snapshot_offset == Some(self.log_end) {
+            return Ok(());
+        }
+        let file = self.files.open(self.log_end, FileKind::Snapshot)?;
+        let bytes = producer_snapshot::encode(&self.producers);
+        file.set_len(bytes.len() as u64)
+            .and_then(|()| write_all_at(&*file, &bytes, 0))
+            .map_err(LogError::io("write", self.files.path(self.log_end, FileKind::Snapshot)))?;
+        self.snapshot_offset = Some(self.log_end);
+        self.flush.add_file(file);
+        self.flush.add_directory(&self.files.dir);
+        Ok(())
+    }
+
+    /// Writes the index entries of the active segment that are in memory.
+    pub(crate) fn write_indexes(&mut self) -> Result<(), LogError> {
+        let segment = self.segments.last_mut().expect("a log has a segment at all times");
+        let base_offset = segment.base_offset;
+        if !segment.offsets.pending().is_empty() {
+            let written = segment.offsets.write_pending(&*self.files.open(base_offset, FileKind::Index)?);
+            written.map_err(LogError::io("write", self.files.path(base_offset, FileKind::Index)))?;
+            self.active.indexes_unsynced = true;
+        }
+        if !segment.times.pending().is_empty() {
+            let written = segment.times.write_pending(&*self.files.open(base_offset, FileKind::TimeIndex)?);
+            written.map_err(LogError::io("write", self.files.path(base_offset, FileKind::TimeIndex)))?;
+            self.active.indexes_unsynced = true;
+        }
+        Ok(())
+    }
+
+    /// Writes the indexes as those of a closed segment, whose last time entry is the largest timestamp. From here on
+    /// they are trusted, so they are synced with the next flush.
+    pub(crate) fn seal_indexes(&mut self) -> Result<(), LogError> {
+        let segment = self.segments.last_mut().expect("a log has a segment at all times");
+        let base_offset = segment.base_offset;
+        segment.push_time(&mut self.active.last_time_entry);
+        self.write_indexes()?;
+        if std::mem::take(&mut self.active.indexes_unsynced) {
+            self.flush.add_file(self.files.open(base_offset, FileKind::Index)?);
+            self.flush.add_file(self.files.open(base_offset, FileKind::TimeIndex)?);
+        }
+        Ok(())
+    }
+
+    /// Writes everything that a clean stop leaves: indexes, epochs, producer state. What has to be synced then is in
+    /// the next [`Log::flush_work`], so that many logs can be synced together; [`Log::close`] follows.
+    pub fn prepare_close(&mut self) -> Result<(), LogError> {
+        self.check_running()?;
+        self.seal_indexes()?;
+        self.write_epochs()?;
+        self.write_snapshot()
+    }
+
+    /// Closes the log in order: all is written and synced, and the recovery point noted in the directory's
+    /// checkpoint (not written: [`LogDir::stop_clean`] does that).
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.prepare_close()?;
+        let work = self.flush_work();
+        let synced = work
+            .files
+            .iter()
+            .try_for_each(|file| file.sync_data())
+            .and_then(|()| work.directories.iter().try_for_each(|dir| self.files.storage.sync_dir(dir)));
+        if let Err(source) = synced {
+            self.failed(&source);
+            return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });
+        }
+        self.flushed(work.upto);
+        self.note_checkpoints();
+        Ok(())
+    }
+
+    /// Notes recovery point and log start in the directory's checkpoints.
+    pub(crate) fn note_checkpoints(&self) {
+        let checkpoints = self.dir.checkpoints();
+        checkpoints.recovery_point.set(&self.partition, self.durable_end);
+        if self.log_start > self.segments[0].base_offset
+            || checkpoints.log_start.get(&self.partition).is_some()
+        {
+            checkpoints.log_start.set(&self.partition, self.log_start);
+        }
+    }
+}
+
+/// Reads the checkpoint of the epochs; `None` when there is none or it makes no sense.
+pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>, LogError> {
+    let path = files.dir.join(LEADER_EPOCH_CHECKPOINT);
+    match crate::storage::read_small_file(&*files.storage, &path, CHECKPOINT_BYTES_MAX) {
+        Ok(bytes) => match LeaderEpochs::decode(&bytes) {
+            Ok(epochs) => Ok(Some(epochs)),
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), reason, "an epoch checkpoint is rebuilt from the log");
+                Ok(None)
+            }
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LogError::io("read", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod kafka_tools;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

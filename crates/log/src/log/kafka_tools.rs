@@ -1,0 +1,108 @@
+//! Kafka's own DumpLogSegments reads what is written here and finds no fault.
+//!
+//! The jars of Kafka 4.3.0 are looked for in `MAINSTEM_KAFKA_JARS`, else in `target/interop/kafka-4.3.0/lib` of the
+//! workspace. Without them, or without a JVM, the test says that it is skipped; under `CI=true` it fails.
+
+use super::testing::{Bench, TestBatch, WALL_MS, small_segments};
+use crate::Log;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn jars() -> Option<PathBuf> {
+    let given = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop/kafka-4.3.0/lib");
+    given.or(Some(installed)).filter(|dir| dir.is_dir())
+}
+
+/// Runs the tool over the files of a partition.
+fn dump(jars: &Path, files: &[PathBuf], options: &[&str]) -> Output {
+    let names: Vec<_> = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
+    Command::new("java")
+        .args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", jars.display())])
+        .args(["org.apache.kafka.tools.DumpLogSegments", "--files", &names.join(",")])
+        .args(options)
+        .output()
+        .expect("java runs")
+}
+
+fn files(dir: &Path, suffixes: &[&str]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("the partition's directory");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|file| suffixes.iter().any(|suffix| file.to_string_lossy().ends_with(suffix)));
+    files.sort();
+    assert!(!files.is_empty(), "{suffixes:?}");
+    files
+}
+
+/// Every record once, every index entry right, every snapshot whole, and nothing said on standard error.
+fn assert_no_fault(jars: &Path, dir: &Path, records: usize) {
+    let deep = dump(jars, &files(dir, &[".log"]), &["--deep-iteration", "--print-data-log"]);
+    let text = String::from_utf8_lossy(&deep.stdout).into_owned();
+    assert_eq!(text.matches("payload: value ").count(), records, "{text}");
+    assert_eq!(text.matches("isvalid: true").count(), text.matches("isvalid: ").count(), "{text}");
+    let all = files(dir, &[".index", ".timeindex", ".snapshot"]);
+    let indexes = dump(jars, &all, &[]);
+    let sanity = dump(jars, &files(dir, &["index"]), &["--index-sanity-check"]);
+    for output in [&deep, &indexes, &sanity] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let faults: Vec<_> = said.lines().filter(|line| !is_noise(line)).collect();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && faults.is_empty(), "{faults:?}\n{text}");
+    }
+    let text = String::from_utf8_lossy(&indexes.stdout).into_owned();
+    assert!(text.contains("offset: ") && text.contains("timestamp: "), "{text}");
+    assert!(text.contains("producerId: 5 producerEpoch: 1"), "{text}");
+}
+
+/// The tool counts from -1 in each file, so that any segment but the first "does not follow"; the count of records
+/// shows that none is missing. Its logging library has things to say, too.
+fn is_noise(line: &str) -> bool {
+    let first_of_a_file =
+        line.starts_with("Non-consecutive offsets in") || line.starts_with("  -1 is followed by");
+    first_of_a_file || line.contains("log4j") || line.contains("SLF4J")
+}
+
+fn fill(bench: &Bench, log: &mut Log, numbers: std::ops::Range<i64>) {
+    for number in numbers {
+        let value = format!("value {number:060}");
+        // Timestamps that go back now and then, batches of one and of three, with and without a producer.
+        let values: Vec<_> = (0..1 + number % 3).map(|_| value.as_str()).collect();
+        let mut batch = TestBatch::of(&values).at(WALL_MS + number * 7 % 400);
+        if number % 2 == 0 {
+            let sequence = log.producer_state().get(5).map_or(0, |producer| producer.last_sequence() + 1);
+            batch = batch.by(5, 1, sequence);
+        }
+        bench.append_under(log, &batch, (number / 70) as i32).expect("an append");
+    }
+}
+
+#[test]
+fn dump_log_segments_finds_no_fault() {
+    let Some(jars) = jars().filter(|_| Command::new("java").arg("-version").output().is_ok()) else {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "Kafka's jars and a JVM are needed under CI");
+        println!("skipped: Kafka's DumpLogSegments (no jars in MAINSTEM_KAFKA_JARS, or no JVM)");
+        return;
+    };
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    fill(&bench, &mut log, 0..120);
+    let (dir, records) = (log.path().to_owned(), log.ends().log_end as usize);
+    bench.stop_clean(log);
+    assert_no_fault(&jars, &dir, records);
+
+    let (mut log, _) = bench.open("a");
+    fill(&bench, &mut log, 120..200);
+    drop(log);
+    let (log, recovery) = bench.open("a");
+    assert_eq!(recovery.segments_walked, 1);
+    let records = log.ends().log_end as usize;
+    assert_no_fault(&jars, &dir, records);
+    drop(log);
+
+    let (mut log, _) = bench.open("b");
+    log.truncate_suffix(301, bench.mono_ms).expect("a truncation");
+    fill(&bench, &mut log, 200..230);
+    let records = log.ends().log_end as usize;
+    bench.stop_clean(log);
+    assert_no_fault(&jars, &dir, records);
+}

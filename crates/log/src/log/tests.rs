@@ -1,0 +1,230 @@
+//! One log over the real file system.
+
+use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
+use crate::dir::LastStop;
+use crate::{AppendError, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
+
+fn assert_numbers(records: &[(i64, Vec<u8>)], numbers: std::ops::Range<i64>) {
+    let expected: Vec<_> =
+        numbers.map(|number| (number, format!("value {number:060}").into_bytes())).collect();
+    assert_eq!(records, expected);
+}
+
+#[test]
+fn what_was_appended_is_read_over_many_segments() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    assert!(log.segment_count() > 5, "{}", log.segment_count());
+    assert_numbers(&bench.read_all(&log), 0..100);
+    assert_numbers(&read_from(&log, 57), 57..100);
+    let ends = log.ends();
+    assert_eq!((ends.log_start, ends.log_end, ends.high_watermark, ends.durable_end), (0, 100, 100, 0));
+    flush(&mut log);
+    assert_eq!(log.ends().durable_end, 100);
+}
+
+#[test]
+fn a_clean_stop_needs_no_walk() {
+    let bench = Bench::real(small_segments());
+    let (mut log, recovery) = bench.open("a");
+    assert_eq!(recovery.last_stop, LastStop::New);
+    bench.append_numbers(&mut log, 0..100);
+    bench.stop_clean(log);
+    let (mut log, recovery) = bench.open("a");
+    assert_eq!((recovery.last_stop, recovery.segments_walked), (LastStop::Clean, 0));
+    assert_eq!(log.ends().durable_end, 100);
+    assert_numbers(&bench.read_all(&log), 0..100);
+    bench.append_numbers(&mut log, 100..120);
+    assert_numbers(&bench.read_all(&log), 0..120);
+}
+
+#[test]
+fn a_kill_costs_a_walk_of_the_last_segment() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    drop(log);
+    let (mut log, recovery) = bench.open("a");
+    assert_eq!((recovery.last_stop, recovery.segments_walked), (LastStop::UncleanSameBoot, 1));
+    assert!(recovery.raise_leader_epoch);
+    assert_eq!(log.ends().durable_end, 0);
+    assert_numbers(&bench.read_all(&log), 0..100);
+    bench.append_numbers(&mut log, 100..120);
+    flush(&mut log);
+    assert_eq!(log.ends().durable_end, 120);
+}
+
+#[test]
+fn another_boot_costs_a_walk_from_the_recovery_point() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..50);
+    flush(&mut log);
+    log.maintain(WALL_MS, bench.mono_ms).expect("maintenance");
+    log.dir().checkpoints().recovery_point.commit().expect("a checkpoint");
+    bench.append_numbers(&mut log, 50..100);
+    let segments = log.segment_count();
+    drop(log);
+    let (log, recovery) = bench.open("b");
+    assert_eq!(recovery.last_stop, LastStop::UncleanOtherBoot);
+    assert!(recovery.segments_walked > 1 && recovery.segments_walked < segments, "{recovery:?}");
+    assert_eq!((recovery.bytes_cut, log.ends().durable_end), (0, 50));
+    assert_numbers(&bench.read_all(&log), 0..100);
+}
+
+#[test]
+fn a_read_knows_its_bounds() {
+    let bench = Bench::real(LogConfig::default());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..10);
+    log.follow_log_end(false);
+    log.set_high_watermark(6);
+    let read = |from, bound, bytes, one| log.read(from, bound, bytes, one);
+    for outside in [-1, 11] {
+        let error = read(outside, ReadBound::LogEnd, 100, true).unwrap_err();
+        assert!(matches!(error, ReadError::OffsetOutOfRange { .. }), "{error}");
+    }
+    for (from, bound) in
+        [(10, ReadBound::LogEnd), (6, ReadBound::HighWatermark), (9, ReadBound::HighWatermark)]
+    {
+        assert!(matches!(read(from, bound, 100, true), Ok(ReadPlan::Empty)), "{from}");
+    }
+    let whole = resolve(read(0, ReadBound::LogEnd, 1 << 20, false).unwrap()).unwrap();
+    assert_eq!(whole.len as u64, log.size());
+    let committed = resolve(read(2, ReadBound::HighWatermark, 1 << 20, false).unwrap()).unwrap();
+    assert_eq!(committed.len as u64, log.size() / 10 * 4);
+    assert!(matches!(read(0, ReadBound::LogEnd, 20, false), Ok(ReadPlan::Empty)));
+    let first = resolve(read(0, ReadBound::LogEnd, 20, true).unwrap()).unwrap();
+    assert_eq!(first.len as u64, log.size() / 10);
+}
+
+#[test]
+fn a_producers_retry_is_answered_with_the_first_offset_also_after_restarts() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    for sequence in 0..5 {
+        let batch = TestBatch::of(&["x"]).by(9, 0, sequence);
+        assert_eq!(bench.append(&mut log, &batch).unwrap().base_offset, i64::from(sequence));
+    }
+    let check = |log: &mut crate::Log| {
+        for sequence in 0..5 {
+            let again = bench.append(log, &TestBatch::of(&["x"]).by(9, 0, sequence)).unwrap();
+            assert_eq!((again.base_offset, again.duplicate), (i64::from(sequence), true));
+        }
+        let gap = bench.append(log, &TestBatch::of(&["x"]).by(9, 0, 6)).unwrap_err();
+        assert!(matches!(gap, AppendError::OutOfOrderSequence { last_sequence: 4, .. }), "{gap}");
+    };
+    check(&mut log);
+    bench.stop_clean(log);
+    let (mut log, _) = bench.open("a");
+    check(&mut log);
+    drop(log);
+    let (mut log, _) = bench.open("a");
+    check(&mut log);
+    drop(log);
+    let (mut log, _) = bench.open("b");
+    check(&mut log);
+}
+
+#[test]
+fn offsets_are_found_by_time() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    for number in 0..100 {
+        let batch = TestBatch::of(&["some value that takes a little room in its segment"]);
+        bench.append(&mut log, &batch.at(WALL_MS + number * 10)).unwrap();
+    }
+    let mut check = |timestamp: i64, offset: Option<i64>| {
+        let found = log.offset_for_timestamp(WALL_MS + timestamp).unwrap();
+        assert_eq!(found.map(|found| found.offset), offset, "{timestamp}");
+    };
+    check(-1000, Some(0));
+    check(0, Some(0));
+    check(1, Some(1));
+    check(500, Some(50));
+    check(985, Some(99));
+    check(991, None);
+    let youngest = log.offset_of_max_timestamp().unwrap().unwrap();
+    assert_eq!((youngest.offset, youngest.timestamp), (99, WALL_MS + 990));
+}
+
+#[test]
+fn deleted_records_stay_deleted() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    assert!(log.delete_records_before(101).is_err());
+    assert_eq!(log.delete_records_before(55).unwrap(), 55);
+    log.dir().checkpoints().log_start.commit().expect("a checkpoint");
+    drop(log);
+    let (mut log, _) = bench.open("a");
+    assert_eq!(log.ends().log_start, 55);
+    assert_numbers(&bench.read_all(&log), 55..100);
+    let before = log.segment_count();
+    assert!(log.maintain(WALL_MS, bench.mono_ms).unwrap().segments_deleted > 0);
+    assert!(log.segment_count() < before);
+    assert_numbers(&bench.read_all(&log), 55..100);
+    assert_eq!(log.delete_records_before(-1).unwrap(), 100);
+}
+
+#[test]
+fn retention_deletes_by_size_and_by_time_and_files_go_later() {
+    let mut bench = Bench::real(small_segments());
+    bench.config.retention_ms = Some(1000);
+    bench.config.retention_bytes = Some(5000);
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    let by_size = log.maintain(WALL_MS, 0).unwrap();
+    assert!(by_size.segments_deleted > 0 && log.size() >= 5000 && log.size() < 8000, "{by_size:?}");
+    let start = log.ends().log_start;
+    assert_numbers(&bench.read_all(&log), start..100);
+    let by_time = log.maintain(WALL_MS + 1001, 0).unwrap();
+    assert!(by_time.segments_deleted > 0 && by_time.rolled, "{by_time:?}");
+    assert_eq!((log.ends().log_start, log.size(), log.segment_count()), (100, 0, 1));
+    let leftover = || {
+        std::fs::read_dir(log.path())
+            .unwrap()
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().ends_with(".deleted"))
+            .count()
+    };
+    let waiting = leftover();
+    assert!(waiting > 0);
+    assert_eq!(log.maintain(WALL_MS + 1001, 59_999).unwrap().files_removed, 0);
+    assert_eq!(log.maintain(WALL_MS + 1001, 60_000).unwrap().files_removed, waiting);
+    bench.append_numbers(&mut log, 100..110);
+    assert_numbers(&bench.read_all(&log), 100..110);
+}
+
+#[test]
+fn truncation_undoes_everything() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    for number in 0..100 {
+        let value = format!("value {number:060}");
+        let batch = TestBatch::of(&[&value]).by(3, 0, number);
+        bench.append_under(&mut log, &batch, number / 30).unwrap();
+    }
+    for to in [95, 61, 60, 33, 1, 0] {
+        assert_eq!(log.truncate_suffix(to, bench.mono_ms).unwrap(), to);
+        assert_eq!(log.ends().log_end, to);
+        assert_numbers(&bench.read_all(&log), 0..to);
+        let last = log.producer_state().get(3).map(|producer| producer.last_sequence());
+        assert_eq!(last, (to > 0).then_some(to as i32 - 1));
+        assert_eq!(log.leader_epochs().latest(), (to > 0).then_some((to as i32 - 1) / 30));
+        let value = format!("value {to:060}");
+        bench.append_under(&mut log, &TestBatch::of(&[&value]).by(3, 0, to as i32), 7).unwrap();
+        assert_numbers(&bench.read_all(&log), 0..to + 1);
+    }
+}
+
+#[test]
+fn a_topic_of_the_same_name_is_not_served_from_the_old_ones_files() {
+    let bench = Bench::real(LogConfig::default());
+    let dir = bench.dir("a");
+    drop(bench.try_open(&dir).unwrap());
+    let other = crate::PartitionIdentity { topic: "t".into(), topic_id: [8; 16], partition: 0 };
+    let error = crate::Log::open(&dir, &other, std::sync::Arc::new(bench.config.clone()), 0).unwrap_err();
+    assert!(matches!(error, LogError::OtherTopic { .. }), "{error}");
+}

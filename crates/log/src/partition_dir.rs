@@ -1,0 +1,180 @@
+//! Names of the directories in a log directory: which partition is where, and what is about to go.
+
+use crate::uuid;
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest topic name that Kafka allows.
+const TOPIC_LEN_MAX: usize = 249;
+
+/// Longest name of a directory that file systems allow, in bytes.
+const NAME_LEN_MAX: usize = 255;
+
+const DELETE_SUFFIX: &str = "-delete";
+const STRAY_SUFFIX: &str = "-stray";
+const FUTURE_SUFFIX: &str = "-future";
+
+/// A partition of a topic, by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicPartition {
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The partition's number, from 0.
+    pub partition: i32,
+}
+
+impl TopicPartition {
+    /// A partition of a topic.
+    pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> TopicPartition {
+        TopicPartition { topic: topic.into(), partition }
+    }
+}
+
+/// As the directory is called: `topic-partition`.
+impl fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.topic, self.partition)
+    }
+}
+
+/// Why a partition's directory is renamed out of the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetAside {
+    /// Its topic was deleted; it is removed after a delay.
+    Delete,
+    /// No topic of this name and id is known (KIP-858); it stays until somebody looks at it.
+    Stray,
+}
+
+/// What the name of a directory in a log directory says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DirName {
+    Partition(TopicPartition),
+    SetAside(SetAside),
+    /// A replica on its way to another directory, as Kafka makes them.
+    Future,
+    Unknown,
+}
+
+impl DirName {
+    pub(crate) fn parse(name: &str) -> DirName {
+        for (suffix, parsed) in [
+            (DELETE_SUFFIX, DirName::SetAside(SetAside::Delete)),
+            (STRAY_SUFFIX, DirName::SetAside(SetAside::Stray)),
+            (FUTURE_SUFFIX, DirName::Future),
+        ] {
+            if let Some(rest) = name.strip_suffix(suffix) {
+                return if has_unique_id(rest) { parsed } else { DirName::Unknown };
+            }
+        }
+        parse_partition(name).map_or(DirName::Unknown, DirName::Partition)
+    }
+}
+
+/// Whether the rest of a name is `topic-partition.id`. The topic may be cut short, but not away.
+fn has_unique_id(rest: &str) -> bool {
+    rest.rsplit_once('.')
+        .is_some_and(|(partition, id)| !id.is_empty() && parse_partition(partition).is_some())
+}
+
+/// Stricter than Kafka, which takes `t-01` and `t-+1` for `t-1`, a directory that it would then have twice.
+fn parse_partition(name: &str) -> Option<TopicPartition> {
+    let (topic, digits) = name.rsplit_once('-')?;
+    let canonical = digits == "0" || !digits.starts_with('0');
+    let numeric = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_topic_name(topic) || !canonical || !numeric {
+        return None;
+    }
+    Some(TopicPartition::new(topic, digits.parse().ok()?))
+}
+
+fn is_topic_name(topic: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=TOPIC_LEN_MAX).contains(&topic.len()) && topic.bytes().all(legal) && topic != "." && topic != ".."
+}
+
+/// The name under which a directory waits for its end: `topic-partition.id-delete`, the topic cut where that
+/// would be too long for a file system. `id` makes it unique.
+pub(crate) fn set_aside_name(partition: &TopicPartition, why: SetAside, id: &[u8; 16]) -> String {
+    let suffix = match why {
+        SetAside::Delete => DELETE_SUFFIX,
+        SetAside::Stray => STRAY_SUFFIX,
+    };
+    let tail = format!("-{}.{}{suffix}", partition.partition, uuid::to_hex(id));
+    let topic_len = partition.topic.len().min(NAME_LEN_MAX - tail.len());
+    let topic = partition.topic.get(..topic_len).unwrap_or_default();
+    format!("{topic}{tail}")
+}
+
+/// Fuzz body: a name that is a partition's reads back from what it is printed as, and the name under which it is
+/// set aside is understood.
+pub(crate) fn fuzz(data: &[u8]) {
+    let Ok(name) = std::str::from_utf8(data) else { return };
+    if let DirName::Partition(partition) = DirName::parse(name) {
+        assert_eq!(partition.to_string(), name);
+        for why in [SetAside::Delete, SetAside::Stray] {
+            let aside = set_aside_name(&partition, why, &[7; 16]);
+            assert!(aside.len() <= NAME_LEN_MAX, "{aside}");
+            assert_eq!(DirName::parse(&aside), DirName::SetAside(why), "{aside}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_understood() {
+        let partition = |topic: &str, number| DirName::Partition(TopicPartition::new(topic, number));
+        let id = "0123456789abcdef0123456789abcdef";
+        let check = |name: &str, expected: DirName| assert_eq!(DirName::parse(name), expected, "{name:?}");
+        check("t-0", partition("t", 0));
+        check("a-b-c-12", partition("a-b-c", 12));
+        check("a.b_C-2147483647", partition("a.b_C", i32::MAX));
+        check("t--1", partition("t-", 1));
+        check("__cluster_metadata-0", partition("__cluster_metadata", 0));
+        check("delete-0", partition("delete", 0));
+        check(&format!("t-0.{id}-delete"), DirName::SetAside(SetAside::Delete));
+        check(&format!("a.b-3.{id}-delete"), DirName::SetAside(SetAside::Delete));
+        check(&format!("t-0.{id}-stray"), DirName::SetAside(SetAside::Stray));
+        check(&format!("t-0.{id}-future"), DirName::Future);
+        for name in [
+            "",
+            "-",
+            "t",
+            "-0",
+            "t-",
+            "t-01",
+            "t-+1",
+            "t-00",
+            "t-2147483648",
+            "t-0-delete",
+            "t.x-delete",
+            "lost+found",
+            "ü-0",
+            ".-0",
+            "..-0",
+            "t-0.-delete",
+        ] {
+            check(name, DirName::Unknown);
+        }
+        check(&format!("{}-0", "t".repeat(250)), DirName::Unknown);
+    }
+
+    #[test]
+    fn a_long_topic_is_cut_when_it_is_set_aside() {
+        let long = TopicPartition::new("t".repeat(249), i32::MAX);
+        let name = set_aside_name(&long, SetAside::Delete, &[0xab; 16]);
+        assert_eq!(name.len(), 255);
+        assert!(name.ends_with(&format!("-2147483647.{}-delete", "ab".repeat(16))), "{name}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_upholds_the_properties(name in "[a-z.-]{1,20}-[0-9]{1,11}") {
+            fuzz(name.as_bytes());
+        }
+    }
+}

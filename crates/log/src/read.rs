@@ -1,0 +1,195 @@
+//! Reading: from an offset to a range of a file, without touching the records.
+
+use crate::error::ReadError;
+use crate::log::Log;
+use crate::patience::{Blocked, Patience};
+use crate::scan::ScannedBatch;
+use crate::segment::Lookup;
+use crate::storage::StorageFile;
+use std::io;
+use std::sync::Arc;
+
+/// Up to where a reader may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadBound {
+    /// Consumers.
+    HighWatermark,
+    /// Consumers with `isolation.level=read_committed`.
+    LastStable,
+    /// Replicas and the broker itself.
+    LogEnd,
+}
+
+/// Where the bytes of an answer are.
+#[derive(Debug)]
+pub enum ReadPlan {
+    /// There is nothing up to the bound, or nothing that fits.
+    Empty,
+    /// Here.
+    Range(FileRange),
+    /// The index has to be read from disk first: [`PendingRead::resolve`], on a thread that may block.
+    Later(PendingRead),
+}
+
+/// A range of one segment's file. It begins with a whole batch, the one that holds the offset asked for or the first
+/// one behind it; it may end within a batch, as Kafka's answers do.
+#[derive(Debug, Clone)]
+pub struct FileRange {
+    /// The file; its bytes stay readable while this is held, even when the segment is deleted.
+    pub file: Arc<dyn StorageFile>,
+    /// Where the range begins.
+    pub position: u64,
+    /// Its length in bytes, not 0.
+    pub len: usize,
+    /// It begins with one of the last batches written: the page cache has it.
+    pub recent: bool,
+}
+
+/// A read that needs the disk before its range is known. Independent of the log: nothing is locked.
+#[derive(Debug)]
+pub struct PendingRead {
+    lookup: Lookup,
+    request: Request,
+}
+
+/// What is read, and how much of it.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    from: i64,
+    /// Nothing at or behind it is given.
+    bound: i64,
+    /// The bound is not in this segment: all of it may be given.
+    whole_segment: bool,
+    max_bytes: usize,
+    at_least_one: bool,
+}
+
+impl PendingRead {
+    /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
+    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one.
+    pub fn resolve(self) -> Result<ReadPlan, ReadError> {
+        match find_range(&self.lookup, &self.request, Patience::Wait) {
+            Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
+            Err(Blocked::Failed(error)) => Err(ReadError::Storage(error)),
+            Err(Blocked::WouldBlock) => unreachable!("a patient read does not stop"),
+        }
+    }
+}
+
+impl Log {
+    /// Plans a read of at most `max_bytes` from the batch that holds `from`, in one segment, never past the bound.
+    /// With `at_least_one` the first batch is given whole even if it is larger; without, a batch that does not fit
+    /// is not given at all. Never blocks: see [`ReadPlan::Later`].
+    pub fn read(
+        &self,
+        from: i64,
+        bound: ReadBound,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<ReadPlan, ReadError> {
+        if let Some(reason) = &self.stopped {
+            return Err(ReadError::Stopped(reason.clone()));
+        }
+        if from < self.log_start || from > self.log_end {
+            let (log_start, log_end) = (self.log_start, self.log_end);
+            return Err(ReadError::OffsetOutOfRange { offset: from, log_start, log_end });
+        }
+        let bound = match bound {
+            ReadBound::HighWatermark | ReadBound::LastStable => self.high_watermark,
+            ReadBound::LogEnd => self.log_end,
+        };
+        if from >= bound || (max_bytes == 0 && !at_least_one) {
+            return Ok(ReadPlan::Empty);
+        }
+        let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one };
+        match self.recent.find(from) {
+            Some(_) => self.plan_recent(request),
+            None => self.plan_lookup(request),
+        }
+    }
+
+    /// The offset is among the last batches, and so is everything behind it.
+    fn plan_recent(&self, request: Request) -> Result<ReadPlan, ReadError> {
+        let first = self.recent.find(request.from).expect("the caller has found it");
+        let end = match request.bound == self.log_end {
+            true => u64::from(self.active_segment().len),
+            // A bound within a batch keeps the whole batch away.
+            false => self.recent.find(request.bound).map_or(0, |batch| u64::from(batch.position)),
+        };
+        let start = u64::from(first.position);
+        let range = cut(&request, start, u64::from(first.size), end);
+        Ok(range.map_or(ReadPlan::Empty, |(position, len)| {
+            ReadPlan::Range(FileRange { file: self.active.file.clone(), position, len, recent: true })
+        }))
+    }
+
+    fn plan_lookup(&self, mut request: Request) -> Result<ReadPlan, ReadError> {
+        for number in self.segment_of(request.from)..self.segments.len() {
+            let segment = &self.segments[number];
+            let next = self.segments.get(number + 1);
+            request.whole_segment =
+                next.map_or(request.bound == self.log_end, |next| next.base_offset <= request.bound);
+            let active = next.is_none().then_some(&self.active.file);
+            let files = segment.lookup_files(&self.files, active)?;
+            let lookup = segment.lookup(request.from, files);
+            match find_range(&lookup, &request, Patience::NoWait) {
+                Ok(Some(range)) => return Ok(ReadPlan::Range(range)),
+                // Compaction has taken the last records of this segment: the next one has what follows. A bound
+                // within the segment ends the search.
+                Ok(None) if request.whole_segment => {}
+                Ok(None) => break,
+                Err(Blocked::WouldBlock) => return Ok(ReadPlan::Later(PendingRead { lookup, request })),
+                Err(Blocked::Failed(error)) => return Err(ReadError::Storage(error)),
+            }
+        }
+        Ok(ReadPlan::Empty)
+    }
+}
+
+/// The range of a segment that answers a request; `None`: nothing of it does.
+fn find_range(lookup: &Lookup, request: &Request, patience: Patience) -> Result<Option<FileRange>, Blocked> {
+    let Some(first) = lookup.find(request.from, patience)? else { return Ok(None) };
+    let end = match request.whole_segment {
+        true => u64::from(lookup.len),
+        false => bound_position(lookup, &first, request.bound, patience)?,
+    };
+    let range = cut(request, first.position, first.size, end);
+    Ok(range.map(|(position, len)| FileRange {
+        file: lookup.files.log.clone(),
+        position,
+        len,
+        recent: false,
+    }))
+}
+
+/// Where the batch begins that holds the bound or follows it. The bound is not before the first batch.
+fn bound_position(
+    lookup: &Lookup,
+    first: &ScannedBatch,
+    bound: i64,
+    patience: Patience,
+) -> Result<u64, Blocked> {
+    if first.last_offset >= bound {
+        return Ok(first.position);
+    }
+    Ok(lookup.find(bound, patience)?.map_or(u64::from(lookup.len), |batch| batch.position))
+}
+
+/// Position and length of what is given of `start..end`, which begins with a batch of `first_size`.
+fn cut(request: &Request, start: u64, first_size: u64, end: u64) -> Option<(u64, usize)> {
+    let available = end.checked_sub(start).filter(|bytes| *bytes >= first_size)?;
+    if first_size > request.max_bytes as u64 && !request.at_least_one {
+        return None;
+    }
+    let len = available.min(first_size.max(request.max_bytes as u64));
+    Some((start, usize::try_from(len).ok()?))
+}
+
+impl FileRange {
+    /// Reads the whole range; for tests and for readers within the process.
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        crate::storage::read_exact_at(&*self.file, &mut bytes, self.position)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,367 @@
+//! Opening a log: what is checked, mended and made anew depends on how the directory was left.
+//!
+//! - in order: files are trusted, but their sizes must make sense and the last segment must end with a batch;
+//! - killed, same boot: what was written is there. The last segment's headers are walked, checksums verified behind
+//!   its last index entry, a torn tail cut;
+//! - other boot: every segment that reaches behind the recovery point is read and its checksums verified behind that
+//!   point; the first batch that is not whole ends the log.
+//!
+//! Indexes, epochs and producer state of what was walked are derived anew.
+
+use crate::append::create_segment_files;
+use crate::config::LogConfig;
+use crate::dir::{LastStop, LogDir};
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::flush::FlushState;
+use crate::flusher::FlushWork;
+use crate::index::Entry;
+use crate::inventory::{FoundSegment, Inventory};
+use crate::leader_epochs::LeaderEpochs;
+use crate::log::{Active, Log, PartitionIdentity, read_epochs};
+use crate::offset_index::OffsetEntry;
+use crate::partition_metadata::{read_topic_id, write_topic_id};
+use crate::producer_state::ProducerState;
+use crate::recent::RecentBatches;
+use crate::retention::Deletions;
+use crate::segment::Segment;
+use crate::storage::read_exact_at;
+use crate::truncate::{remove_segment_files, reopen_active};
+use crate::walk::{SegmentWalk, Trust, Walked};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What opening a log has found and done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovery {
+    /// How the directory was left.
+    pub last_stop: LastStop,
+    /// Segments whose batches were walked.
+    pub segments_walked: usize,
+    /// Bytes of the segments that were walked.
+    pub bytes_walked: u64,
+    /// Bytes that were no whole batch, and what followed them in the same segment.
+    pub bytes_cut: u64,
+    /// Segments behind a cut, or without content where there must be some.
+    pub segments_dropped: usize,
+    /// Index files that had to be made anew, beside those of walked segments.
+    pub indexes_rebuilt: usize,
+    /// The log was left unclean and had records: readers may be ahead of it, so its leader epoch has to be raised
+    /// (KIP-320).
+    pub raise_leader_epoch: bool,
+}
+
+impl Recovery {
+    fn new(last_stop: LastStop) -> Recovery {
+        Recovery {
+            last_stop,
+            segments_walked: 0,
+            bytes_walked: 0,
+            bytes_cut: 0,
+            segments_dropped: 0,
+            indexes_rebuilt: 0,
+            raise_leader_epoch: false,
+        }
+    }
+}
+
+impl Log {
+    /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
+    /// the log end and follows it.
+    pub fn open(
+        dir: &Arc<LogDir>,
+        identity: &PartitionIdentity,
+        config: Arc<LogConfig>,
+        mono_ms: u64,
+    ) -> Result<(Log, Recovery), LogError> {
+        let partition = identity.topic_partition();
+        let (path, names) = open_directory(dir, identity)?;
+        let files = PartitionFiles {
+            storage: dir.storage().clone(),
+            descriptors: dir.descriptors().clone(),
+            dir: Arc::from(path),
+        };
+        let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
+        let mut opening = Opening {
+            files: &files,
+            config: &config,
+            last_stop: dir.last_stop(),
+            recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
+            noted_start: noted(dir.checkpoints().log_start.get(&partition)),
+            mono_ms,
+            epochs: LeaderEpochs::default(),
+            epochs_lost: false,
+            flush: FlushState::new(names),
+            report: Recovery::new(dir.last_stop()),
+        };
+        let noted_epochs = read_epochs(&files)?;
+        let opened = opening.run(noted_epochs.clone())?;
+        let (flush, report, epochs) = (opening.flush, opening.report, opening.epochs);
+        let mut log = Log {
+            dir: dir.clone(),
+            config: config.clone(),
+            segments: opened.segments,
+            active: opened.active,
+            recent: RecentBatches::default(),
+            log_start: opened.log_start,
+            log_end: opened.log_end,
+            durable_end: opened.durable_end,
+            high_watermark: opened.log_end,
+            follow_log_end: true,
+            epochs_changed: noted_epochs.unwrap_or_default() != epochs,
+            epochs,
+            producers: ProducerState::default(),
+            snapshot_offset: None,
+            flush,
+            deletions: Deletions::default(),
+            maintained_end: opened.log_end,
+            stopped: None,
+            seed: partition_seed(&partition.to_string()),
+            partition,
+            files,
+        };
+        log.reload_producers(mono_ms)?;
+        Ok((log, report))
+    }
+}
+
+/// The partition's directory, created when it is not there, and the names to be synced then.
+fn open_directory(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<(PathBuf, FlushWork), LogError> {
+    let partition = identity.topic_partition();
+    let path = dir.partition_path(&partition);
+    let storage = &**dir.storage();
+    if !storage.exists(&path).map_err(LogError::io("look for", &*path))? {
+        return dir.create_partition(&partition, &identity.topic_id).map_err(LogError::io("create", path));
+    }
+    let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
+    let mut names = FlushWork::default();
+    match found {
+        Some(id) if id == identity.topic_id => {}
+        Some(_) => return Err(LogError::OtherTopic { path }),
+        None => {
+            // A power cut right after the creation leaves a directory without it.
+            let written = write_topic_id(storage, &path, &identity.topic_id);
+            names.files.push(written.map_err(LogError::io("write the topic id in", &*path))?);
+            names.directories.push(Arc::from(&*path));
+        }
+    }
+    Ok((path, names))
+}
+
+/// FNV-1a: any number does that differs between partitions.
+fn partition_seed(name: &str) -> u64 {
+    name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}
+
+/// A log that is being opened.
+struct Opening<'a> {
+    files: &'a PartitionFiles,
+    config: &'a LogConfig,
+    last_stop: LastStop,
+    recovery_point: i64,
+    noted_start: i64,
+    mono_ms: u64,
+    epochs: LeaderEpochs,
+    /// There is no checkpoint of them: every segment is walked.
+    epochs_lost: bool,
+    flush: FlushState,
+    report: Recovery,
+}
+
+/// What came of it.
+struct Opened {
+    segments: Vec<Segment>,
+    active: Active,
+    log_start: i64,
+    log_end: i64,
+    durable_end: i64,
+}
+
+impl Opening<'_> {
+    fn run(&mut self, noted_epochs: Option<LeaderEpochs>) -> Result<Opened, LogError> {
+        let found = Inventory::take(self.files)?;
+        let has_records = found.segments.iter().any(|segment| segment.log_bytes > 0);
+        self.epochs_lost = noted_epochs.is_none() && has_records;
+        self.epochs = noted_epochs.unwrap_or_default();
+        let opened = match self.attempt(&found) {
+            // It was not left as it was taken for. Rather check too much than believe a marker that lies.
+            Err(LogError::Damaged { path, position, reason })
+                if self.last_stop != LastStop::UncleanOtherBoot =>
+            {
+                tracing::warn!(path = %path.display(), position, reason, "a segment is not as it was left");
+                self.last_stop = LastStop::UncleanOtherBoot;
+                self.attempt(&found)
+            }
+            result => result,
+        }?;
+        let unclean = matches!(self.last_stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot);
+        self.report.raise_leader_epoch = unclean && has_records;
+        self.epochs.truncate_from_end(opened.log_end);
+        self.epochs.truncate_from_start(opened.log_start);
+        Ok(opened)
+    }
+
+    fn attempt(&mut self, found: &Inventory) -> Result<Opened, LogError> {
+        self.report = Recovery::new(self.last_stop);
+        let mut segments = self.load(&found.segments)?;
+        if self.last_stop == LastStop::UncleanOtherBoot {
+            // They may be of records that were cut off since, and the names came back.
+            self.remove_snapshots(found, self.recovery_point)?;
+        }
+        let Some(last) = segments.last_mut() else { return self.start_anew(found, self.recovery_point) };
+        let file = self.files.open(last.base_offset, FileKind::Log)?;
+        let (active, log_end) = reopen_active(self.files, last, file, self.mono_ms)?;
+        if log_end < self.noted_start {
+            // Records were deleted up to here; those that followed never reached the disk.
+            for segment in segments {
+                remove_segment_files(self.files, segment.base_offset)?;
+            }
+            return self.start_anew(found, self.noted_start);
+        }
+        let durable_end = match self.last_stop {
+            LastStop::New | LastStop::Clean => log_end,
+            LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
+                self.note_unsynced(&segments)?;
+                self.recovery_point.min(log_end)
+            }
+        };
+        let log_start = segments[0].base_offset.max(self.noted_start);
+        Ok(Opened { segments, active, log_start, log_end, durable_end })
+    }
+
+    /// A log without records. Offsets that were given to records before are not given again.
+    fn start_anew(&mut self, found: &Inventory, offset: i64) -> Result<Opened, LogError> {
+        let offset = offset.max(self.noted_start);
+        self.remove_snapshots(found, -1)?;
+        let file = create_segment_files(self.files, offset)?;
+        self.flush.add_directory(&self.files.dir);
+        Ok(Opened {
+            segments: vec![Segment::empty(offset)],
+            active: Active::new(file, self.mono_ms),
+            log_start: offset,
+            log_end: offset,
+            durable_end: offset,
+        })
+    }
+
+    /// Takes the segments in order; what has to be walked is walked, and ends where it is torn.
+    fn load(&mut self, found: &[FoundSegment]) -> Result<Vec<Segment>, LogError> {
+        let first_suspect = self.first_suspect(found);
+        let mut segments: Vec<Segment> = Vec::with_capacity(found.len());
+        let mut end = None;
+        for (number, this) in found.iter().enumerate() {
+            if end.is_some_and(|end| this.base_offset < end) {
+                self.drop_overlapping(this)?;
+                continue;
+            }
+            let suspect = number >= first_suspect;
+            if !suspect && !self.epochs_lost && this.indexes_fit() {
+                segments.push(this.trusted());
+                end = None;
+                continue;
+            }
+            let walked = self.walk(this, suspect)?;
+            end = Some(walked.end);
+            segments.push(walked.segment);
+            let next = found.get(number + 1).map(|next| next.base_offset);
+            if walked.bytes_cut > 0 || (suspect && self.is_gap(walked.end, next)) {
+                self.drop_all(&found[number + 1..])?;
+                break;
+            }
+        }
+        Ok(segments)
+    }
+
+    /// The first segment that may be torn.
+    fn first_suspect(&self, found: &[FoundSegment]) -> usize {
+        match self.last_stop {
+            LastStop::New | LastStop::Clean => found.len(),
+            // The last one that was written to; an empty one behind it was just begun.
+            LastStop::UncleanSameBoot => {
+                found.iter().rposition(|segment| segment.log_bytes > 0).unwrap_or_default()
+            }
+            LastStop::UncleanOtherBoot => {
+                let ends = found.iter().skip(1).map(|next| next.base_offset);
+                ends.take_while(|end| *end <= self.recovery_point).count()
+            }
+        }
+    }
+
+    /// Whether records are missing between two segments of which no sync has told.
+    fn is_gap(&self, end: i64, next: Option<i64>) -> bool {
+        self.last_stop == LastStop::UncleanOtherBoot
+            && next.is_some_and(|next| next > end && next > self.recovery_point)
+    }
+
+    fn walk(&mut self, found: &FoundSegment, suspect: bool) -> Result<Walked, LogError> {
+        let trust = match self.last_stop {
+            LastStop::UncleanSameBoot if suspect => Trust::until_position(self.last_indexed(found)?),
+            LastStop::UncleanOtherBoot if suspect => Trust::until_offset(self.recovery_point),
+            _ => Trust::whole(),
+        };
+        let walk =
+            SegmentWalk { files: self.files, found, trust, index_interval: self.config.index_interval_bytes };
+        let walked = walk.run(&mut self.epochs)?;
+        self.report.segments_walked += 1;
+        self.report.bytes_walked += found.log_bytes;
+        self.report.bytes_cut += walked.bytes_cut;
+        self.report.indexes_rebuilt += usize::from(!found.indexes_fit());
+        if walked.bytes_cut > 0 {
+            let (dir, bytes) = (self.files.dir.display(), walked.bytes_cut);
+            tracing::warn!(%dir, log_end = walked.end, bytes, "a torn tail is cut");
+        }
+        Ok(walked)
+    }
+
+    /// The position in the last entry of an offset index; 0 when there is none that makes sense.
+    fn last_indexed(&self, found: &FoundSegment) -> Result<u64, LogError> {
+        let entries = found.index_bytes.unwrap_or_default() / OffsetEntry::BYTES as u64;
+        let Some(last) = entries.checked_sub(1) else { return Ok(0) };
+        let mut bytes = [0; OffsetEntry::BYTES];
+        let index = self.files.open(found.base_offset, FileKind::Index)?;
+        let path = self.files.path(found.base_offset, FileKind::Index);
+        read_exact_at(&*index, &mut bytes, last * OffsetEntry::BYTES as u64)
+            .map_err(LogError::io("read", path))?;
+        let position = u64::from(OffsetEntry::decode(&bytes).position);
+        Ok(if position < found.log_bytes { position } else { 0 })
+    }
+
+    /// An empty segment within another one is left from a roll that failed. Anything else is not ours to mend.
+    fn drop_overlapping(&mut self, found: &FoundSegment) -> Result<(), LogError> {
+        if found.log_bytes > 0 {
+            let path = self.files.path(found.base_offset, FileKind::Log);
+            return Err(LogError::Damaged { path, position: 0, reason: "it overlaps the segment before" });
+        }
+        self.drop_all(std::slice::from_ref(found))
+    }
+
+    fn drop_all(&mut self, found: &[FoundSegment]) -> Result<(), LogError> {
+        // The last one first: a crash must not leave a gap.
+        for segment in found.iter().rev() {
+            tracing::warn!(dir = %self.files.dir.display(), base_offset = segment.base_offset, "a segment is dropped");
+            remove_segment_files(self.files, segment.base_offset)?;
+            self.report.segments_dropped += 1;
+        }
+        Ok(())
+    }
+
+    fn remove_snapshots(&self, found: &Inventory, behind: i64) -> Result<(), LogError> {
+        let mut behind_it = found.snapshots.iter().filter(|offset| **offset > behind);
+        behind_it.try_for_each(|offset| self.files.remove(*offset, FileKind::Snapshot))
+    }
+
+    /// Has everything behind the recovery point synced with the next flush.
+    fn note_unsynced(&mut self, segments: &[Segment]) -> Result<(), LogError> {
+        for pair in segments.windows(2) {
+            if pair[1].base_offset > self.recovery_point {
+                for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex] {
+                    self.flush.add_file(self.files.open(pair[0].base_offset, kind)?);
+                }
+            }
+        }
+        self.flush.add_directory(&self.files.dir);
+        Ok(())
+    }
+}

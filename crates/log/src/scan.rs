@@ -1,0 +1,171 @@
+//! Walks over the batches of a segment file by their headers, from any batch's start.
+
+use crate::patience::{Blocked, Patience};
+use crate::storage::StorageFile;
+use mainstem_records::{Attributes, Batch, HEADER_BYTES, LOG_OVERHEAD_BYTES, STAMP_BYTES};
+
+/// Bytes read at once by a lookup: an index interval, mostly.
+pub(crate) const LOOKUP_CHUNK_BYTES: usize = 8 << 10;
+/// Bytes read at once by a recovery.
+pub(crate) const RECOVERY_CHUNK_BYTES: usize = 256 << 10;
+
+/// What the header of a batch in a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScannedBatch {
+    pub(crate) position: u64,
+    pub(crate) size: u64,
+    pub(crate) base_offset: i64,
+    pub(crate) last_offset: i64,
+    pub(crate) leader_epoch: i32,
+    pub(crate) max_timestamp: i64,
+    pub(crate) attributes: Attributes,
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) base_sequence: i32,
+    pub(crate) last_sequence: i32,
+}
+
+impl ScannedBatch {
+    fn new(batch: &Batch<'_>, position: u64, size: u64) -> ScannedBatch {
+        ScannedBatch {
+            position,
+            size,
+            base_offset: batch.base_offset(),
+            last_offset: batch.last_offset(),
+            leader_epoch: batch.partition_leader_epoch(),
+            max_timestamp: batch.max_timestamp(),
+            attributes: batch.attributes(),
+            producer_id: batch.producer_id(),
+            producer_epoch: batch.producer_epoch(),
+            base_sequence: batch.base_sequence(),
+            last_sequence: batch.last_sequence(),
+        }
+    }
+}
+
+/// What comes next in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    /// A batch.
+    Batch(ScannedBatch),
+    /// The end, right behind a batch.
+    End,
+    /// Bytes that are not a batch, from here on.
+    Torn { position: u64, reason: &'static str },
+}
+
+/// A walk over the batches of a file.
+pub(crate) struct BatchScan<'f> {
+    file: &'f dyn StorageFile,
+    patience: Patience,
+    position: u64,
+    end: u64,
+    next_offset: i64,
+    chunk: Vec<u8>,
+    chunk_at: u64,
+    chunk_bytes: usize,
+}
+
+impl<'f> BatchScan<'f> {
+    /// A walk from `position`, where a batch starts, to `end`. Offsets below `next_offset` are torn.
+    pub(crate) fn new(
+        file: &'f dyn StorageFile,
+        patience: Patience,
+        range: std::ops::Range<u64>,
+        next_offset: i64,
+        chunk_bytes: usize,
+    ) -> BatchScan<'f> {
+        let (position, end) = (range.start, range.end);
+        BatchScan {
+            file,
+            patience,
+            position,
+            end,
+            next_offset,
+            chunk: Vec::new(),
+            chunk_at: position,
+            chunk_bytes: chunk_bytes.max(HEADER_BYTES),
+        }
+    }
+
+    /// The next batch by its header; with `check_crc` its bytes are read and checked.
+    pub(crate) fn next(&mut self, check_crc: bool) -> Result<Scanned, Blocked> {
+        let remaining = self.end.saturating_sub(self.position);
+        if remaining == 0 {
+            return Ok(Scanned::End);
+        }
+        if remaining < HEADER_BYTES as u64 {
+            return Ok(self.torn("fewer bytes than a batch header has"));
+        }
+        self.fill(HEADER_BYTES)?;
+        let mut header = [0; HEADER_BYTES];
+        header.copy_from_slice(self.at_position(HEADER_BYTES));
+        let Ok(size) = Batch::size_of_first(&header) else {
+            return Ok(self.torn("length or magic of no batch"));
+        };
+        if size as u64 > remaining {
+            return Ok(self.torn("a batch that is cut off"));
+        }
+        let batch = ScannedBatch::new(&header_view(&mut header), self.position, size as u64);
+        if batch.base_offset < self.next_offset || batch.last_offset < batch.base_offset {
+            return Ok(self.torn("offsets that do not ascend"));
+        }
+        if check_crc && !self.crc_is_right(size)? {
+            return Ok(self.torn("a checksum that does not match"));
+        }
+        self.position += batch.size;
+        self.next_offset = batch.last_offset + 1;
+        Ok(Scanned::Batch(batch))
+    }
+
+    /// The offset behind the last batch that was given.
+    pub(crate) fn next_offset(&self) -> i64 {
+        self.next_offset
+    }
+
+    /// Where the next batch begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn torn(&self, reason: &'static str) -> Scanned {
+        Scanned::Torn { position: self.position, reason }
+    }
+
+    fn crc_is_right(&mut self, size: usize) -> Result<bool, Blocked> {
+        self.fill(size)?;
+        let bytes = self.at_position(size);
+        Ok(Batch::split_first(bytes).is_ok_and(|(batch, _)| batch.verify_crc()))
+    }
+
+    /// Makes sure that `needed` bytes from the position on are in the chunk; they are within the end.
+    fn fill(&mut self, needed: usize) -> Result<(), Blocked> {
+        let chunk_end = self.chunk_at + self.chunk.len() as u64;
+        if self.position >= self.chunk_at && self.position + needed as u64 <= chunk_end {
+            return Ok(());
+        }
+        let want = needed.max(self.chunk_bytes).min((self.end - self.position) as usize);
+        self.chunk.resize(want, 0);
+        self.chunk_at = self.position;
+        let result = self.patience.read_exact(self.file, &mut self.chunk, self.position);
+        if result.is_err() {
+            self.chunk.clear();
+        }
+        result
+    }
+
+    fn at_position(&self, len: usize) -> &[u8] {
+        let start = (self.position - self.chunk_at) as usize;
+        &self.chunk[start..start + len]
+    }
+}
+
+/// A view of a batch of which only the header is there: its length is made that of a header alone, so that the
+/// records crate reads the fields and nothing else. `size_of_first` has accepted it before.
+fn header_view(header: &mut [u8; HEADER_BYTES]) -> Batch<'_> {
+    const LENGTH: std::ops::Range<usize> = LOG_OVERHEAD_BYTES - 4..LOG_OVERHEAD_BYTES;
+    const _: () = assert!(LENGTH.end + 4 == STAMP_BYTES);
+    header[LENGTH].copy_from_slice(&((HEADER_BYTES - LOG_OVERHEAD_BYTES) as i32).to_be_bytes());
+    let (batch, _) = Batch::split_first(header).expect("magic was checked and the length fits");
+    batch
+}

@@ -1,0 +1,252 @@
+//! One segment: a run of batches in a file, and the two indexes into it.
+
+use crate::descriptors::CachedFile;
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::index::Index;
+use crate::offset_index::{OffsetEntry, OffsetIndex};
+use crate::patience::{Blocked, Patience};
+use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned, ScannedBatch};
+use crate::storage::StorageFile;
+use crate::time_index::{TimeEntry, TimeIndex, TimestampOffset};
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+/// A segment, active or closed.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// No record has a smaller offset. Also the name of its files.
+    pub(crate) base_offset: i64,
+    /// Bytes of whole batches in the file.
+    pub(crate) len: u32,
+    pub(crate) offsets: OffsetIndex,
+    pub(crate) times: TimeIndex,
+    /// The largest timestamp; not looked up yet for a closed segment from before the start.
+    pub(crate) largest: Option<TimestampOffset>,
+    cached: OnceLock<Box<CachedFiles>>,
+}
+
+/// The files of a segment as they are read.
+#[derive(Debug)]
+struct CachedFiles {
+    log: CachedFile,
+    index: CachedFile,
+    time_index: CachedFile,
+}
+
+/// The files that a lookup in a segment may need, kept open by it.
+#[derive(Debug, Clone)]
+pub(crate) struct LookupFiles {
+    pub(crate) log: Arc<dyn StorageFile>,
+    index: Option<Arc<dyn StorageFile>>,
+}
+
+impl Segment {
+    /// An empty segment.
+    pub(crate) fn empty(base_offset: i64) -> Segment {
+        Segment {
+            base_offset,
+            len: 0,
+            offsets: Index::new(0),
+            times: Index::new(0),
+            largest: Some(TimestampOffset::none(base_offset)),
+            cached: OnceLock::new(),
+        }
+    }
+
+    /// A segment with `len` bytes, whose index files hold so many entries.
+    pub(crate) fn on_disk(base_offset: i64, len: u32, offset_entries: u32, time_entries: u32) -> Segment {
+        Segment {
+            len,
+            offsets: Index::new(offset_entries),
+            times: Index::new(time_entries),
+            largest: None,
+            ..Segment::empty(base_offset)
+        }
+    }
+
+    fn cached(&self, files: &PartitionFiles) -> &CachedFiles {
+        self.cached.get_or_init(|| {
+            Box::new(CachedFiles {
+                log: files.cached(self.base_offset, FileKind::Log),
+                index: files.cached(self.base_offset, FileKind::Index),
+                time_index: files.cached(self.base_offset, FileKind::TimeIndex),
+            })
+        })
+    }
+
+    /// Gives back memory that only an append needs.
+    pub(crate) fn shrink(&mut self) {
+        self.offsets.shrink();
+        self.times.shrink();
+    }
+
+    /// Closes what is open of it: its files are renamed or their content is replaced.
+    pub(crate) fn close_cached(&mut self) {
+        self.cached.take();
+    }
+
+    /// The files for a lookup; `active` is the handle of the active segment's file.
+    pub(crate) fn lookup_files(
+        &self,
+        files: &PartitionFiles,
+        active: Option<&Arc<dyn StorageFile>>,
+    ) -> io::Result<LookupFiles> {
+        let log = match active {
+            Some(file) => file.clone(),
+            None => self.cached(files).log.open()?,
+        };
+        let index = (self.offsets.on_disk() > 0).then(|| self.cached(files).index.open()).transpose()?;
+        Ok(LookupFiles { log, index })
+    }
+
+    /// How an offset is found in this segment without holding on to it.
+    pub(crate) fn lookup(&self, offset: i64, files: LookupFiles) -> Lookup {
+        let holds = offset_holds(self.base_offset, offset);
+        let count = self.offsets.pending().partition_point(holds);
+        Lookup {
+            files,
+            base_offset: self.base_offset,
+            len: self.len,
+            on_disk: self.offsets.on_disk(),
+            pending: count.checked_sub(1).map(|last| self.offsets.pending()[last]),
+        }
+    }
+
+    /// The largest timestamp of a segment, read from the end of its time index when it is not known yet.
+    pub(crate) fn largest(&mut self, files: &PartitionFiles) -> Result<TimestampOffset, LogError> {
+        if let Some(largest) = self.largest {
+            return Ok(largest);
+        }
+        let entry = self.time_floor(files, |_| true)?;
+        let largest = self.timestamp_offset(entry);
+        self.largest = Some(largest);
+        Ok(largest)
+    }
+
+    /// What the time index says last before a timestamp.
+    pub(crate) fn time_before(
+        &self,
+        files: &PartitionFiles,
+        timestamp: i64,
+    ) -> Result<TimestampOffset, LogError> {
+        let entry = self.time_floor(files, |entry: &TimeEntry| entry.timestamp < timestamp)?;
+        Ok(self.timestamp_offset(entry))
+    }
+
+    fn timestamp_offset(&self, entry: Option<TimeEntry>) -> TimestampOffset {
+        entry.map_or(TimestampOffset::none(self.base_offset), |entry| TimestampOffset {
+            timestamp: entry.timestamp,
+            offset: self.base_offset + i64::from(entry.relative_offset),
+        })
+    }
+
+    fn time_floor(
+        &self,
+        files: &PartitionFiles,
+        holds: impl Fn(&TimeEntry) -> bool,
+    ) -> Result<Option<TimeEntry>, LogError> {
+        let open = || self.cached(files).time_index.open();
+        patient(self.times.floor(open, Patience::Wait, holds))
+            .map_err(LogError::io("read", files.path(self.base_offset, FileKind::TimeIndex)))
+    }
+
+    /// Adds a time index entry, if the largest timestamp has grown since the last one.
+    pub(crate) fn push_time(&mut self, last_entry: &mut i64) {
+        let Some(largest) = self.largest else { return };
+        if largest.timestamp > *last_entry {
+            self.times.push(TimeEntry {
+                timestamp: largest.timestamp,
+                relative_offset: (largest.offset - self.base_offset) as i32,
+            });
+            *last_entry = largest.timestamp;
+        }
+    }
+}
+
+fn offset_holds(base_offset: i64, offset: i64) -> impl Fn(&OffsetEntry) -> bool {
+    move |entry| base_offset + i64::from(entry.relative_offset) <= offset
+}
+
+/// The result of a lookup that was allowed to wait.
+pub(crate) fn patient<T>(result: Result<T, Blocked>) -> io::Result<T> {
+    result.map_err(|blocked| match blocked {
+        Blocked::Failed(error) => error,
+        Blocked::WouldBlock => unreachable!("a patient read does not stop"),
+    })
+}
+
+/// Finds a batch in a segment, on any thread: it holds what it needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Lookup {
+    pub(crate) files: LookupFiles,
+    pub(crate) base_offset: i64,
+    /// Bytes of the segment that may be looked at.
+    pub(crate) len: u32,
+    on_disk: u32,
+    pending: Option<OffsetEntry>,
+}
+
+impl Lookup {
+    /// The first batch whose last offset is at or behind `offset`; `None`: the segment ends before.
+    pub(crate) fn find(&self, offset: i64, patience: Patience) -> Result<Option<ScannedBatch>, Blocked> {
+        let start = self.start(offset, patience)?;
+        match self.find_from(start, offset, patience)? {
+            Found::Batch(batch) => Ok(Some(batch)),
+            Found::End => Ok(None),
+            // An index that leads astray was damaged; the log itself is the truth.
+            Found::Astray if start > 0 => match self.find_from(0, offset, patience)? {
+                Found::Batch(batch) => Ok(Some(batch)),
+                Found::End => Ok(None),
+                Found::Astray => Err(self.damaged()),
+            },
+            Found::Astray => Err(self.damaged()),
+        }
+    }
+
+    fn damaged(&self) -> Blocked {
+        let what = format!("segment {} has bytes that are not a batch", self.base_offset);
+        Blocked::Failed(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+
+    /// The position from which a batch with this offset is searched.
+    pub(crate) fn start(&self, offset: i64, patience: Patience) -> Result<u64, Blocked> {
+        if let Some(entry) = self.pending {
+            return Ok(u64::from(entry.position));
+        }
+        let Some(index) = &self.files.index else { return Ok(0) };
+        let holds = offset_holds(self.base_offset, offset);
+        let entry = crate::index::floor_in_file(&**index, self.on_disk, patience, holds)?;
+        Ok(entry.map_or(0, |entry: OffsetEntry| u64::from(entry.position)))
+    }
+
+    /// The batches from a position on.
+    pub(crate) fn batches(&self, start: u64, patience: Patience) -> BatchScan<'_> {
+        let range = start..u64::from(self.len);
+        BatchScan::new(&*self.files.log, patience, range, self.base_offset, LOOKUP_CHUNK_BYTES)
+    }
+
+    fn find_from(&self, start: u64, offset: i64, patience: Patience) -> Result<Found, Blocked> {
+        let mut batches = self.batches(start, patience);
+        // An entry of the index names the last offset of its batch.
+        let mut plausible = start == 0;
+        loop {
+            match batches.next(false)? {
+                Scanned::Batch(batch) if !plausible && batch.last_offset > offset => {
+                    return Ok(Found::Astray);
+                }
+                Scanned::Batch(batch) if batch.last_offset >= offset => return Ok(Found::Batch(batch)),
+                Scanned::Batch(_) => plausible = true,
+                Scanned::End if plausible => return Ok(Found::End),
+                _ => return Ok(Found::Astray),
+            }
+        }
+    }
+}
+
+enum Found {
+    Batch(ScannedBatch),
+    End,
+    /// What is there is not what was looked for: the position, or the file, is wrong.
+    Astray,
+}

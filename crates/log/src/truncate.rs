@@ -1,0 +1,194 @@
+//! Cutting off the end of a log: what a replica does whose records were not committed.
+//!
+//! Everything that was derived from the records goes with them: index entries, epochs, producer state, the recent
+//! batches. When this returns, the cut is durable; otherwise a power cut could bring back what others have agreed
+//! to forget.
+
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::inventory::list_snapshots;
+use crate::log::{Active, Log};
+use crate::patience::Patience;
+use crate::scan::Scanned;
+use crate::segment::{Segment, patient};
+use crate::storage::StorageFile;
+use crate::time_index::TimestampOffset;
+use std::sync::Arc;
+
+impl Log {
+    /// Removes all records at or behind `to`, a batch that holds it included, and returns the log end then. Blocks
+    /// on the disk. The recovery point in the directory's checkpoint is lowered durably first.
+    pub fn truncate_suffix(&mut self, to: i64, mono_ms: u64) -> Result<i64, LogError> {
+        self.check_running()?;
+        if to >= self.log_end {
+            return Ok(self.log_end);
+        }
+        let result = match to < self.segments[0].base_offset {
+            true => self.start_anew(to.max(0), mono_ms),
+            false => self.cut_suffix(to, mono_ms),
+        };
+        if let Err(error) = &result {
+            self.stop(error);
+        }
+        result.map(|()| self.log_end)
+    }
+
+    /// Removes everything and starts at `offset`: what a replica does that is too far behind.
+    pub fn truncate_fully_and_start_at(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
+        self.check_running()?;
+        self.start_anew(offset, mono_ms).inspect_err(|error| self.stop(error))
+    }
+
+    fn cut_suffix(&mut self, to: i64, mono_ms: u64) -> Result<(), LogError> {
+        self.lower_recovery_point(to)?;
+        let keep = self.segment_of(to) + 1;
+        // The last one first: what a crash leaves is a log without a gap.
+        while self.segments.len() > keep {
+            self.remove_last_segment()?;
+            self.recent.clear();
+        }
+        self.reopen_last(to, mono_ms)?;
+        self.forget_from_log_end(mono_ms)?;
+        self.sync_cut()
+    }
+
+    fn start_anew(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
+        self.lower_recovery_point(offset)?;
+        while !self.segments.is_empty() {
+            self.remove_last_segment()?;
+        }
+        (self.log_start, self.log_end) = (offset, offset);
+        self.active = Active::new(self.create_active_files()?, mono_ms);
+        self.segments.push(Segment::empty(offset));
+        self.recent.clear();
+        self.dir.checkpoints().log_start.set(&self.partition, offset);
+        for snapshot in list_snapshots(&self.files)? {
+            self.files.remove(snapshot, FileKind::Snapshot)?;
+        }
+        self.forget_from_log_end(mono_ms)?;
+        self.sync_cut()
+    }
+
+    /// What is behind it will be other data, which no sync has covered.
+    fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
+        self.durable_end = self.durable_end.min(to);
+        let checkpoint = &self.dir.checkpoints().recovery_point;
+        if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
+            checkpoint.set(&self.partition, to);
+            checkpoint.commit().map_err(LogError::io("write the recovery point in", self.dir.path()))?;
+        }
+        Ok(())
+    }
+
+    fn remove_last_segment(&mut self) -> Result<(), LogError> {
+        let mut segment = self.segments.pop().expect("the caller has counted");
+        segment.close_cached();
+        remove_segment_files(&self.files, segment.base_offset)
+    }
+
+    /// Cuts the last segment before the batch that holds `to`, and makes it the active one.
+    fn reopen_last(&mut self, to: i64, mono_ms: u64) -> Result<(), LogError> {
+        let segment = self.segments.last_mut().expect("the first segment starts at or before the cut");
+        let base_offset = segment.base_offset;
+        let path = self.files.path(base_offset, FileKind::Log);
+        let file = self.files.open(base_offset, FileKind::Log)?;
+        let files = segment.lookup_files(&self.files, Some(&file)).map_err(LogError::io("open", &*path))?;
+        let lookup = segment.lookup(to, files);
+        let found = patient(lookup.find(to, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+        if let Some(batch) = found {
+            self.log_end = to.min(batch.base_offset);
+            self.recent.truncate(batch.position as u32);
+            segment.close_cached();
+            cut_indexes(&self.files, segment, batch.position as u32, self.log_end)?;
+            file.set_len(batch.position).map_err(LogError::io("cut", &*path))?;
+            segment.len = batch.position as u32;
+        } else {
+            self.log_end = to;
+        }
+        (self.active, _) = reopen_active(&self.files, segment, file, mono_ms)?;
+        Ok(())
+    }
+
+    /// Undoes what was derived from the records behind the log end.
+    fn forget_from_log_end(&mut self, mono_ms: u64) -> Result<(), LogError> {
+        self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
+        self.log_start = self.log_start.min(self.log_end);
+        self.flush.note_cut(self.log_end);
+        self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);
+        self.reload_producers(mono_ms)
+    }
+
+    fn sync_cut(&mut self) -> Result<(), LogError> {
+        let path = self.files.path(self.active_segment().base_offset, FileKind::Log);
+        self.active.file.sync_data().map_err(LogError::io("sync", path))?;
+        self.files.sync_dir()?;
+        self.write_epochs()
+    }
+}
+
+/// Removes the files of a segment. The log goes first: without it the others are orphans, which the next start removes.
+pub(crate) fn remove_segment_files(files: &PartitionFiles, base_offset: i64) -> Result<(), LogError> {
+    for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex, FileKind::TransactionIndex] {
+        files.remove(base_offset, kind)?;
+    }
+    Ok(())
+}
+
+/// Drops index entries of what is at or behind a position.
+fn cut_indexes(
+    files: &PartitionFiles,
+    segment: &mut Segment,
+    position: u32,
+    log_end: i64,
+) -> Result<(), LogError> {
+    let base_offset = segment.base_offset;
+    let index = files.open(base_offset, FileKind::Index)?;
+    let cut = segment.offsets.truncate(&*index, |entry| entry.position < position);
+    cut.map_err(LogError::io("cut", files.path(base_offset, FileKind::Index)))?;
+    let times = files.open(base_offset, FileKind::TimeIndex)?;
+    let holds =
+        |entry: &crate::time_index::TimeEntry| base_offset + i64::from(entry.relative_offset) < log_end;
+    let cut = segment.times.truncate(&*times, holds);
+    cut.map_err(LogError::io("cut", files.path(base_offset, FileKind::TimeIndex)))
+}
+
+/// Makes a segment with right indexes the active one: what is kept in memory of it is taken from the batches behind
+/// the last index entry. Returns the offset behind its last batch too.
+pub(crate) fn reopen_active(
+    files: &PartitionFiles,
+    segment: &mut Segment,
+    file: Arc<dyn StorageFile>,
+    mono_ms: u64,
+) -> Result<(Active, i64), LogError> {
+    let path = files.path(segment.base_offset, FileKind::Log);
+    segment.largest = None;
+    let mut largest = segment.largest(files)?;
+    let lookup_files = segment.lookup_files(files, Some(&file)).map_err(LogError::io("open", &*path))?;
+    let lookup = segment.lookup(i64::MAX, lookup_files);
+    let start = patient(lookup.start(i64::MAX, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+    let mut active = Active::new(file, mono_ms);
+    active.last_time_entry = largest.timestamp;
+    let mut batches = lookup.batches(start, Patience::Wait);
+    loop {
+        match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
+            Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
+                largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+            }
+            Scanned::Batch(_) => {}
+            Scanned::End if start == 0 || batches.position() > start => break,
+            Scanned::End => {
+                let reason = "the index points behind the end";
+                return Err(LogError::Damaged { path, position: start, reason });
+            }
+            Scanned::Torn { position, reason } => return Err(LogError::Damaged { path, position, reason }),
+        }
+    }
+    let log_end = batches.next_offset();
+    segment.largest = Some(largest);
+    active.bytes_since_index = segment.len - start as u32;
+    let first = patient(lookup.batches(0, Patience::Wait).next(false));
+    if let Scanned::Batch(batch) = first.map_err(LogError::io("read", path))? {
+        active.first_timestamp = Some(batch.max_timestamp);
+    }
+    Ok((active, log_end))
+}

@@ -1,0 +1,167 @@
+//! Walks a whole segment after a crash: finds where it ends, makes its indexes anew, learns its epochs.
+
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::index::Entry;
+use crate::inventory::{FoundSegment, SEGMENT_BYTES_MAX};
+use crate::leader_epochs::LeaderEpochs;
+use crate::offset_index::OffsetEntry;
+use crate::patience::Patience;
+use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned, ScannedBatch};
+use crate::segment::{Segment, patient};
+use crate::storage::{StorageFile, read_full_at, write_all_at};
+use crate::time_index::TimeEntry;
+use std::io;
+
+/// What of a segment is believed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trust {
+    /// Checksums are verified from this position on,
+    check_from_position: u64,
+    /// and from this offset on.
+    check_from_offset: i64,
+    /// Whether a torn tail may be cut, from the same offset on.
+    may_cut: bool,
+}
+
+impl Trust {
+    /// All of it: only its indexes are missing.
+    pub(crate) fn whole() -> Trust {
+        Trust { check_from_position: u64::MAX, check_from_offset: i64::MAX, may_cut: false }
+    }
+
+    /// What precedes a position.
+    pub(crate) fn until_position(position: u64) -> Trust {
+        Trust { check_from_position: position, check_from_offset: 0, may_cut: true }
+    }
+
+    /// What precedes an offset.
+    pub(crate) fn until_offset(offset: i64) -> Trust {
+        Trust { check_from_position: 0, check_from_offset: offset, may_cut: true }
+    }
+}
+
+/// A walk over one segment.
+pub(crate) struct SegmentWalk<'a> {
+    pub(crate) files: &'a PartitionFiles,
+    pub(crate) found: &'a FoundSegment,
+    pub(crate) trust: Trust,
+    pub(crate) index_interval: u32,
+}
+
+/// What a walk has found.
+pub(crate) struct Walked {
+    pub(crate) segment: Segment,
+    /// The offset behind the last batch.
+    pub(crate) end: i64,
+    pub(crate) bytes_cut: u64,
+}
+
+/// The indexes of a segment, as they should be.
+#[derive(Default)]
+struct Indexes {
+    offsets: Vec<u8>,
+    times: Vec<u8>,
+    bytes_since_entry: u64,
+    /// Largest timestamp so far and its batch's relative last offset, and the last one that has an entry.
+    largest: (i64, i32),
+    entered: i64,
+}
+
+impl SegmentWalk<'_> {
+    pub(crate) fn run(&self, epochs: &mut LeaderEpochs) -> Result<Walked, LogError> {
+        let base_offset = self.found.base_offset;
+        let path = self.files.path(base_offset, FileKind::Log);
+        let file = self.files.open(base_offset, FileKind::Log)?;
+        let mut indexes = Indexes { largest: (-1, 0), entered: -1, ..Indexes::default() };
+        let range = 0..self.found.log_bytes.min(SEGMENT_BYTES_MAX);
+        let mut batches = BatchScan::new(&*file, Patience::Wait, range, base_offset, RECOVERY_CHUNK_BYTES);
+        loop {
+            let check = batches.position() >= self.trust.check_from_position
+                && batches.next_offset() >= self.trust.check_from_offset;
+            match patient(batches.next(check)).map_err(LogError::io("read", &*path))? {
+                Scanned::Batch(batch) if batch.last_offset - base_offset > i64::from(i32::MAX) => {
+                    let reason = "an offset is too far from the segment's base";
+                    return Err(LogError::Damaged { path, position: batch.position, reason });
+                }
+                Scanned::Batch(batch) => {
+                    indexes.note(&batch, base_offset, self.index_interval);
+                    if batch.leader_epoch >= 0 && epochs.latest().is_none_or(|last| batch.leader_epoch > last)
+                    {
+                        epochs.assign(batch.leader_epoch, batch.base_offset);
+                    }
+                }
+                Scanned::End => break,
+                Scanned::Torn { position, reason } => {
+                    if !self.trust.may_cut || batches.next_offset() < self.trust.check_from_offset {
+                        return Err(LogError::Damaged { path, position, reason });
+                    }
+                    break;
+                }
+            }
+        }
+        let (len, end) = (batches.position(), batches.next_offset());
+        let bytes_cut = self.found.log_bytes - len;
+        if bytes_cut > 0 {
+            file.set_len(len).map_err(LogError::io("cut", &*path))?;
+        }
+        indexes.finish();
+        self.write_index(FileKind::Index, &indexes.offsets)?;
+        self.write_index(FileKind::TimeIndex, &indexes.times)?;
+        let entries = |bytes: &[u8], entry: usize| (bytes.len() / entry) as u32;
+        let segment = Segment::on_disk(
+            base_offset,
+            len as u32,
+            entries(&indexes.offsets, OffsetEntry::BYTES),
+            entries(&indexes.times, TimeEntry::BYTES),
+        );
+        Ok(Walked { segment, end, bytes_cut })
+    }
+
+    /// Gives an index file this content, unless it has it.
+    fn write_index(&self, kind: FileKind, content: &[u8]) -> Result<(), LogError> {
+        let base_offset = self.found.base_offset;
+        let file = self.files.open(base_offset, kind)?;
+        write_if_other(&*file, content).map_err(LogError::io("write", self.files.path(base_offset, kind)))
+    }
+}
+
+fn write_if_other(file: &dyn StorageFile, content: &[u8]) -> io::Result<()> {
+    let mut present = vec![0; content.len()];
+    let same = file.len()? == content.len() as u64
+        && read_full_at(file, &mut present, 0)? == content.len()
+        && present == content;
+    if !same {
+        file.set_len(0)?;
+        write_all_at(file, content, 0)?;
+    }
+    Ok(())
+}
+
+impl Indexes {
+    fn note(&mut self, batch: &ScannedBatch, base_offset: i64, interval: u32) {
+        let relative_offset = (batch.last_offset - base_offset) as i32;
+        if batch.max_timestamp > self.largest.0 {
+            self.largest = (batch.max_timestamp, relative_offset);
+        }
+        if self.bytes_since_entry > u64::from(interval) {
+            OffsetEntry { relative_offset, position: batch.position as u32 }.encode(&mut self.offsets);
+            self.note_time();
+            self.bytes_since_entry = 0;
+        }
+        self.bytes_since_entry += batch.size;
+    }
+
+    fn note_time(&mut self) {
+        if self.largest.0 > self.entered {
+            let (timestamp, relative_offset) = self.largest;
+            TimeEntry { timestamp, relative_offset }.encode(&mut self.times);
+            self.entered = timestamp;
+        }
+    }
+
+    /// The last entry of a time index is the largest timestamp.
+    fn finish(&mut self) {
+        self.note_time();
+    }
+}

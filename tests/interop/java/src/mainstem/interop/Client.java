@@ -1,0 +1,455 @@
+package mainstem.interop;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.Config;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * The Java client under test: {@code COMMAND key=value ...}. The commands, their arguments and the files that they
+ * read and write are the same for every client and are described in tests/interop/README.md.
+ */
+public final class Client {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Duration POLL = Duration.ofMillis(100);
+    private static final long DEADLINE_MS = 90_000;
+
+    private final Map<String, String> arguments = new HashMap<>();
+
+    private Client(String[] args) {
+        for (int i = 1; i < args.length; i++) {
+            String[] pair = args[i].split("=", 2);
+            arguments.put(pair[0], pair[1]);
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        Client client = new Client(args);
+        switch (args[0]) {
+            case "create" -> client.create();
+            case "produce" -> client.produce();
+            case "consume" -> client.consume();
+            case "feed" -> client.feed();
+            case "member" -> client.member();
+            case "admin" -> client.admin();
+            default -> throw new IllegalArgumentException("no command " + args[0]);
+        }
+    }
+
+    private String get(String name) {
+        String value = arguments.get(name);
+        if (value == null) {
+            throw new IllegalArgumentException("argument " + name + "= is missing");
+        }
+        return value;
+    }
+
+    private Properties properties() {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", get("bootstrap"));
+        properties.put("reconnect.backoff.max.ms", "200");
+        return properties;
+    }
+
+    private static void check(boolean holds, String what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ create
+
+    private void create() throws Exception {
+        int partitions = Integer.parseInt(get("partitions"));
+        List<NewTopic> topics = new ArrayList<>();
+        for (String name : get("topics").split(",")) {
+            topics.add(new NewTopic(name, partitions, (short) 1));
+        }
+        try (Admin admin = Admin.create(properties())) {
+            admin.createTopics(topics).all().get();
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------- produce
+
+    private KafkaProducer<String, String> producer(String codec) {
+        Properties properties = properties();
+        properties.put(ProducerConfig.COMPRESSION_TYPE_CONFIG, codec);
+        properties.put(ProducerConfig.ACKS_CONFIG, "all");
+        properties.put(ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG, "true");
+        properties.put(ProducerConfig.LINGER_MS_CONFIG, "5");
+        return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
+    }
+
+    private void produce() throws Exception {
+        List<String> input = Files.readAllLines(Path.of(get("input")));
+        for (String job : get("jobs").split(",")) {
+            String[] codecAndTopic = job.split(":");
+            AtomicReference<Exception> failure = new AtomicReference<>();
+            try (KafkaProducer<String, String> producer = producer(codecAndTopic[0])) {
+                for (String line : input) {
+                    producer.send(record(codecAndTopic[1], JSON.readTree(line)), (metadata, error) -> {
+                        if (error != null) {
+                            failure.compareAndSet(null, error);
+                        }
+                    });
+                }
+            }
+            if (failure.get() != null) {
+                throw failure.get();
+            }
+        }
+    }
+
+    private static ProducerRecord<String, String> record(String topic, JsonNode json) {
+        ProducerRecord<String, String> record =
+            new ProducerRecord<>(topic, json.get("p").asInt(), text(json.get("k")), text(json.get("v")));
+        for (JsonNode header : json.get("h")) {
+            String value = text(header.get(1));
+            byte[] bytes = value == null ? null : value.getBytes(StandardCharsets.UTF_8);
+            record.headers().add(header.get(0).asText(), bytes);
+        }
+        return record;
+    }
+
+    private static String text(JsonNode json) {
+        return json.isNull() ? null : json.asText();
+    }
+
+    // ----------------------------------------------------------------------------------------- consume
+
+    private void consume() throws Exception {
+        Properties properties = properties();
+        properties.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
+        properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000");
+        try (KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
+            for (String topic : get("topics").split(",")) {
+                consumeTopic(consumer, topic);
+            }
+        }
+    }
+
+    private void consumeTopic(KafkaConsumer<String, String> consumer, String topic) throws IOException {
+        List<TopicPartition> partitions = new ArrayList<>();
+        consumer.partitionsFor(topic).forEach(p -> partitions.add(new TopicPartition(topic, p.partition())));
+        consumer.assign(partitions);
+        consumer.seekToBeginning(partitions);
+        Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+        long deadline = System.currentTimeMillis() + DEADLINE_MS;
+        try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out"), topic + ".jsonl"))) {
+            while (!partitions.stream().allMatch(p -> consumer.position(p) >= ends.get(p))) {
+                check(System.currentTimeMillis() < deadline, topic + ": not read to the ends " + ends);
+                for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                    out.write(JSON.writeValueAsString(json(record)));
+                    out.newLine();
+                }
+            }
+        }
+    }
+
+    private static ObjectNode json(ConsumerRecord<String, String> record) {
+        ObjectNode json = JSON.createObjectNode();
+        json.put("p", record.partition()).put("o", record.offset()).put("k", record.key()).put("v", record.value());
+        ArrayNode headers = json.putArray("h");
+        for (Header header : record.headers()) {
+            String value = header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
+            headers.addArray().add(header.key()).add(value);
+        }
+        return json;
+    }
+
+    // -------------------------------------------------------------------------------------------- feed
+
+    private void feed() throws Exception {
+        AtomicReference<Exception> failure = new AtomicReference<>();
+        AtomicLong acknowledged = new AtomicLong();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try (KafkaProducer<String, String> producer = producer("lz4")) {
+            for (String line = in.readLine(); line != null; line = in.readLine()) {
+                String[] pair = line.split("\t", 2);
+                producer.send(new ProducerRecord<>(get("topic"), pair[0], pair[1]), (metadata, error) -> {
+                    if (error == null) {
+                        acknowledged.incrementAndGet();
+                    } else {
+                        failure.compareAndSet(null, error);
+                    }
+                });
+            }
+        }
+        if (failure.get() != null) {
+            throw failure.get();
+        }
+        System.out.println("acknowledged " + acknowledged.get());
+    }
+
+    // ------------------------------------------------------------------------------------------ member
+
+    private void member() throws Exception {
+        Properties properties = properties();
+        properties.put(ConsumerConfig.GROUP_ID_CONFIG, get("group"));
+        properties.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
+        properties.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+        properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
+        properties.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
+        properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "200");
+        properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, switch (get("rebalance")) {
+            case "eager" -> "org.apache.kafka.clients.consumer.RangeAssignor";
+            case "cooperative" -> "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
+            default -> throw new IllegalArgumentException("rebalance=" + get("rebalance"));
+        });
+        AtomicBoolean stopping = stopAtEndOfInput();
+        try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out")));
+             KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
+            new Member(consumer, out, Integer.parseInt(get("commit_every"))).run(get("topic"), stopping);
+        }
+    }
+
+    private static AtomicBoolean stopAtEndOfInput() {
+        AtomicBoolean stopping = new AtomicBoolean();
+        Thread watcher = new Thread(() -> {
+            try {
+                System.in.transferTo(java.io.OutputStream.nullOutputStream());
+            } catch (IOException e) {
+                // No more input, whatever the reason.
+            }
+            stopping.set(true);
+        });
+        watcher.setDaemon(true);
+        watcher.start();
+        return stopping;
+    }
+
+    /** One member of a group: writes down what it read and what it committed, in that order. */
+    private static final class Member implements ConsumerRebalanceListener {
+        private final KafkaConsumer<String, String> consumer;
+        private final BufferedWriter out;
+        private final int commitEvery;
+        private int uncommitted;
+
+        Member(KafkaConsumer<String, String> consumer, BufferedWriter out, int commitEvery) {
+            this.consumer = consumer;
+            this.out = out;
+            this.commitEvery = commitEvery;
+        }
+
+        void run(String topic, AtomicBoolean stopping) throws IOException {
+            consumer.subscribe(List.of(topic), this);
+            while (!stopping.get()) {
+                read();
+                if (uncommitted >= commitEvery) {
+                    tryCommit();
+                }
+            }
+            while (!tryCommit()) {
+                consumer.pause(consumer.assignment());
+                read();
+            }
+        }
+
+        private void read() throws IOException {
+            for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                write("r " + record.partition() + " " + record.offset() + " " + record.value());
+                uncommitted++;
+            }
+            out.flush();
+        }
+
+        /** Commits, unless a rebalance is under way: it is to be polled to its end first. */
+        private boolean tryCommit() {
+            try {
+                commit(consumer.assignment());
+                return true;
+            } catch (RebalanceInProgressException e) {
+                return false;
+            }
+        }
+
+        private void commit(Collection<TopicPartition> partitions) {
+            consumer.commitSync();
+            uncommitted = 0;
+            for (TopicPartition partition : partitions) {
+                write("c " + partition.partition() + " " + consumer.position(partition));
+            }
+            flush();
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            commit(partitions);
+            partitions.forEach(partition -> write("revoked " + partition.partition()));
+            flush();
+        }
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            partitions.forEach(partition -> write("assigned " + partition.partition()));
+            flush();
+        }
+
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> partitions) {
+            partitions.forEach(partition -> write("lost " + partition.partition()));
+            flush();
+        }
+
+        private void write(String line) {
+            try {
+                out.write(line);
+                out.newLine();
+            } catch (IOException e) {
+                throw new java.io.UncheckedIOException(e);
+            }
+        }
+
+        private void flush() {
+            try {
+                out.flush();
+            } catch (IOException e) {
+                throw new java.io.UncheckedIOException(e);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- admin
+
+    private void admin() throws Exception {
+        String topic = get("topic");
+        try (Admin admin = Admin.create(properties())) {
+            NewTopic wanted = new NewTopic(topic, 2, (short) 1).configs(Map.of("retention.ms", "3600000"));
+            admin.createTopics(List.of(wanted)).all().get();
+            expectError(admin.createTopics(List.of(wanted)).all(), "TopicExistsException");
+            await(() -> admin.listTopics().names().get().contains(topic), "listed after creation");
+            check(describe(admin, topic).partitions().size() == 2, "two partitions");
+            check(!describe(admin, topic).topicId().toString().equals("AAAAAAAAAAAAAAAAAAAAAA"), "a topic id");
+
+            configs(admin, topic);
+            admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(4))).all().get();
+            await(() -> describe(admin, topic).partitions().size() == 4, "four partitions");
+            expectError(admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all(),
+                "InvalidPartitionsException");
+            deleteRecords(admin, topic);
+
+            check(!admin.describeCluster().nodes().get().isEmpty(), "a node");
+            check(admin.describeCluster().clusterId().get() != null, "a cluster id");
+            admin.deleteTopics(List.of(topic)).all().get();
+            await(() -> !admin.listTopics().names().get().contains(topic), "gone after deletion");
+            expectError(admin.describeTopics(List.of(topic)).allTopicNames(), "UnknownTopicOrPartitionException");
+        }
+    }
+
+    private static void configs(Admin admin, String topic) throws Exception {
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        ConfigEntry retention = config(admin, resource).get("retention.ms");
+        check(retention.value().equals("3600000"), "retention.ms as created: " + retention);
+        check(retention.source() == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG, "source: " + retention);
+        ConfigEntry segment = config(admin, resource).get("segment.bytes");
+        check(segment.isDefault() && segment.value().equals("1073741824"), "segment.bytes by default: " + segment);
+
+        alter(admin, resource, "retention.ms", "7200000", AlterConfigOp.OpType.SET);
+        await(() -> config(admin, resource).get("retention.ms").value().equals("7200000"), "retention.ms set");
+        alter(admin, resource, "retention.ms", "", AlterConfigOp.OpType.DELETE);
+        await(() -> config(admin, resource).get("retention.ms").isDefault(), "retention.ms back at its default");
+        expectError(admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(
+            new ConfigEntry("segment.bytes", "none"), AlterConfigOp.OpType.SET)))).all(), "InvalidConfigurationException");
+
+        String node = Integer.toString(admin.describeCluster().nodes().get().iterator().next().id());
+        Config broker = config(admin, new ConfigResource(ConfigResource.Type.BROKER, node));
+        check(broker.get("num.partitions") != null, "the broker's num.partitions");
+    }
+
+    private static void alter(Admin admin, ConfigResource resource, String key, String value,
+                              AlterConfigOp.OpType type) throws Exception {
+        AlterConfigOp operation = new AlterConfigOp(new ConfigEntry(key, value), type);
+        admin.incrementalAlterConfigs(Map.of(resource, List.of(operation))).all().get();
+    }
+
+    private static Config config(Admin admin, ConfigResource resource) throws Exception {
+        return admin.describeConfigs(Set.of(resource)).all().get().get(resource);
+    }
+
+    private static TopicDescription describe(Admin admin, String topic) throws Exception {
+        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+    }
+
+    private void deleteRecords(Admin admin, String topic) throws Exception {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaProducer<String, String> producer = producer("none")) {
+            for (int i = 0; i < 10; i++) {
+                producer.send(new ProducerRecord<>(topic, 0, null, "record " + i)).get();
+            }
+        }
+        long low = admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(4)))
+            .lowWatermarks().get(partition).get().lowWatermark();
+        check(low == 4, "low watermark after deletion: " + low);
+        Properties properties = properties();
+        try (KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
+            check(consumer.beginningOffsets(List.of(partition)).get(partition) == 4, "begins at 4");
+            check(consumer.endOffsets(List.of(partition)).get(partition) == 10, "ends at 10");
+        }
+    }
+
+    private static void expectError(KafkaFuture<?> future, String name) throws Exception {
+        try {
+            future.get();
+        } catch (java.util.concurrent.ExecutionException e) {
+            check(e.getCause().getClass().getSimpleName().equals(name), "not " + name + " but " + e.getCause());
+            return;
+        }
+        throw new AssertionError("no " + name);
+    }
+
+    private interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    private static void await(Condition condition, String what) throws Exception {
+        long deadline = System.currentTimeMillis() + 15_000;
+        while (!condition.holds()) {
+            check(System.currentTimeMillis() < deadline, "still not: " + what);
+            Thread.sleep(20);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+"""The confluent-kafka client under test: COMMAND key=value ...
+
+The commands, their arguments and the files that they read and write are the same for every client and are described
+in tests/interop/README.md.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+DEADLINE_S = 90
+ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
+
+
+def common(arguments):
+    return {"bootstrap.servers": arguments["bootstrap"], "reconnect.backoff.max.ms": 200}
+
+
+def create(arguments):
+    admin = AdminClient(common(arguments))
+    names = arguments["topics"].split(",")
+    wait(admin.create_topics([NewTopic(name, int(arguments["partitions"]), 1) for name in names]))
+
+
+def wait(futures):
+    """The results of an admin call, by resource; the first error is raised."""
+    return {resource: future.result(30) for resource, future in futures.items()}
+
+
+def new_producer(arguments, codec):
+    settings = {"compression.type": codec, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+    return Producer(common(arguments) | settings)
+
+
+class Deliveries:
+    """Counts acknowledged records and keeps the first error."""
+
+    def __init__(self):
+        self.acknowledged = 0
+        self.error = None
+
+    def __call__(self, error, message):
+        if error is None:
+            self.acknowledged += 1
+        elif self.error is None:
+            self.error = error
+
+    def finish(self, producer):
+        if producer.flush(DEADLINE_S) != 0 or self.error is not None:
+            raise SystemExit(f"not everything was delivered: {self.error}")
+
+
+def send(producer, topic, deliveries, **record):
+    """Queues a record; while the queue is full, serves deliveries."""
+    while True:
+        try:
+            producer.produce(topic, on_delivery=deliveries, **record)
+            producer.poll(0)
+            return
+        except BufferError:
+            producer.poll(0.05)
+
+
+def produce(arguments):
+    records = [json.loads(line) for line in Path(arguments["input"]).read_text("utf-8").splitlines()]
+    for job in arguments["jobs"].split(","):
+        codec, topic = job.split(":")
+        producer = new_producer(arguments, codec)
+        deliveries = Deliveries()
+        for record in records:
+            headers = [(name, value) for name, value in record["h"]]
+            send(producer, topic, deliveries, partition=record["p"], key=record["k"], value=record["v"], headers=headers)
+        deliveries.finish(producer)
+
+
+def text(data):
+    return None if data is None else data.decode("utf-8")
+
+
+def as_json(message):
+    return {
+        "p": message.partition(),
+        "o": message.offset(),
+        "k": text(message.key()),
+        "v": text(message.value()),
+        "h": [[name, text(value)] for name, value in message.headers() or []],
+    }
+
+
+def consume(arguments):
+    consumer = Consumer(common(arguments) | {"group.id": "unused", "enable.auto.commit": False})
+    for topic in arguments["topics"].split(","):
+        consume_topic(consumer, topic, Path(arguments["out"]) / f"{topic}.jsonl")
+    consumer.close()
+
+
+def consume_topic(consumer, topic, path):
+    partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in partitions}
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    behind = {p for p in partitions if ends[p] > 0}
+    deadline = time.monotonic() + DEADLINE_S
+    with path.open("w", encoding="utf-8") as out:
+        while behind:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{topic}: not read to the ends {ends}")
+            for message in consumer.consume(1000, 0.1):
+                if message.error():
+                    raise KafkaException(message.error())
+                out.write(json.dumps(as_json(message), ensure_ascii=False) + "\n")
+                if message.offset() + 1 >= ends[message.partition()]:
+                    behind.discard(message.partition())
+
+
+def feed(arguments):
+    producer = new_producer(arguments, "lz4")
+    deliveries = Deliveries()
+    for line in sys.stdin:
+        key, value = line.rstrip("\n").split("\t", 1)
+        send(producer, arguments["topic"], deliveries, key=key, value=value)
+    deliveries.finish(producer)
+    print("acknowledged", deliveries.acknowledged)
+
+
+class Member:
+    """One member of a group: writes down what it read and what it committed, in that order."""
+
+    def __init__(self, arguments, out):
+        self.out = out
+        self.commit_every = int(arguments["commit_every"])
+        self.positions = {}
+        self.uncommitted = 0
+        settings = {
+            "group.id": arguments["group"],
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            "partition.assignment.strategy": ASSIGNORS[arguments["rebalance"]],
+        }
+        self.consumer = Consumer(common(arguments) | settings)
+        self.topic = arguments["topic"]
+
+    def run(self, stopping):
+        self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.lost)
+        while not stopping.is_set():
+            self.poll()
+        while not self.try_commit():
+            self.poll()
+        self.consumer.close()
+
+    def poll(self):
+        message = self.consumer.poll(0.1)
+        if message is None:
+            self.out.flush()
+        elif message.error():
+            raise KafkaException(message.error())
+        else:
+            self.read(message)
+
+    def read(self, message):
+        self.write(f"r {message.partition()} {message.offset()} {text(message.value())}")
+        self.positions[message.partition()] = message.offset() + 1
+        self.uncommitted += 1
+        if self.uncommitted >= self.commit_every:
+            self.try_commit()
+
+    def try_commit(self):
+        """Commits, unless a rebalance is under way: it is to be polled to its end first."""
+        try:
+            self.commit(list(self.positions))
+            return True
+        except KafkaException as e:
+            if e.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+                raise
+            return False
+
+    def commit(self, partitions):
+        offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if p in self.positions]
+        if offsets:
+            for done in self.consumer.commit(offsets=offsets, asynchronous=False):
+                if done.error:
+                    raise KafkaException(done.error)
+        self.uncommitted = 0
+        for offset in offsets:
+            self.write(f"c {offset.partition} {offset.offset}")
+        self.out.flush()
+
+    def assigned(self, _consumer, partitions):
+        self.note("assigned", partitions)
+
+    def revoked(self, _consumer, partitions):
+        self.commit([p.partition for p in partitions])
+        self.forget(partitions)
+        self.note("revoked", partitions)
+
+    def lost(self, _consumer, partitions):
+        self.forget(partitions)
+        self.note("lost", partitions)
+
+    def forget(self, partitions):
+        for partition in partitions:
+            self.positions.pop(partition.partition, None)
+
+    def note(self, what, partitions):
+        for partition in partitions:
+            self.write(f"{what} {partition.partition}")
+        self.out.flush()
+
+    def write(self, line):
+        self.out.write(line + "\n")
+
+
+def member(arguments):
+    stopping = threading.Event()
+
+    def watch():
+        sys.stdin.buffer.read()
+        stopping.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    with Path(arguments["out"]).open("w", encoding="utf-8") as out:
+        try:
+            Member(arguments, out).run(stopping)
+        except Exception:
+            # The consumer's threads would keep a process that ends in the ordinary way from ending.
+            traceback.print_exc()
+            out.flush()
+            os._exit(1)
+
+
+def check(holds, what):
+    if not holds:
+        raise SystemExit(f"does not hold: {what}")
+
+
+def expect_error(futures, code):
+    try:
+        wait(futures)
+    except KafkaException as e:
+        check(e.args[0].code() == code, f"error {code}, not {e}")
+        return
+    raise SystemExit(f"no error {code}")
+
+
+def until(condition, what):
+    deadline = time.monotonic() + 15
+    while not condition():
+        check(time.monotonic() < deadline, what)
+        time.sleep(0.02)
+
+
+def admin(arguments):
+    client = AdminClient(common(arguments))
+    topic = arguments["topic"]
+    wanted = NewTopic(topic, 2, 1, config={"retention.ms": "3600000"})
+    wait(client.create_topics([wanted]))
+    expect_error(client.create_topics([wanted]), KafkaError.TOPIC_ALREADY_EXISTS)
+    until(lambda: topic in client.list_topics(timeout=30).topics, "listed after creation")
+    configs(client, topic)
+    wait(client.create_partitions([NewPartitions(topic, 4)]))
+    until(lambda: len(client.list_topics(topic, 30).topics[topic].partitions) == 4, "four partitions")
+    expect_error(client.create_partitions([NewPartitions(topic, 3)]), KafkaError.INVALID_PARTITIONS)
+    delete_records(arguments, client, topic)
+    groups(arguments, client, topic)
+    cluster = client.describe_cluster().result(30)
+    check(cluster.nodes and cluster.cluster_id, "a node and a cluster id")
+    wait(client.delete_topics([topic]))
+    until(lambda: topic not in client.list_topics(timeout=30).topics, "gone after deletion")
+
+
+def configs(client, topic):
+    def read(name):
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        return wait(client.describe_configs([resource]))[resource][name]
+
+    def alter(name, value, operation):
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        return client.incremental_alter_configs([resource])
+
+    retention = read("retention.ms")
+    check(retention.value == "3600000", "retention.ms as created")
+    check(retention.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value, "retention.ms is of the topic")
+    check(read("segment.bytes").value == "1073741824", "segment.bytes by default")
+    wait(alter("retention.ms", "7200000", AlterConfigOpType.SET))
+    until(lambda: read("retention.ms").value == "7200000", "retention.ms set")
+    wait(alter("retention.ms", None, AlterConfigOpType.DELETE))
+    until(lambda: read("retention.ms").is_default, "retention.ms back at its default")
+    expect_error(alter("segment.bytes", "none", AlterConfigOpType.SET), KafkaError.INVALID_CONFIG)
+
+
+def delete_records(arguments, client, topic):
+    producer = new_producer(arguments, "none")
+    deliveries = Deliveries()
+    for i in range(10):
+        send(producer, topic, deliveries, partition=0, value=f"record {i}")
+    deliveries.finish(producer)
+    low = wait(client.delete_records([TopicPartition(topic, 0, 4)]))
+    check([deleted.low_watermark for deleted in low.values()] == [4], "low watermark 4")
+    consumer = Consumer(common(arguments) | {"group.id": "unused"})
+    check(consumer.get_watermark_offsets(TopicPartition(topic, 0), 30) == (4, 10), "begins at 4, ends at 10")
+    consumer.close()
+    latest = wait(client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}))
+    check([found.offset for found in latest.values()] == [10], "latest offset 10")
+
+
+def groups(arguments, client, topic):
+    """Commits through a consumer and reads the commit back through the admin client."""
+    group = f"{topic}-group"
+    consumer = Consumer(common(arguments) | {"group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    consumer.close()
+    listed = client.list_consumer_groups().result(30).valid
+    check(group in [entry.group_id for entry in listed], "the group is listed")
+    described = wait(client.describe_consumer_groups([group]))[group]
+    check(described.group_id == group and not described.members, "the group has no member")
+    offsets = wait(client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))[group]
+    check([(o.partition, o.offset) for o in offsets.topic_partitions] == [(0, 7)], "the committed offset")
+
+
+COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, member, admin)}
+
+if __name__ == "__main__":
+    COMMANDS[sys.argv[1]](dict(argument.split("=", 1) for argument in sys.argv[2:]))

@@ -1,0 +1,235 @@
+//! `cargo xtask interop`: unmodified third-party clients and Kafka's own tools against a broker.
+//!
+//! All clients write, read, form groups and administer at once; then the broker is stopped and its files are read by
+//! Kafka's dump tool; then it is killed twice under idempotent producers, and its files are read again.
+
+mod broker;
+mod checks;
+mod client;
+pub(crate) mod install;
+mod kcat;
+pub(crate) mod protocol;
+pub(crate) mod report;
+mod runner;
+mod text;
+mod world;
+
+use std::fs;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::broker::{Broker, Kind};
+use self::client::{Client, Rebalance};
+use self::install::Toolchain;
+use self::report::{Counts, Report};
+use self::runner::Runner;
+use self::text::Text;
+use self::world::World;
+use crate::workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAME,..] [--update-docs]
+
+  --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
+  --port         the port that it listens on (default: a free one)
+  --client       only these of java, python, go, kcat, tools
+  --update-docs  afterwards write docs/interop.md from the latest results
+
+Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
+and is an error under CI=true.";
+
+/// What a run is asked for.
+pub(crate) struct Options {
+    kind: Kind,
+    port: Option<u16>,
+    only: Option<Vec<String>>,
+    update_docs: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { kind: Kind::Mainstem, port: None, only: None, update_docs: false }
+    }
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options> {
+        let mut options = Options::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().with_context(|| format!("{argument} wants a value\n{USAGE}"));
+            match argument.as_str() {
+                "--broker" => options.kind = Kind::parse(value()?)?,
+                "--port" => options.port = Some(value()?.parse().context("--port")?),
+                "--client" => options.only = Some(value()?.split(',').map(str::to_string).collect()),
+                "--update-docs" => options.update_docs = true,
+                _ => bail!("{USAGE}"),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
+    }
+}
+
+/// The subcommand.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let options = Options::parse(arguments)?;
+    let counts = run_checks(&options)?;
+    println!("{counts}");
+    ensure!(counts.failed == 0, "clients failed against {}", options.kind.name());
+    Ok(())
+}
+
+/// Installs the clients, runs all checks and saves their outcomes.
+pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
+    let report = Report::default();
+    let installed = install_all(&report);
+    let is_installed = |toolchain| installed.contains(&toolchain);
+    ensure!(options.kind == Kind::Mainstem || is_installed(Toolchain::Java), "Apache Kafka needs Java");
+    let clients = Client::ALL.into_iter().filter(|client| options.wants(client.key()));
+    let clients: Vec<Client> = clients.filter(|client| is_installed(client.toolchain())).collect();
+    let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
+    let begin = Instant::now();
+    let broken = run_against_broker(options, &clients, with_tools, &report);
+    println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
+    if options.only.is_none() {
+        report.save(options.kind)?;
+    }
+    broken?;
+    if options.update_docs {
+        report::update_docs()?;
+    }
+    Ok(report.counts())
+}
+
+/// Installs the clients ahead of their use; errors and missing toolchains come up again when they are used.
+pub(crate) fn prefetch() {
+    thread::scope(|scope| {
+        for toolchain in Toolchain::ALL.into_iter().filter(|toolchain| toolchain.missing_program().is_none())
+        {
+            scope.spawn(move || drop(toolchain.install()));
+        }
+    });
+}
+
+/// Installs what there are toolchains for, all at once, and returns these.
+fn install_all(report: &Report) -> Vec<Toolchain> {
+    let installed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for toolchain in Toolchain::ALL {
+            let installed = &installed;
+            scope.spawn(move || {
+                if install_one(toolchain, report) {
+                    installed.lock().expect("no thread panics with it").push(toolchain);
+                }
+            });
+        }
+    });
+    installed.into_inner().expect("no thread panicked with it")
+}
+
+fn install_one(toolchain: Toolchain, report: &Report) -> bool {
+    let name = format!("{toolchain:?}").to_lowercase();
+    match toolchain.missing_program() {
+        Some(program) if workspace::is_ci() => {
+            report.check(&name, "installed", || bail!("{program} is not on PATH"));
+            false
+        }
+        Some(program) => {
+            report.skip(&name, &format!("{program} is not on PATH"));
+            false
+        }
+        None => match toolchain.install() {
+            Ok(()) => true,
+            Err(error) => report.check(&name, "installed", || Err(error)),
+        },
+    }
+}
+
+fn run_against_broker(
+    options: &Options,
+    clients: &[Client],
+    with_tools: bool,
+    report: &Report,
+) -> Result<()> {
+    let dir = workspace::interop_dir().join(format!("run-{}", options.kind.name()));
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    let (run, logs) = (dir.join("files"), dir.join("logs"));
+    fs::create_dir_all(&run)?;
+    fs::create_dir_all(&logs)?;
+    let port = match options.port {
+        Some(port) => port,
+        None => broker::free_port()?,
+    };
+    let text = Text::collect()?;
+    let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
+    let mut broker = Broker::start(options.kind, &dir, port)?;
+    run_clients(&world, clients, with_tools, report);
+    if report.counts().failed > 0 {
+        println!("the broker's last lines:\n{}", broker.log_tail());
+    }
+    restarts(&world, clients, with_tools, report, &mut broker)
+}
+
+/// All clients and the tools at once; then the Java client and kcat read what all have written.
+fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Report) {
+    thread::scope(|scope| {
+        for &client in clients {
+            scope.spawn(move || {
+                checks::transfer::codecs(world, report, client);
+                checks::transfer::much_text(world, report, client);
+                if client != Client::Kcat {
+                    let topic = format!("admin-{}", client.key());
+                    report.check(client.key(), "admin", || client.admin(world, &topic));
+                }
+            });
+            scope.spawn(move || {
+                Rebalance::ALL
+                    .into_iter()
+                    .for_each(|rebalance| checks::group::run(world, report, client, rebalance));
+            });
+        }
+        if with_tools {
+            scope.spawn(move || checks::tools::run(world, report));
+        }
+    });
+    thread::scope(|scope| {
+        for reader in [Client::Java, Client::Kcat].into_iter().filter(|reader| clients.contains(reader)) {
+            scope.spawn(move || checks::transfer::cross_read(world, report, reader, clients));
+        }
+    });
+}
+
+/// A clean stop, two kills under load, and what the dump tool finds after each.
+fn restarts(
+    world: &World,
+    clients: &[Client],
+    with_tools: bool,
+    report: &Report,
+    broker: &mut Broker,
+) -> Result<()> {
+    broker.stop()?;
+    if with_tools {
+        checks::dump::run(world, report, &broker.data_dir(), "after a clean stop");
+    }
+    broker.restart()?;
+    checks::restart::run(world, report, clients, broker);
+    // A running broker may preallocate its indexes, which the dump tool takes for faults.
+    broker.stop()?;
+    if with_tools {
+        checks::dump::run(world, report, &broker.data_dir(), "after kills and restarts");
+    }
+    Ok(())
+}

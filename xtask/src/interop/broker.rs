@@ -1,0 +1,176 @@
+//! The broker under test: Mainstem, or Apache Kafka itself, by which the checks are checked.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{install, protocol};
+use crate::process::{Process, ended_by_request, wait_until};
+use crate::workspace;
+
+/// Partitions of a topic that a client brings into being by using it, and of all others, too.
+pub(crate) const PARTITIONS: i32 = 6;
+
+const START_DEADLINE: Duration = Duration::from_secs(60);
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Settings of the run that both brokers understand.
+fn settings() -> Vec<(&'static str, String)> {
+    vec![
+        ("group.initial.rebalance.delay.ms", "0".into()),
+        ("num.partitions", PARTITIONS.to_string()),
+        ("offsets.topic.num.partitions", "4".into()),
+    ]
+}
+
+/// Which broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mainstem,
+    Kafka,
+}
+
+impl Kind {
+    pub(crate) fn parse(name: &str) -> Result<Kind> {
+        match name {
+            "mainstem" => Ok(Kind::Mainstem),
+            "kafka" => Ok(Kind::Kafka),
+            _ => bail!("--broker is mainstem or kafka, not {name}"),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Mainstem => "mainstem",
+            Kind::Kafka => "kafka",
+        }
+    }
+}
+
+/// One broker process on a directory and a port that stay the same through kills and restarts.
+pub(crate) struct Broker {
+    kind: Kind,
+    dir: PathBuf,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Broker {
+    /// A broker on an empty directory below `dir`, started and answering.
+    pub(crate) fn start(kind: Kind, dir: &Path, port: u16) -> Result<Broker> {
+        let mut broker = Broker { kind, dir: dir.to_path_buf(), port, process: None };
+        fs::create_dir_all(broker.data_dir())?;
+        if kind == Kind::Kafka {
+            broker.format_kafka()?;
+        }
+        broker.restart()?;
+        Ok(broker)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The directory that holds the partitions' directories.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Starts it, on whatever its directory holds, and waits until it answers.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        ensure!(self.process.is_none(), "the broker runs already");
+        let mut command = match self.kind {
+            Kind::Mainstem => self.mainstem_command()?,
+            Kind::Kafka => self.kafka_command(),
+        };
+        let process = self.process.insert(Process::start("broker", &mut command, &self.dir)?);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        wait_until(
+            || format!("the broker answers on port {}", self.port),
+            START_DEADLINE,
+            || {
+                process.check_alive()?;
+                Ok(protocol::is_ready(address))
+            },
+        )
+    }
+
+    /// Ends it without warning (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Ends it cleanly (SIGTERM).
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let mut process = self.process.take().context("the broker runs")?;
+        process.terminate()?;
+        let status = process.wait_for_status(STOP_DEADLINE)?;
+        ensure!(ended_by_request(status), "the broker ended with {status}\n{}", process.log_tail());
+        Ok(())
+    }
+
+    /// What it printed last.
+    pub(crate) fn log_tail(&self) -> String {
+        self.process.as_ref().map(Process::log_tail).unwrap_or_default()
+    }
+
+    fn mainstem_command(&self) -> Result<Command> {
+        let binary = workspace::release_binary("mainstem");
+        ensure!(binary.is_file(), "{} is missing; build it: cargo build --release", binary.display());
+        let mut command = Command::new(binary);
+        command.arg("start").arg("--data-dir").arg(self.data_dir());
+        command.args(["--listen", &self.address().to_string()]);
+        for (key, value) in settings() {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        Ok(command)
+    }
+
+    fn kafka_command(&self) -> Command {
+        let mut command = install::java(512);
+        command.arg("kafka.Kafka").arg(self.kafka_properties());
+        command
+    }
+
+    fn kafka_properties(&self) -> PathBuf {
+        self.dir.join("server.properties")
+    }
+
+    fn format_kafka(&self) -> Result<()> {
+        let (port, controller_port) = (self.port, free_port()?);
+        let mut text = format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n\
+             controller.listener.names=CONTROLLER\n\
+             controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}\n\
+             log.dirs={}\n\
+             broker.heartbeat.interval.ms=500\n\
+             broker.session.timeout.ms=3000\n\
+             offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             share.coordinator.state.topic.replication.factor=1\n",
+            self.data_dir().display(),
+        );
+        for (key, value) in settings() {
+            text += &format!("{key}={value}\n");
+        }
+        fs::write(self.kafka_properties(), text)?;
+        let mut command = install::java(256);
+        command.args([install::tool_class("kafka-storage"), "format", "--standalone"]);
+        command.args(["--cluster-id", "bWFpbnN0ZW0taW50ZXJvcA", "--config"]).arg(self.kafka_properties());
+        Process::start("format", &mut command, &self.dir)?.wait(START_DEADLINE)
+    }
+}
+
+/// A port of this machine that nothing listens on now.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,7 @@
+//! The checks, one file each.
+
+pub(crate) mod dump;
+pub(crate) mod group;
+pub(crate) mod restart;
+pub(crate) mod tools;
+pub(crate) mod transfer;

@@ -1,0 +1,106 @@
+//! The broker is killed in the middle of idempotent producers' runs, twice, and started again.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::broker::{Broker, PARTITIONS};
+use super::super::client::{Client, Feeder, fed_value, read_file};
+use super::super::report::Report;
+use super::super::text::{self, Record};
+use super::super::world::World;
+use crate::process::wait_until;
+
+/// What each producer writes in all, at each turn, and after each kill before the broker is started again.
+const RECORDS: usize = 20_000;
+const TURN_RECORDS: usize = 100;
+const RECORDS_WHILE_DOWN: usize = 1_000;
+const TURN: Duration = Duration::from_millis(20);
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// All clients at once: no record is lost, written twice or out of its order.
+pub(crate) fn run(world: &World, report: &Report, clients: &[Client], broker: &mut Broker) {
+    let begin = Instant::now();
+    let mut feeders: Vec<(Client, Result<Feeder>)> =
+        clients.iter().map(|client| (*client, start(world, *client))).collect();
+    let killed = kill_twice(world, &mut feeders, broker);
+    for (client, feeder) in feeders {
+        let result = match &killed {
+            Ok(()) => feeder.and_then(|feeder| finish(world, client, feeder)),
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        };
+        report.outcome(client.key(), "broker killed", begin.elapsed(), result);
+    }
+}
+
+fn topic(client: Client) -> String {
+    format!("restart-{}", client.key())
+}
+
+fn start(world: &World, client: Client) -> Result<Feeder> {
+    client.create(world, &[topic(client)])?;
+    client.feed(world, &topic(client), 0)
+}
+
+fn kill_twice(world: &World, feeders: &mut [(Client, Result<Feeder>)], broker: &mut Broker) -> Result<()> {
+    for until in [RECORDS / 3, 2 * RECORDS / 3] {
+        feed_until(world, feeders, until)?;
+        broker.kill();
+        feed_until(world, feeders, until + RECORDS_WHILE_DOWN)?;
+        broker.restart().context("start the broker again")?;
+    }
+    feed_until(world, feeders, RECORDS)
+}
+
+/// Feeds all producers at a pace until they have been fed so many records; a producer that fails is out.
+fn feed_until(world: &World, feeders: &mut [(Client, Result<Feeder>)], records: usize) -> Result<()> {
+    let mut fed =
+        feeders.iter().filter_map(|(_, feeder)| feeder.as_ref().ok().map(Feeder::fed)).max().unwrap_or(0);
+    let mut next = Instant::now();
+    wait_until(
+        || format!("{records} records are fed"),
+        DEADLINE,
+        || {
+            if fed < records && Instant::now() >= next {
+                let count = TURN_RECORDS.min(records - fed);
+                feeders.iter_mut().for_each(|(_, feeder)| feed(world, feeder, count));
+                fed += count;
+                next += TURN;
+            }
+            Ok(fed >= records)
+        },
+    )
+}
+
+fn feed(world: &World, feeder: &mut Result<Feeder>, count: usize) {
+    if let Ok(running) = feeder
+        && let Err(error) = running.feed(&world.text, count)
+    {
+        *feeder = Err(error);
+    }
+}
+
+fn finish(world: &World, client: Client, mut feeder: Feeder) -> Result<()> {
+    feeder.finish(DEADLINE)?;
+    let out = world.run.join("after-restart");
+    client.consume(world, &[topic(client)], &out)?;
+    check_complete(world, &text::read_records(&read_file(&out, &topic(client)))?)
+}
+
+/// Every record once, in the order of writing within its partition.
+fn check_complete(world: &World, records: &[Record]) -> Result<()> {
+    let mut seen = vec![false; RECORDS];
+    let mut last = vec![None; PARTITIONS as usize];
+    for record in records {
+        let value = record.value.as_deref().context("a value")?;
+        let n: usize = value.split(' ').next().context("a number")?.parse()?;
+        ensure!(value == fed_value(&world.text, n), "another value: {value}");
+        let is_again = std::mem::replace(seen.get_mut(n).context("a number that was written")?, true);
+        ensure!(!is_again, "record {n} is there twice, again at {}, {}", record.partition, record.offset);
+        let before = last[usize::try_from(record.partition)?].replace(n);
+        ensure!(before < Some(n), "partition {}: record {n} after {before:?}", record.partition);
+    }
+    let lost = seen.iter().filter(|seen| !**seen).count();
+    ensure!(lost == 0, "{lost} of {RECORDS} records are lost");
+    Ok(())
+}

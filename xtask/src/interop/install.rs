@@ -1,0 +1,217 @@
+//! Installs the clients into `target/interop/` by their ordinary package managers.
+//!
+//! Each installation leaves a stamp that holds what it was made from; while that is unchanged it is not repeated.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::process::Process;
+use crate::workspace;
+
+/// The release of Apache Kafka whose clients, tools and broker are run.
+pub(crate) const KAFKA_VERSION: &str = "4.3.0";
+
+const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
+/// Package managers may have to fetch from far away.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+/// What is installed by one package manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Toolchain {
+    /// A JDK and Maven: Kafka's own clients and tools.
+    Java,
+    /// Python with its venv module: confluent-kafka.
+    Python,
+    /// Go: franz-go.
+    Go,
+    /// kcat, which the system's package manager installs; it is only looked for.
+    Kcat,
+}
+
+impl Toolchain {
+    pub(crate) const ALL: [Toolchain; 4] =
+        [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Kcat];
+
+    /// The first program that it needs and that is not on PATH.
+    pub(crate) fn missing_program(self) -> Option<&'static str> {
+        let needed: &[&str] = match self {
+            Toolchain::Java => &["java", "javac", "mvn"],
+            Toolchain::Python => &["python3"],
+            Toolchain::Go => &["go"],
+            Toolchain::Kcat => &["kcat"],
+        };
+        needed.iter().copied().find(|name| workspace::find_program(name).is_none())
+    }
+
+    /// Installs, unless it was done before from the same sources.
+    pub(crate) fn install(self) -> Result<()> {
+        match self {
+            Toolchain::Java => install_java(),
+            Toolchain::Python => install_python(),
+            Toolchain::Go => install_go(),
+            Toolchain::Kcat => Ok(()),
+        }
+    }
+}
+
+/// Kafka's jars.
+pub(crate) fn kafka_lib() -> PathBuf {
+    workspace::interop_dir().join(format!("kafka-{KAFKA_VERSION}")).join("lib")
+}
+
+/// The class path of everything Java: our classes and Kafka's jars.
+pub(crate) fn class_path() -> String {
+    let classes = workspace::interop_dir().join("java");
+    format!("{}:{}/*", classes.display(), kafka_lib().display())
+}
+
+/// A `java` command with a heap of at most `heap_mib`, quick to start and small.
+pub(crate) fn java(heap_mib: u32) -> Command {
+    let mut command = Command::new(java_program("java"));
+    command.args([
+        &format!("-Xmx{heap_mib}m"),
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+    ]);
+    command.args(["-cp", &class_path()]);
+    command
+}
+
+/// A program of the JDK: that of JAVA_HOME, or else the one on PATH.
+fn java_program(name: &str) -> PathBuf {
+    let of_home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin").join(name));
+    of_home.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name))
+}
+
+/// The Python that has confluent-kafka.
+pub(crate) fn python() -> PathBuf {
+    workspace::interop_dir().join("venv").join("bin").join("python3")
+}
+
+/// The built franz-go client.
+pub(crate) fn go_client() -> PathBuf {
+    workspace::interop_dir().join("go").join("client")
+}
+
+/// Scripts named as in Kafka's own `bin`, which start its tools.
+pub(crate) fn kafka_bin() -> PathBuf {
+    workspace::interop_dir().join(format!("kafka-{KAFKA_VERSION}")).join("bin")
+}
+
+/// The sources of a client.
+pub(crate) fn sources(client: &str) -> PathBuf {
+    workspace::root().join("tests").join("interop").join(client)
+}
+
+fn install_java() -> Result<()> {
+    let pom = sources("java").join("pom.xml");
+    once("java-jars", &[&pom], || {
+        let output = format!("-DoutputDirectory={}", kafka_lib().display());
+        run("maven", Command::new("mvn").args(["-q", "-B", "-f"]).arg(&pom).args([MAVEN_COPY, &output]))
+    })?;
+    write_kafka_scripts()?;
+    let package = sources("java").join("src/mainstem/interop");
+    let files = [package.join("Client.java"), package.join("Runner.java")];
+    let settings = sources("java").join("src/log4j2.properties");
+    once("java-classes", &[&files[0], &files[1], &settings], || {
+        let classes = workspace::interop_dir().join("java");
+        fs::create_dir_all(&classes)?;
+        fs::copy(&settings, classes.join("log4j2.properties"))?;
+        let mut javac = Command::new(java_program("javac"));
+        javac.args(["--release", "17", "-Xlint:all,-classfile,-path", "-cp", &class_path(), "-d"]);
+        run("javac", javac.arg(&classes).args(&files))
+    })
+}
+
+fn install_python() -> Result<()> {
+    let requirements = sources("python").join("requirements.txt");
+    once("python", &[&requirements], || {
+        let venv = workspace::interop_dir().join("venv");
+        run("python-venv", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+        let mut pip = Command::new(python());
+        run(
+            "pip",
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+                .arg(&requirements),
+        )
+    })
+}
+
+fn install_go() -> Result<()> {
+    let dir = sources("go");
+    let files = ["main.go", "admin.go", "go.mod", "go.sum"].map(|name| dir.join(name));
+    once("go", &files.each_ref(), || {
+        run("go-build", Command::new("go").current_dir(&dir).args(["build", "-o"]).arg(go_client()).arg("."))
+    })
+}
+
+/// Runs `install` unless the stamp `name` says that it was done from these very files.
+fn once(name: &str, files: &[&PathBuf], install: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut wanted = String::new();
+    for file in files {
+        wanted += &fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    }
+    let stamp = workspace::interop_dir().join(format!("{name}.stamp"));
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    fs::create_dir_all(workspace::interop_dir())?;
+    install().with_context(|| format!("install {name}"))?;
+    fs::write(stamp, wanted)?;
+    Ok(())
+}
+
+fn run(name: &str, command: &mut Command) -> Result<()> {
+    let logs = workspace::interop_dir().join("install-logs");
+    fs::create_dir_all(&logs)?;
+    Process::start(name, command, &logs)?.wait(DEADLINE)
+}
+
+/// Maven gives jars and no scripts, so the scripts that documentation names are made here.
+fn write_kafka_scripts() -> Result<()> {
+    let bin = kafka_bin();
+    fs::create_dir_all(&bin)?;
+    for (name, class) in TOOLS {
+        let script = format!(
+            "#!/bin/sh\nexec \"${{JAVA_HOME:+$JAVA_HOME/bin/}}java\" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+             -cp '{}' {class} \"$@\"\n",
+            class_path()
+        );
+        let path = bin.join(format!("{name}.sh"));
+        if fs::read_to_string(&path).is_ok_and(|found| found == script) {
+            continue;
+        }
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Kafka's command line tools that are run, by the name of their script: their main classes.
+pub(crate) const TOOLS: &[(&str, &str)] = &[
+    ("kafka-topics", "org.apache.kafka.tools.TopicCommand"),
+    ("kafka-configs", "kafka.admin.ConfigCommand"),
+    ("kafka-consumer-groups", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+    ("kafka-get-offsets", "org.apache.kafka.tools.GetOffsetShell"),
+    ("kafka-delete-records", "org.apache.kafka.tools.DeleteRecordsCommand"),
+    ("kafka-producer-perf-test", "org.apache.kafka.tools.ProducerPerformance"),
+    ("kafka-consumer-perf-test", "org.apache.kafka.tools.ConsumerPerformance"),
+    ("kafka-verifiable-producer", "org.apache.kafka.tools.VerifiableProducer"),
+    ("kafka-verifiable-consumer", "org.apache.kafka.tools.VerifiableConsumer"),
+    ("kafka-console-producer", "org.apache.kafka.tools.ConsoleProducer"),
+    ("kafka-console-consumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
+    ("kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
+    ("kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"),
+    ("kafka-storage", "kafka.tools.StorageTool"),
+];
+
+/// The main class of a tool.
+pub(crate) fn tool_class(name: &str) -> &'static str {
+    let found = TOOLS.iter().find(|(tool, _)| *tool == name);
+    found.map(|(_, class)| *class).expect("the tool is in the table")
+}

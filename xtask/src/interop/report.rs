@@ -1,0 +1,220 @@
+//! Outcomes of checks: printed as they come, counted, kept as JSON, and shown as the tables of docs/interop.md.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::broker::Kind;
+use super::client::Client;
+use super::install::KAFKA_VERSION;
+use crate::workspace;
+
+/// What became of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// One check of one client or tool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The client's key or the tool's name.
+    pub(crate) subject: String,
+    pub(crate) check: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) seconds: f64,
+}
+
+/// Entries of the latest run against each kind of broker, by the kind's name.
+type Results = BTreeMap<String, Vec<Entry>>;
+
+/// How many checks ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Takes outcomes from all threads.
+#[derive(Default)]
+pub(crate) struct Report {
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Report {
+    /// Runs a check, prints and keeps its outcome, and says whether it passed.
+    pub(crate) fn check(&self, subject: &str, check: &str, body: impl FnOnce() -> Result<()>) -> bool {
+        let begin = Instant::now();
+        let result = body();
+        self.outcome(subject, check, begin.elapsed(), result)
+    }
+
+    /// Prints and keeps the outcome of a check that was run elsewhere.
+    pub(crate) fn outcome(&self, subject: &str, check: &str, took: Duration, result: Result<()>) -> bool {
+        let seconds = took.as_secs_f64();
+        let outcome = match &result {
+            Ok(()) => {
+                println!("ok      {seconds:6.1} s  {subject}: {check}");
+                Outcome::Passed
+            }
+            Err(error) => {
+                println!("FAILED  {seconds:6.1} s  {subject}: {check}\n  {error:#}");
+                Outcome::Failed
+            }
+        };
+        self.keep(subject, check, outcome, seconds);
+        result.is_ok()
+    }
+
+    /// Notes that all checks of a client or of the tools are left out.
+    pub(crate) fn skip(&self, subject: &str, why: &str) {
+        println!("skipped           {subject}: {why}");
+        self.keep(subject, "all", Outcome::Skipped, 0.0);
+    }
+
+    fn keep(&self, subject: &str, check: &str, outcome: Outcome, seconds: f64) {
+        let (subject, check) = (subject.to_string(), check.to_string());
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.push(Entry { subject, check, outcome, seconds });
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = |outcome| entries.iter().filter(|entry| entry.outcome == outcome).count();
+        Counts {
+            passed: count(Outcome::Passed),
+            failed: count(Outcome::Failed),
+            skipped: count(Outcome::Skipped),
+        }
+    }
+
+    /// Puts this run's entries in the place of the last run's against the same kind of broker.
+    pub(crate) fn save(&self, kind: Kind) -> Result<()> {
+        let mut results = load().unwrap_or_default();
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        results.insert(kind.name().to_string(), entries);
+        fs::write(results_path(), serde_json::to_string_pretty(&results)? + "\n")?;
+        Ok(())
+    }
+}
+
+fn results_path() -> PathBuf {
+    workspace::interop_dir().join("results.json")
+}
+
+fn load() -> Result<Results> {
+    let path = results_path();
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
+}
+
+/// Checks of clients in the order of the table's columns: the name, and what it says there.
+pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
+    ("none", "Writes and reads uncompressed records"),
+    ("gzip", "gzip"),
+    ("snappy", "snappy"),
+    ("lz4", "lz4"),
+    ("zstd", "zstd"),
+    ("read by Java", "The Java client reads all that it wrote"),
+    ("read by kcat", "kcat reads all that it wrote"),
+    ("100,000 lines", "100,000 lines of real text"),
+    ("rebalance, eager", "Group of three, eager: members join and leave while it consumes"),
+    ("member killed, eager", "Group of three, eager: a member is killed"),
+    ("stop and resume, eager", "Group, eager: all stop, one resumes"),
+    ("rebalance, cooperative", "Group of three, cooperative: members join and leave while it consumes"),
+    ("member killed, cooperative", "Group of three, cooperative: a member is killed"),
+    ("stop and resume, cooperative", "Group, cooperative: all stop, one resumes"),
+    ("broker killed", "Idempotent producer through two `kill -9` of the broker"),
+    ("admin", "Topics, partitions, configs, records, groups administered"),
+];
+
+/// The name under which checks of the broker's files are kept.
+pub(crate) const DUMP_LOG: &str = "kafka-dump-log";
+
+/// Writes docs/interop.md from the results of the latest runs.
+pub(crate) fn update_docs() -> Result<()> {
+    let results = load()?;
+    let mut text = String::from(
+        "# Real clients\n\n\
+         Generated by `cargo xtask interop --update-docs` from a run; do not edit.\n\n\
+         Each mark is the outcome of a check in the latest run: ✓ passed, ✗ failed, – skipped or not offered by the \
+         client. The first mark is Mainstem's, the second, in brackets, Apache Kafka's own in the same harness; an \
+         empty place was not run. What each check does is told in tests/interop/README.md.\n\n",
+    );
+    text += &client_table(&results);
+    text += &tool_table(&results);
+    let path = workspace::root().join("docs").join("interop.md");
+    fs::create_dir_all(path.parent().expect("a file in docs"))?;
+    fs::write(&path, text)?;
+    println!("wrote docs/interop.md");
+    Ok(())
+}
+
+fn client_table(results: &Results) -> String {
+    let mut text = String::from("## Clients\n\n| check |");
+    Client::ALL.iter().for_each(|client| text += &format!(" {} |", client.title()));
+    text += "\n|---|";
+    text += &":-:|".repeat(Client::ALL.len());
+    for (check, title) in CLIENT_CHECKS {
+        text += &format!("\n| {title} |");
+        Client::ALL.iter().for_each(|client| text += &format!(" {} |", marks(results, client.key(), check)));
+    }
+    text + "\n\n"
+}
+
+fn tool_table(results: &Results) -> String {
+    let mut tools: Vec<(&str, &str)> = Vec::new();
+    for entry in results.values().flatten() {
+        let tool = (entry.subject.as_str(), entry.check.as_str());
+        if tool.0.starts_with("kafka-") && !tools.contains(&tool) {
+            tools.push(tool);
+        }
+    }
+    tools.sort_unstable();
+    let mut text =
+        format!("## Kafka {KAFKA_VERSION}'s own tools\n\n| tool | check | outcome |\n|---|---|:-:|\n");
+    for (tool, check) in tools {
+        text += &format!("| {tool} | {check} | {} |\n", marks(results, tool, check));
+    }
+    text
+}
+
+/// Mainstem's mark and Kafka's.
+fn marks(results: &Results, subject: &str, check: &str) -> String {
+    let mark = |kind: Kind| results.get(kind.name()).map_or("", |entries| mark(entries, subject, check));
+    match (mark(Kind::Mainstem), mark(Kind::Kafka)) {
+        (ours, "") => ours.to_string(),
+        (ours, kafkas) => format!("{ours} ({kafkas})").trim_start().to_string(),
+    }
+}
+
+fn mark(entries: &[Entry], subject: &str, check: &str) -> &'static str {
+    match entries.iter().find(|entry| entry.subject == subject && entry.check == check) {
+        Some(Entry { outcome: Outcome::Passed, .. }) => "✓",
+        Some(Entry { outcome: Outcome::Failed, .. }) => "✗",
+        Some(Entry { outcome: Outcome::Skipped, .. }) | None => "–",
+    }
+}

@@ -1,0 +1,270 @@
+//! `cargo xtask readme`: runs the examples of README.md as they stand there, against a broker on port 9092.
+//!
+//! A fenced block of shell or Python has a comment on the line before it:
+//!
+//! - `<!-- test: NAME -->` runs it and wants exit code 0;
+//! - `<!-- test: NAME needs=kcat -->` (or `python`, `kafka`) skips it where that client is not installed;
+//! - `<!-- test: NAME background -->` starts it, waits until port 9092 answers, and ends it after all examples;
+//! - `<!-- output: NAME -->` before any block: its lines are found, in this order, in what NAME printed;
+//! - `<!-- not run: REASON -->` leaves it out. A block of shell or Python without a comment is an error.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::interop::install::{self, Toolchain};
+use crate::interop::protocol;
+use crate::interop::report::{Counts, Report};
+use crate::process::{Process, wait_until};
+use crate::workspace;
+
+/// The port that the examples name.
+const PORT: u16 = 9092;
+const EXAMPLE_DEADLINE: Duration = Duration::from_secs(120);
+/// The first example may build the broker.
+const START_DEADLINE: Duration = Duration::from_secs(900);
+
+/// The subcommand: `[FILE]`, README.md where none is named.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let file = match arguments {
+        [] => workspace::root().join("README.md"),
+        [file] if !file.starts_with('-') => PathBuf::from(file),
+        _ => bail!("usage: cargo xtask readme [FILE]"),
+    };
+    let counts = run_examples(&file)?;
+    println!("{counts}");
+    ensure!(counts.failed == 0, "examples of {} fail", file.display());
+    Ok(())
+}
+
+/// Runs all examples of a page.
+pub(crate) fn run_examples(file: &Path) -> Result<Counts> {
+    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let examples = parse(&text).with_context(|| format!("{}", file.display()))?;
+    let report = Report::default();
+    if TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).is_err() {
+        let why = format!("port {PORT}, which the examples use, is taken by another program");
+        match workspace::is_ci() {
+            true => drop(report.check("README", "examples", || bail!("{why}"))),
+            false => report.skip("README", &why),
+        }
+        return Ok(report.counts());
+    }
+    let mut session = Session::start()?;
+    for example in &examples {
+        session.run(&report, example);
+    }
+    Ok(report.counts())
+}
+
+/// A block of the page that is to be run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Example {
+    name: String,
+    language: String,
+    code: String,
+    is_background: bool,
+    needs: Option<String>,
+    /// Lines that its output has.
+    output: Vec<String>,
+}
+
+/// What the comment before a block says.
+enum Mark {
+    Test { name: String, options: Vec<String> },
+    Output { name: String },
+    NotRun,
+}
+
+/// Finds the examples, and blocks that nobody said anything about.
+fn parse(text: &str) -> Result<Vec<Example>> {
+    let mut examples: Vec<Example> = Vec::new();
+    let mut mark = None;
+    let mut lines = text.lines().zip(1..);
+    while let Some((line, number)) = lines.next() {
+        let Some(language) = line.trim_start().strip_prefix("```") else {
+            if !line.trim().is_empty() {
+                mark = parse_mark(line).with_context(|| format!("line {number}"))?;
+            }
+            continue;
+        };
+        let block: Vec<&str> =
+            lines.by_ref().map(|(line, _)| line).take_while(|line| line.trim() != "```").collect();
+        add_block(&mut examples, mark.take(), language, &block)
+            .with_context(|| format!("the block in line {number}"))?;
+    }
+    Ok(examples)
+}
+
+fn parse_mark(line: &str) -> Result<Option<Mark>> {
+    let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
+    let Some((kind, rest)) = comment.and_then(|comment| comment.split_once(':')) else { return Ok(None) };
+    let mut words = rest.split_whitespace().map(str::to_string);
+    let mut name = || words.next().with_context(|| format!("no name in {line}"));
+    Ok(match kind.trim() {
+        "test" => Some(Mark::Test { name: name()?, options: words.collect() }),
+        "output" => Some(Mark::Output { name: name()? }),
+        "not run" => Some(Mark::NotRun),
+        _ => None,
+    })
+}
+
+fn add_block(examples: &mut Vec<Example>, mark: Option<Mark>, language: &str, block: &[&str]) -> Result<()> {
+    match mark {
+        Some(Mark::Test { name, options }) => {
+            let (language, code) = (language.to_string(), block.join("\n") + "\n");
+            let mut example = Example { name, language, code, ..Example::default() };
+            for option in options {
+                match option.split_once('=') {
+                    Some(("needs", client)) => example.needs = Some(client.to_string()),
+                    None if option == "background" => example.is_background = true,
+                    _ => bail!("unknown option {option}"),
+                }
+            }
+            examples.push(example);
+        }
+        Some(Mark::Output { name }) => {
+            let example = examples.iter_mut().find(|example| example.name == name);
+            let example = example.with_context(|| format!("output of {name}, which is not above it"))?;
+            example.output = block.iter().map(ToString::to_string).collect();
+        }
+        Some(Mark::NotRun) => {}
+        None => {
+            ensure!(interpreter(language).is_none(), "nothing says whether it is run (<!-- test: NAME -->)")
+        }
+    }
+    Ok(())
+}
+
+/// The command that runs a file in this language, and the file's extension.
+fn interpreter(language: &str) -> Option<(&'static [&'static str], &'static str)> {
+    match language.trim() {
+        "sh" | "bash" | "shell" | "console" => Some((&["bash", "-euo", "pipefail"], "sh")),
+        "python" => Some((&["python3"], "py")),
+        _ => None,
+    }
+}
+
+/// The folder and the processes that the examples share.
+struct Session {
+    dir: PathBuf,
+    path: String,
+    background: HashMap<String, Process>,
+}
+
+impl Session {
+    fn start() -> Result<Session> {
+        let dir = workspace::interop_dir().join("readme");
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir_all(&dir)?;
+        let binary = workspace::release_binary("mainstem");
+        let mut folders = vec![install::kafka_bin()];
+        folders.extend(
+            [install::python(), binary].iter().filter_map(|path| path.parent().map(Path::to_path_buf)),
+        );
+        folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let path = std::env::join_paths(folders)?.into_string().ok().context("PATH is not text")?;
+        Ok(Session { dir, path, background: HashMap::new() })
+    }
+
+    fn run(&mut self, report: &Report, example: &Example) {
+        match example.needs.as_deref().and_then(missing) {
+            Some(what) if !workspace::is_ci() => {
+                report.skip("README", &format!("{}: {what} is missing", example.name))
+            }
+            _ => drop(report.check("README", &example.name, || self.run_example(example))),
+        }
+    }
+
+    fn run_example(&mut self, example: &Example) -> Result<()> {
+        let (command, extension) = interpreter(&example.language).context("neither shell nor Python")?;
+        let script = self.dir.join(format!("{}.{extension}", example.name));
+        fs::write(&script, &example.code)?;
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]).arg(&script).current_dir(&self.dir).env("PATH", &self.path);
+        if example.is_background {
+            return self.start_background(example, &mut process);
+        }
+        let output = self.dir.join(format!("{}.out", example.name));
+        let mut process = Process::start_to_file(&example.name, &mut process, &self.dir, &output)?;
+        process.wait(EXAMPLE_DEADLINE)?;
+        check_output(example, &fs::read_to_string(output)?)
+    }
+
+    fn start_background(&mut self, example: &Example, command: &mut Command) -> Result<()> {
+        let process = Process::start_group(&example.name, command, &self.dir)?;
+        let process = self.background.entry(example.name.clone()).insert_entry(process).into_mut();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        wait_until(
+            || format!("port {PORT} answers"),
+            START_DEADLINE,
+            || {
+                process.check_alive()?;
+                Ok(protocol::is_ready(address))
+            },
+        )?;
+        check_output(example, &fs::read_to_string(self.dir.join(format!("{}.log", example.name)))?)
+    }
+}
+
+/// What is missing of what an example needs.
+fn missing(client: &str) -> Option<&'static str> {
+    let (toolchain, installed) = match client {
+        "kcat" => (Toolchain::Kcat, None),
+        "python" => (Toolchain::Python, Some(install::python())),
+        "kafka" => (Toolchain::Java, Some(install::kafka_lib())),
+        _ => return Some("a client of that name"),
+    };
+    let is_missing = installed.is_some_and(|path| !path.exists());
+    toolchain.missing_program().or(is_missing.then_some("its installation in target/interop"))
+}
+
+fn check_output(example: &Example, output: &str) -> Result<()> {
+    let mut lines = output.lines();
+    for wanted in example.output.iter().filter(|line| !line.trim().is_empty()) {
+        let is_found = lines.any(|line| line.contains(wanted.trim()));
+        ensure!(is_found, "its output has no {wanted:?}, or not in this place:\n{output}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_run_with_its_options_and_its_output_is_known() {
+        let text = "Text.\n<!-- test: one needs=kcat -->\n```sh\necho 1\necho 2\n```\nprints\n\n<!-- output: one -->\n\n\
+                    ```\n1\n2\n```\n<!-- test: two background -->\n```python\nx\n```\n";
+        let examples = parse(text).unwrap();
+        let one = Example {
+            name: "one".into(),
+            language: "sh".into(),
+            code: "echo 1\necho 2\n".into(),
+            is_background: false,
+            needs: Some("kcat".into()),
+            output: vec!["1".into(), "2".into()],
+        };
+        assert_eq!(examples[0], one);
+        assert!(examples[1].is_background);
+        check_output(&examples[0], "0\n1\n2\n").unwrap();
+        check_output(&examples[0], "2\n1\n").unwrap_err();
+    }
+
+    #[test]
+    fn a_block_that_nobody_speaks_for_is_an_error() {
+        parse("```sh\nls\n```\n").unwrap_err();
+        parse("<!-- output: none -->\n```\n```\n").unwrap_err();
+        parse("<!-- test: a wrong -->\n```sh\n```\n").unwrap_err();
+        assert!(
+            parse("<!-- not run: a reason -->\n```sh\nls\n```\n```toml\nx = 1\n```\n").unwrap().is_empty()
+        );
+    }
+}

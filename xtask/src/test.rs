@@ -1,0 +1,235 @@
+//! `cargo xtask test`: everything that is checked before a change lands, stage by stage, each with its time.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::interop::report::Counts;
+use crate::interop::{self, install};
+use crate::{readme, schemas, workspace};
+
+const USAGE: &str = "\
+usage: cargo xtask test [--long] [--only STAGE]...
+
+  --long  with depth: more kills, more cases, longer soaks, fuzzing where it is installed
+  --only  only this stage, of: fmt, clippy, schemas, unit, interop, readme, fuzz (the last only with --long)
+
+A stage that fails does not keep the following ones from running. What needs a toolchain that is missing is skipped by
+name; under CI=true it is an error.";
+
+/// What `--long` sets, unless it is set already; CONTRIBUTING.md says what each means.
+const DEPTH: &[(&str, &str)] =
+    &[("PROPTEST_CASES", "4096"), ("TEST_KILLS", "1000"), ("TEST_SOAK_SECONDS", "600")];
+
+/// How long each target is fuzzed.
+const FUZZ_SECONDS: u32 = 60;
+
+struct Stage {
+    name: &'static str,
+    run: fn(&Options) -> Result<Counts>,
+}
+
+const STAGES: &[Stage] = &[
+    Stage { name: "fmt", run: |_| cargo_check(&["fmt", "--all", "--check"]) },
+    Stage { name: "clippy", run: |_| cargo_check(CLIPPY) },
+    Stage { name: "schemas", run: |_| check_schemas() },
+    Stage { name: "unit", run: cargo_test },
+    Stage { name: "interop", run: |_| run_interop() },
+    Stage { name: "readme", run: |_| run_readme() },
+    Stage { name: "fuzz", run: fuzz },
+];
+
+const CLIPPY: &[&str] = &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
+struct Options {
+    long: bool,
+    only: Vec<String>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options> {
+        let mut options = Options { long: false, only: Vec::new() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--long" => options.long = true,
+                "--only" => options.only.push(rest.next().context(USAGE)?.clone()),
+                _ => bail!("{USAGE}"),
+            }
+        }
+        let unknown = options.only.iter().find(|only| STAGES.iter().all(|stage| stage.name != **only));
+        ensure!(unknown.is_none(), "there is no stage {unknown:?}\n{USAGE}");
+        Ok(options)
+    }
+
+    fn wants(&self, stage: &Stage) -> bool {
+        self.only.is_empty() && (self.long || stage.name != "fuzz")
+            || self.only.iter().any(|only| only == stage.name)
+    }
+}
+
+/// The subcommand.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let options = Options::parse(arguments)?;
+    let stages: Vec<&Stage> = STAGES.iter().filter(|stage| options.wants(stage)).collect();
+    // Package managers wait for the network while compilers work. An error comes up again where a client is used.
+    let needs_clients = stages.iter().any(|stage| !["fmt", "clippy", "fuzz"].contains(&stage.name));
+    let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
+    let mut total = Counts::default();
+    let mut times = Vec::new();
+    for stage in stages {
+        if !["fmt", "clippy"].contains(&stage.name)
+            && let Some(installation) = installation.take()
+        {
+            // Its errors are not lost: they come up again, with a name, where a client is used.
+            let _ = installation.join();
+        }
+        let (counts, took) = run_stage(stage, &options);
+        total += counts;
+        times.push((stage.name, counts, took));
+    }
+    println!("\nstage        time  outcome");
+    for (name, counts, took) in times {
+        println!("{name:<9} {:5.0} s  {counts}", took.as_secs_f64());
+    }
+    println!("\n{total}");
+    ensure!(total.failed == 0, "cargo xtask test found faults");
+    Ok(())
+}
+
+/// Runs a stage; an error that is none of a single test's counts as one failure.
+fn run_stage(stage: &Stage, options: &Options) -> (Counts, Duration) {
+    println!("== {}", stage.name);
+    let begin = Instant::now();
+    let counts = (stage.run)(options).unwrap_or_else(|error| {
+        println!("{}: {error:#}", stage.name);
+        Counts { failed: 1, ..Counts::default() }
+    });
+    let took = begin.elapsed();
+    println!("== {}: {counts} in {:.0} s", stage.name, took.as_secs_f64());
+    (counts, took)
+}
+
+fn one_passed() -> Counts {
+    Counts { passed: 1, ..Counts::default() }
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace::cargo());
+    command.args(arguments).current_dir(workspace::root());
+    command
+}
+
+/// A cargo command that is one check by itself.
+fn cargo_check(arguments: &[&str]) -> Result<Counts> {
+    let status = cargo(arguments).status().context("start cargo")?;
+    ensure!(status.success(), "cargo {} ended with {status}", arguments.join(" "));
+    Ok(one_passed())
+}
+
+/// The checked-in table of messages is what Kafka's jars say.
+fn check_schemas() -> Result<Counts> {
+    let jars = install::kafka_lib();
+    if !jars.is_dir() {
+        ensure!(!workspace::is_ci(), "Kafka's jars are not installed");
+        println!("skipped: Kafka's jars are not installed (Java and Maven are needed)");
+        return Ok(Counts { skipped: 1, ..Counts::default() });
+    }
+    let jars = jars.display().to_string();
+    let arguments = ["--version", install::KAFKA_VERSION, "--jars", &jars, "--check"];
+    schemas::run(&arguments.map(str::to_string))?;
+    Ok(one_passed())
+}
+
+/// Unit, property, fuzz-body, integration and documentation tests. Their output is passed on line by line.
+fn cargo_test(options: &Options) -> Result<Counts> {
+    let mut command = cargo(&["test", "--release", "--workspace", "--no-fail-fast"]);
+    // Tests that compare with Kafka's own classes find them there.
+    command.env("KAFKA_LIB", install::kafka_lib());
+    for (name, value) in DEPTH.iter().filter(|(name, _)| options.long && std::env::var_os(name).is_none()) {
+        command.env(name, value);
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn().context("start cargo")?;
+    let output = child.stdout.take().expect("its output is a pipe");
+    let mut counts = Counts::default();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        counts += count_results(&line);
+    }
+    let status = child.wait()?;
+    if !status.success() && counts.failed == 0 {
+        bail!("cargo test ended with {status}");
+    }
+    Ok(counts)
+}
+
+/// What a closing line of cargo's test runner counts: "test result: ok. 5 passed; 0 failed; 1 ignored; ...".
+fn count_results(line: &str) -> Counts {
+    let Some(results) = line.strip_prefix("test result: ") else { return Counts::default() };
+    let count = |what: &str| {
+        let words: Vec<&str> = results.split_whitespace().collect();
+        let found = words.windows(2).find(|pair| pair[1].trim_end_matches(';') == what);
+        found.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+    };
+    Counts { passed: count("passed"), failed: count("failed"), skipped: count("ignored") }
+}
+
+/// Real clients against the release binary.
+fn run_interop() -> Result<Counts> {
+    cargo_check(&["build", "--release", "--bin", "mainstem"])?;
+    interop::run_checks(&interop::Options::default())
+}
+
+/// The examples of README.md.
+fn run_readme() -> Result<Counts> {
+    readme::run_examples(&workspace::root().join("README.md"))
+}
+
+/// Fuzzes each target for a while, where a nightly toolchain and cargo-fuzz are installed.
+fn fuzz(_: &Options) -> Result<Counts> {
+    let is_installed = Command::new("cargo").args(["+nightly", "fuzz", "--version"]).output();
+    if !is_installed.is_ok_and(|output| output.status.success()) {
+        println!("skipped: cargo +nightly fuzz is not installed");
+        return Ok(Counts { skipped: 1, ..Counts::default() });
+    }
+    let list =
+        Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(workspace::root()).output()?;
+    ensure!(list.status.success(), "cargo fuzz list: {}", String::from_utf8_lossy(&list.stderr));
+    let mut counts = Counts::default();
+    for target in String::from_utf8_lossy(&list.stdout).lines() {
+        let mut command = Command::new("cargo");
+        command.args(["+nightly", "fuzz", "run", target, "--", &format!("-max_total_time={FUZZ_SECONDS}")]);
+        let is_sound = command.current_dir(workspace::root()).status()?.success();
+        counts += Counts { passed: usize::from(is_sound), failed: usize::from(!is_sound), skipped: 0 };
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_counted() {
+        let line = "test result: FAILED. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.02s";
+        assert_eq!(count_results(line), Counts { passed: 12, failed: 1, skipped: 3 });
+        assert_eq!(count_results("test a::b ... ok"), Counts::default());
+    }
+
+    #[test]
+    fn contributing_explains_each_variable_of_depth() {
+        let page = std::fs::read_to_string(workspace::root().join("CONTRIBUTING.md")).unwrap();
+        for (name, value) in DEPTH {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            assert!(row.is_some_and(|row| row.contains(value)), "no row with {name} and {value}");
+        }
+    }
+}
