@@ -17,7 +17,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Message};
 const REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// What to do with a request.
-pub enum Reply {
+pub(crate) enum Reply {
     /// Send these bytes.
     Bytes(Vec<u8>),
     /// Close the connection.
@@ -27,7 +27,7 @@ pub enum Reply {
 }
 
 /// A response as a frame.
-pub fn respond<'a, M: Message<'a>>(request: &OpenRequest<'_>, response: &M) -> Reply {
+pub(crate) fn respond<'a, M: Message<'a>>(request: &OpenRequest<'_>, response: &M) -> Reply {
     let mut bytes = Vec::new();
     let id = request.header.correlation_id;
     frame::write_response(&mut bytes, request.api_key, request.response_version(), id, response)
@@ -36,7 +36,7 @@ pub fn respond<'a, M: Message<'a>>(request: &OpenRequest<'_>, response: &M) -> R
 }
 
 /// Starts a broker; it ends with the test.
-pub fn start(answer: impl Fn(OpenRequest<'_>) -> Reply + Send + Sync + 'static) -> String {
+pub(crate) fn start(answer: impl Fn(OpenRequest<'_>) -> Reply + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     let answer = Arc::new(answer);
@@ -92,7 +92,7 @@ fn usual(mut request: OpenRequest<'_>, address: SocketAddr) -> Reply {
 }
 
 /// Every API in every version, as far as `serves` says so.
-pub fn versions(serves: impl Fn(ApiKey) -> bool) -> ApiVersionsResponse<'static> {
+pub(crate) fn versions(serves: impl Fn(ApiKey) -> bool) -> ApiVersionsResponse<'static> {
     let version = |key: &ApiKey| ApiVersion {
         api_key: key.key(),
         min_version: *key.versions().start(),

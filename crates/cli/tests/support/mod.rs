@@ -1,13 +1,13 @@
 //! What the tests of the binary share: running it, and a broker that answers as a test says.
 #![allow(dead_code, reason = "each test uses its part")]
 
-pub mod fake_broker;
+pub(crate) mod fake_broker;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// The binary with arguments, separated by blanks, against a broker.
-pub fn mainstem(bootstrap: &str, arguments: &str) -> Command {
+pub(crate) fn mainstem(bootstrap: &str, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mainstem"));
     command.args(arguments.split_whitespace()).env("MAINSTEM_BOOTSTRAP", bootstrap);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -16,10 +16,10 @@ pub fn mainstem(bootstrap: &str, arguments: &str) -> Command {
 
 /// What a run of the binary said.
 #[derive(Debug)]
-pub struct Run {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl From<Output> for Run {
@@ -34,30 +34,30 @@ impl From<Output> for Run {
 
 impl Run {
     /// Fails the test unless the run succeeded; gives what it printed.
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
     /// Fails the test unless the run failed with exit code 1; gives the message.
-    pub fn failed(self) -> String {
+    pub(crate) fn failed(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
         self.stderr
     }
 
     /// The one JSON value that was printed.
-    pub fn json(self) -> serde_json::Value {
+    pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("the output is JSON")
     }
 }
 
 /// Runs the binary to its end.
-pub fn run(bootstrap: &str, arguments: &str) -> Run {
+pub(crate) fn run(bootstrap: &str, arguments: &str) -> Run {
     mainstem(bootstrap, arguments).output().expect("the binary runs").into()
 }
 
 /// The same with input.
-pub fn run_with_input(bootstrap: &str, arguments: &str, input: &[u8]) -> Run {
+pub(crate) fn run_with_input(bootstrap: &str, arguments: &str, input: &[u8]) -> Run {
     let mut child = mainstem(bootstrap, arguments).stdin(Stdio::piped()).spawn().expect("the binary runs");
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
     let input = input.to_vec();
