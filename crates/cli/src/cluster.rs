@@ -53,7 +53,7 @@ impl Cluster {
         let addresses: Vec<String> =
             bootstrap.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect();
         for address in &addresses {
-            if !address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+            if address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
                 bail!("--bootstrap takes HOST:PORT, such as 127.0.0.1:9092, not {address:?}");
             }
         }

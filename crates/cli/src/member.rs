@@ -1,9 +1,10 @@
 //! A member of a consumer group by the classic protocol: joins, syncs, sends heartbeats, commits, leaves.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mainstem_wire::coordinator::{decode_with_version_or_newer, encode_with_version};
 use mainstem_wire::messages::consumer_protocol_assignment::{self, ConsumerProtocolAssignment};
 use mainstem_wire::messages::consumer_protocol_subscription::ConsumerProtocolSubscription;
@@ -30,6 +31,8 @@ const REBALANCE_TIMEOUT_MS: i32 = 60_000;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// A join or a sync waits for the slowest member.
 const JOIN_TIMEOUT: Duration = Duration::from_millis(REBALANCE_TIMEOUT_MS as u64 + 5_000);
+/// Between two attempts to join a group that was on the move.
+const REJOIN_PAUSE: Duration = Duration::from_millis(50);
 /// Version of the subscription and the assignment: no newer one says more here.
 const PROTOCOL_VERSION: i16 = 1;
 
@@ -84,6 +87,10 @@ impl Member {
                 Err((Some(_), _)) => {}
                 Err((None, error)) => return Err(error),
             }
+            if interrupt.is_raised() {
+                bail!("interrupted while joining group {}", self.group);
+            }
+            thread::sleep(REJOIN_PAUSE);
         }
     }
 
@@ -104,7 +111,7 @@ impl Member {
             ..Default::default()
         };
         let joined = self.call(cluster, &request, Some(interrupt), |group, member_id, response| {
-            if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() {
+            if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() && member_id.is_empty() {
                 // KIP-394: the id comes first, so that a join whose answer is lost leaves no member behind.
                 *member_id = response.member_id.to_string();
                 return Ok(None);
@@ -151,9 +158,14 @@ impl Member {
         cluster: &mut Cluster,
         partitions: &[i32],
     ) -> Result<BTreeMap<i32, i64>> {
-        let coordinator = self.find_coordinator(cluster)?;
         let committed = cluster.retrying(|cluster| {
-            fetch_committed(cluster, coordinator, &self.group, Some((&self.topic, partitions)))
+            let coordinator = self.find_coordinator(cluster)?;
+            let topic = Some((self.topic.as_str(), partitions));
+            let committed = fetch_committed(cluster, coordinator, &self.group, topic);
+            if committed.as_ref().is_err_and(is_retriable) {
+                self.coordinator = None;
+            }
+            committed
         })?;
         Ok(committed.into_iter().map(|((_, partition), offset)| (partition, offset)).collect())
     }

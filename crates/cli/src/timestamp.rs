@@ -148,6 +148,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn any_number_is_some_time() {
+        for ms in [i64::MIN, i64::MAX, -1] {
+            assert!(!format(ms).is_empty());
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(ms in -62_167_219_200_000i64..253_402_300_800_000) {

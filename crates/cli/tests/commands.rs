@@ -1,4 +1,5 @@
 //! The commands against the broker of the same binary.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 mod support;
 

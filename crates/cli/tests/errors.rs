@@ -1,4 +1,5 @@
 //! What the commands say and do when a broker refuses, lies, hangs up or is not there.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 mod support;
 

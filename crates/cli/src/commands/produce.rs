@@ -6,9 +6,10 @@ mod line;
 mod report;
 mod sender;
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use mainstem_records::Compression;
 
@@ -161,5 +162,9 @@ fn pump(
             }
         }
     }
-    batches.send_all(sender)
+    batches.send_all(sender)?;
+    if interrupt.is_raised() && !io::stdin().is_terminal() {
+        bail!("interrupted before the end of the input: {number} lines were read");
+    }
+    Ok(())
 }

@@ -214,7 +214,7 @@ impl Reader {
                     return Ok(false);
                 }
                 self.printer.print(&self.topic, partition, &record)?;
-                *position = record.offset + 1;
+                *position = record.offset.saturating_add(1);
             }
             if self.printer.is_done() {
                 return Ok(false);

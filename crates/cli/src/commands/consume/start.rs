@@ -90,7 +90,7 @@ fn place(start: Start, (earliest, latest): (i64, i64), at_time: Option<i64>) -> 
     match start {
         Start::Beginning => Some(earliest),
         Start::End => Some(latest),
-        Start::BeforeEnd(count) => Some((latest - count).max(earliest)),
+        Start::BeforeEnd(count) => Some(latest.saturating_sub(count).max(earliest)),
         Start::Offset(offset) => (earliest..=latest).contains(&offset).then_some(offset),
         Start::Time(_) => Some(at_time.filter(|offset| *offset >= 0).unwrap_or(latest)),
     }

@@ -67,7 +67,7 @@ struct Place {
 impl Place {
     /// Records that are still to be read.
     fn lag(&self) -> Option<i64> {
-        Some((self.latest? - self.committed?).max(0))
+        Some(self.latest?.saturating_sub(self.committed?).max(0))
     }
 }
 
@@ -75,9 +75,12 @@ impl Place {
 pub(crate) fn run(describe: &Describe) -> Result<()> {
     let mut cluster = describe.target.connect()?;
     let name = &describe.group;
-    let coordinator = cluster.find_coordinator(name)?;
-    let found = cluster.retrying(|cluster| find_group(cluster, coordinator, name))?;
-    let committed = cluster.retrying(|cluster| fetch_committed(cluster, coordinator, name, None))?;
+    let (coordinator, found, committed) = cluster.retrying(|cluster| {
+        let coordinator = cluster.find_coordinator(name)?;
+        let found = find_group(cluster, coordinator, name)?;
+        let committed = fetch_committed(cluster, coordinator, name, None)?;
+        Ok((coordinator, found, committed))
+    })?;
     let group = match found {
         Some(group) => group,
         None if committed.is_empty() => {

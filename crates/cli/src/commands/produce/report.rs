@@ -1,9 +1,10 @@
 //! What `produce` tells: progress on a terminal, and the result.
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::input::stdin_file_bytes;
@@ -24,6 +25,10 @@ impl Progress {
             None => (ProgressBar::new_spinner(), "{spinner} {bytes}, {msg}"),
         };
         let style = ProgressStyle::with_template(template).expect("the template is constant");
+        if io::stdin().is_terminal() {
+            // It would stand in the way of who types.
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
         Progress { bar: bar.with_style(style) }
     }
 

@@ -244,7 +244,7 @@ impl Round<'_> {
         self.totals.acknowledged += u64::from(batch.records.unsigned_abs());
         self.totals.bytes += batch.bytes.len() as u64;
         if let Some(first) = base_offset.filter(|offset| *offset >= 0) {
-            let last = first + i64::from(batch.records) - 1;
+            let last = first.saturating_add(i64::from(batch.records) - 1);
             let range = self.totals.offsets.entry(partition).or_insert((first, last));
             range.1 = last;
         }

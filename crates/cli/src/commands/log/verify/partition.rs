@@ -69,6 +69,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use mainstem_records::{BatchBuilder, BatchOptions, Compression};
+    use proptest::prelude::*;
     use tempfile::TempDir;
 
     use super::*;
@@ -216,5 +217,35 @@ mod tests {
             sample.write(LEADER_EPOCH_CHECKPOINT, b"0\n2\n0 0\n1 6\n");
         });
         one_fault("names no topic id", |sample| sample.write(PARTITION_METADATA, b"version: 0\n"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Any change of any file ends in findings, not in a panic or an error.
+        #[test]
+        fn no_bytes_panic(file in 0usize..9, at: usize, with: Vec<u8>, whole: bool) {
+            let sample = Sample::new();
+            let names = [
+                format!("{FIRST}.log"),
+                format!("{FIRST}.index"),
+                format!("{FIRST}.timeindex"),
+                format!("{SECOND}.log"),
+                format!("{SECOND}.index"),
+                format!("{SECOND}.timeindex"),
+                format!("{SECOND}.snapshot"),
+                LEADER_EPOCH_CHECKPOINT.to_owned(),
+                PARTITION_METADATA.to_owned(),
+            ];
+            sample.change(&names[file], |bytes| match whole {
+                true => *bytes = with.clone(),
+                false => {
+                    let at = at % (bytes.len() + 1);
+                    let end = (at + with.len()).min(bytes.len());
+                    bytes.splice(at..end, with.iter().copied());
+                }
+            });
+            sample.verify();
+        }
     }
 }

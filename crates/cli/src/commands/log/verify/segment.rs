@@ -181,10 +181,10 @@ fn rules(batch: &Batch<'_>) -> ValidationRules {
     }
 }
 
-/// Reads a small text file; none if it is not there.
+/// Reads a small text file; none if it is not there. What is not UTF-8 is no number and no name either.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
