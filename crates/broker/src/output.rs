@@ -118,9 +118,9 @@ impl ResponseBuffer {
     ) -> Poll<io::Result<()>> {
         let (_, front) = self.files.front().expect("the caller sends a range");
         if let Some(read) = &self.cold {
-            ready!(read.poll(context))?;
+            let result = ready!(read.poll(context));
             self.cold = None;
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(result);
         }
         let chunk = FileRange { len: front.len.min(turn), ..front.clone() };
         if chunk.recent || chunk.file.resident(chunk.position, chunk.len as u64) == Some(true) {
@@ -128,7 +128,9 @@ impl ResponseBuffer {
         }
         let read = cold_reads.request(chunk);
         let polled = read.poll(context);
-        self.cold = Some(read);
+        if polled.is_pending() {
+            self.cold = Some(read);
+        }
         polled
     }
 

@@ -6,6 +6,8 @@
 //! a completed [`Storage::sync_dir`] makes the names in that directory durable; nothing else is. A write that was
 //! not synced may survive a power cut whole, in part or not at all, in any order.
 
+#[cfg(target_os = "linux")]
+mod cachestat;
 mod linux;
 mod real;
 

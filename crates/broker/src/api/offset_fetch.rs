@@ -36,13 +36,14 @@ pub(crate) fn serve(
         .map(|group| ask(broker, &context, group, require_stable))
         .collect();
     if asked.iter().all(|group| matches!(group.asked, Asked::Now(_))) {
-        let groups = asked.into_iter().filter_map(Group::now).collect();
+        let groups = asked.into_iter().filter_map(|group| group.now(broker)).collect();
         return Ok(respond(&context, response(groups, context.version), out));
     }
+    let broker = broker.clone();
     let later = Box::pin(async move {
         let mut groups = Vec::with_capacity(asked.len());
         for group in asked {
-            groups.extend(group.later().await);
+            groups.extend(group.later(&broker).await);
         }
         let mut out = ResponseBuffer::pooled();
         respond(&context, response(groups, context.version), &mut out);
@@ -82,23 +83,24 @@ fn ask(
 }
 
 impl Group {
-    fn now(self) -> Option<OffsetFetchResponseGroup<'static>> {
+    fn now(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
         match self.asked {
-            Asked::Now(reply) => Some(merge(reply, self.unknown, &self.context)),
+            Asked::Now(reply) => Some(merge(broker, reply, self.unknown, &self.context)),
             Asked::Later(_) => None,
         }
     }
 
-    async fn later(self) -> Option<OffsetFetchResponseGroup<'static>> {
+    async fn later(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
         let reply = match self.asked {
             Asked::Now(reply) => reply,
             Asked::Later(receiver) => receiver.await.ok()?,
         };
-        Some(merge(reply, self.unknown, &self.context))
+        Some(merge(broker, reply, self.unknown, &self.context))
     }
 }
 
 fn merge(
+    broker: &Broker,
     reply: Reply,
     unknown: Vec<OffsetFetchResponseTopics<'static>>,
     context: &RequestContext,
@@ -109,10 +111,21 @@ fn merge(
     group
         .topics
         .retain(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok());
+    if context.version >= TOPIC_IDS_SINCE {
+        group.topics.retain_mut(|topic| has_id(broker, topic));
+    }
     if group.error_code == 0 {
         group.topics.extend(unknown);
     }
     group
+}
+
+/// Fills in the topic's id where the client asked for all topics. One that was deleted since has none to tell.
+fn has_id(broker: &Broker, topic: &mut OffsetFetchResponseTopics<'_>) -> bool {
+    if topic.topic_id.is_zero() {
+        topic.topic_id = broker.topics.by_name(&topic.name).map(|known| known.id).unwrap_or_default();
+    }
+    !topic.topic_id.is_zero()
 }
 
 /// Fills in the topic's name where the client gave its id, and sees that it may be described.

@@ -17,6 +17,14 @@ pub fn page() -> String {
     out
 }
 
+/// The keys with an effect, one paragraph each, for `mainstem start --help`.
+pub fn help() -> String {
+    let honoured = table::keys(Scope::Broker).filter(|key| key.status == Status::Honoured);
+    honoured
+        .map(|key| format!("  {}={}\n        {}\n", key.name, key.default.unwrap_or_default(), key.doc))
+        .collect()
+}
+
 const HEAD: &str = "\
 <!-- Generated from the table of configuration keys; do not edit. `UPDATE_DOCS=1 cargo test --release \
 -p mainstem-coordination configuration_page` writes it again. -->
@@ -174,6 +182,13 @@ fn update(mode: UpdateMode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    #[test]
+    fn help_names_keys_with_their_defaults() {
+        let help = super::help();
+        assert!(help.contains("\n  num.partitions=1\n        Partitions of a topic"), "{help}");
+        assert!(!help.contains("ssl."), "keys without an effect are left to the page");
+    }
 
     #[test]
     fn configuration_page_is_up_to_date() {

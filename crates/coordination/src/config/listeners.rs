@@ -169,28 +169,7 @@ impl ListenerKeys<'_> {
             None => open.to_vec(),
         };
         advertised.retain(|endpoint| !is_controller(endpoint));
-        for endpoint in &advertised {
-            if endpoint.host == "0.0.0.0" || endpoint.host == "::" {
-                return Err(Problem::new(format!(
-                    "advertised.listeners cannot use the nonroutable meta-address {}. \
-                     Use a routable IP address.",
-                    endpoint.host
-                )));
-            }
-            if !open.iter().any(|listener| listener.listener == endpoint.listener) {
-                return Err(Problem::new(format!(
-                    "advertised.listeners names the listener {}, which is not in listeners",
-                    endpoint.listener
-                )));
-            }
-        }
-        let unadvertised = |listener: &&Endpoint| !advertised.iter().any(|a| a.listener == listener.listener);
-        if let Some(listener) = open.iter().find(unadvertised) {
-            return Err(Problem::new(format!(
-                "advertised.listeners says nothing of the listener {}",
-                listener.listener
-            )));
-        }
+        check_advertised(&advertised, open)?;
         Ok(advertised)
     }
 
@@ -218,6 +197,29 @@ impl ListenerKeys<'_> {
             )));
         }
         Ok(name)
+    }
+}
+
+/// Each open listener is advertised, no other one is, and each at an address that a client can reach.
+fn check_advertised(advertised: &[Endpoint], open: &[Endpoint]) -> Result<(), Problem> {
+    let is_in = |name: &str, endpoints: &[Endpoint]| endpoints.iter().any(|each| each.listener == name);
+    for Endpoint { listener, host, .. } in advertised {
+        if host == "0.0.0.0" || host == "::" {
+            return Err(Problem::new(format!(
+                "advertised.listeners cannot use the nonroutable meta-address {host}. Use a routable IP address."
+            )));
+        }
+        if !is_in(listener, open) {
+            return Err(Problem::new(format!(
+                "advertised.listeners names the listener {listener}, which is not in listeners"
+            )));
+        }
+    }
+    match open.iter().find(|endpoint| !is_in(&endpoint.listener, advertised)) {
+        None => Ok(()),
+        Some(Endpoint { listener, .. }) => {
+            Err(Problem::new(format!("advertised.listeners says nothing of the listener {listener}")))
+        }
     }
 }
 
@@ -392,6 +394,11 @@ mod tests {
         refused(
             "listeners=PLAINTEXT://:1\nadvertised.listeners=SSL://a:1",
             "advertised.listeners names the listener SSL, which is not in listeners",
+        );
+        refused(
+            "listeners=PLAINTEXT://:1,IN://:2\nadvertised.listeners=PLAINTEXT://a:1\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,IN:PLAINTEXT",
+            "advertised.listeners says nothing of the listener IN",
         );
         refused(
             "inter.broker.listener.name=X",

@@ -96,24 +96,27 @@ impl<'a> NaturalLines<'a> {
     }
 }
 
-/// The next line that holds a property, continuation lines joined, leading white space of each dropped.
+/// The next line that holds a property, continuation lines joined, leading white space of each dropped. As long as
+/// nothing was gathered, a line is a first one: it may be blank or a comment.
 fn next_logical_line(lines: &mut NaturalLines<'_>) -> Option<(usize, String)> {
-    loop {
-        let first = lines.next()?.trim_start_matches(is_space);
-        if first.is_empty() || first.starts_with(['#', '!']) {
-            continue;
-        }
-        let at = lines.line;
-        let mut logical = String::from(first);
-        while continues(&logical) {
-            logical.pop();
-            match lines.next() {
-                Some(more) => logical.push_str(more.trim_start_matches(is_space)),
-                None => break,
+    let mut logical = String::new();
+    let mut at = 0;
+    while let Some(line) = lines.next() {
+        let line = line.trim_start_matches(is_space);
+        if logical.is_empty() {
+            if line.starts_with(['#', '!']) {
+                continue;
             }
+            at = lines.line;
         }
-        return Some((at, logical));
+        logical.push_str(line);
+        if continues(line) {
+            logical.pop();
+        } else if !logical.is_empty() {
+            break;
+        }
     }
+    (!logical.is_empty()).then_some((at, logical))
 }
 
 /// A line goes on if an odd number of backslashes ends it: pairs of them are escaped backslashes.
@@ -246,6 +249,7 @@ mod tests {
         check("a=1\\\n# no comment here", &[("a", "1# no comment here")]);
         check("a=1\\\n\nb=2", &[("a", "1"), ("b", "2")]);
         check("a=1\\", &[("a", "1")]);
+        check("\\\n# a comment\nb=2\n\\\n\nc=3\n\\", &[("b", "2"), ("c", "3")]);
     }
 
     #[test]

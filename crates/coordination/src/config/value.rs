@@ -61,7 +61,7 @@ impl ConfigKey {
     /// Parses and validates a value, as Kafka's `ConfigDef` does: white space around it is dropped, duplicates
     /// in a list are dropped.
     pub fn parse(&self, text: &str) -> Result<ConfigValue, InvalidValue> {
-        let value = self.parse_type(text.trim())?;
+        let value = self.parse_type(text)?;
         self.check(&value)?;
         Ok(value)
     }
@@ -71,14 +71,16 @@ impl ConfigKey {
         self.default.map(|text| self.parse(text).expect("a test parses every default of the table"))
     }
 
-    fn parse_type(&self, text: &str) -> Result<ConfigValue, InvalidValue> {
+    /// Complaints show the value as it was given, white space included.
+    fn parse_type(&self, given: &str) -> Result<ConfigValue, InvalidValue> {
+        let text = given.trim();
         let not_a_number =
-            || InvalidValue::new(self, &text, format!("Not a number of type {}", self.kind.name()));
+            || InvalidValue::new(self, &given, format!("Not a number of type {}", self.kind.name()));
         Ok(match self.kind {
             ConfigType::Bool if text.eq_ignore_ascii_case("true") => ConfigValue::Bool(true),
             ConfigType::Bool if text.eq_ignore_ascii_case("false") => ConfigValue::Bool(false),
             ConfigType::Bool => {
-                return Err(InvalidValue::new(self, &text, "Expected value to be either true or false"));
+                return Err(InvalidValue::new(self, &given, "Expected value to be either true or false"));
             }
             ConfigType::Short => ConfigValue::Int(text.parse::<i16>().map_err(|_| not_a_number())?.into()),
             ConfigType::Int => ConfigValue::Int(text.parse::<i32>().map_err(|_| not_a_number())?.into()),
@@ -178,7 +180,7 @@ impl ConfigKey {
     fn check_throttled_replicas(&self, items: &[String]) -> Result<(), InvalidValue> {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let is_pair = |item: &String| item.split_once(':').is_some_and(|(p, b)| is_number(p) && is_number(b));
-        if matches!(items, [only] if only == "*") || items.iter().all(is_pair) {
+        if matches!(items, [only] if only == "*" || only.is_empty()) || items.iter().all(is_pair) {
             return Ok(());
         }
         let why = format!(
@@ -293,6 +295,7 @@ mod tests {
         topic("retention.ms", "x", &format!("Invalid value x {RETENTION} Not a number of type LONG"));
         topic("retention.ms", "", &format!("Invalid value  {RETENTION} Not a number of type LONG"));
         topic("retention.ms", "-2", &format!("Invalid value -2 {RETENTION} Value must be at least -1"));
+        topic("retention.ms", " x ", &format!("Invalid value  x  {RETENTION} Not a number of type LONG"));
         topic("retention.ms", " 5 ", "ok 5");
         topic("retention.bytes", "-5", "ok -5");
         topic(
@@ -358,6 +361,7 @@ mod tests {
             "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
         );
         topic("leader.replication.throttled.replicas", "*", "ok *");
+        topic("leader.replication.throttled.replicas", ",", "ok ");
         topic("leader.replication.throttled.replicas", "0:1,1:1", "ok 0:1,1:1");
         topic(
             "leader.replication.throttled.replicas",

@@ -222,6 +222,24 @@ impl GroupCoordinator {
         }
     }
 
+    /// The groups of a partition, for tests.
+    #[cfg(test)]
+    pub(super) fn groups(&self, partition: i32) -> &Groups {
+        &self.partitions[&partition].groups
+    }
+
+    /// Time-outs that are set, for tests.
+    #[cfg(test)]
+    pub(super) fn deadline_count(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// Topic names that are held, for tests.
+    #[cfg(test)]
+    pub(super) fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
     fn join_group(&mut self, now: Now, request: Join<'_>) {
         let (waiter, message) = (request.waiter, request.request);
         let (id, member) = (&*message.group_id, &*message.member_id);
@@ -468,7 +486,7 @@ impl Lent<'_> {
         for completion in pending {
             completion.give_up(&mut self.io, error);
         }
-        for (_, mut group) in self.groups.drain() {
+        for mut group in std::mem::take(self.groups).into_values() {
             let Protocol::Classic(classic) = &mut group.protocol;
             rebalance::give_up(classic, &mut self.io, error);
             self.io.usage.groups -= 1;

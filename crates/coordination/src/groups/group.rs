@@ -1,6 +1,6 @@
 //! A group as the coordinator holds it: its protocol's state and its offsets.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classic::{ClassicGroup, State};
@@ -21,8 +21,8 @@ pub(crate) struct Group {
     pub(crate) offsets: Offsets,
 }
 
-/// The groups of one partition of `__consumer_offsets`.
-pub(crate) type Groups = HashMap<Arc<str>, Group>;
+/// The groups of one partition of `__consumer_offsets`, in an order that makes effects the same in every run.
+pub(crate) type Groups = BTreeMap<Arc<str>, Group>;
 
 impl Group {
     /// A group without members and offsets.

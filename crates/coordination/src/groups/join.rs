@@ -103,6 +103,8 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
         remove_pending(group, io, member_id);
         remove_member(group, io, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
         io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
+        // Kafka lets the others wait for the end of the phase although nobody else can come.
+        complete_if_all_joined(group, io, None);
     } else if member_id.is_empty() {
         join_new(group, io, join);
     } else {

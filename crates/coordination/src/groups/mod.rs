@@ -52,6 +52,8 @@ mod config;
 mod coordinator;
 mod deadlines;
 mod describe;
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod heartbeat;
 mod io;

@@ -46,7 +46,7 @@ pub(crate) fn decode<'a>(key: &'a [u8], value: Option<&'a [u8]>) -> Result<Recor
         OFFSET => Record::Offset { key: decode_key(key)?, value: value.map(offset).transpose()? },
         LEGACY_OFFSET => {
             let LegacyOffsetCommitKey { group, topic, partition, .. } = decode_key(key)?;
-            let key = OffsetCommitKey { group, topic, partition, ..Default::default() };
+            let key = OffsetCommitKey { group, topic, partition };
             Record::Offset { key, value: value.map(legacy_offset).transpose()? }
         }
         GROUP => {
@@ -152,16 +152,11 @@ pub(crate) fn group_tombstone(group: &str) -> CoordinatorRecord {
 }
 
 fn offset_key(group: &str, topic: &str, partition: i32) -> Vec<u8> {
-    encode(encode_key(&OffsetCommitKey {
-        group: group.into(),
-        topic: topic.into(),
-        partition,
-        ..Default::default()
-    }))
+    encode(encode_key(&OffsetCommitKey { group: group.into(), topic: topic.into(), partition }))
 }
 
 fn group_key(group: &str) -> Vec<u8> {
-    encode(encode_key(&GroupMetadataKey { group: group.into(), ..Default::default() }))
+    encode(encode_key(&GroupMetadataKey { group: group.into() }))
 }
 
 fn encode(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {

@@ -18,7 +18,7 @@ use super::classic::{ClassicGroup, State};
 use super::group::{Group, Groups, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
-use super::rebalance::Held;
+use super::rebalance::{self, Held};
 use super::records;
 
 /// What is to go, of one group.
@@ -162,15 +162,11 @@ fn pick(
                 offsets.push(TopicPartition { topic: io.topics.intern(&topic.name), partition });
             }
         }
-        let partitions = indexes.map(|partition_index| OffsetDeleteResponsePartition {
-            partition_index,
-            error_code: error.0,
-            ..Default::default()
-        });
+        let partitions = indexes
+            .map(|partition_index| OffsetDeleteResponsePartition { partition_index, error_code: error.0 });
         topics.push(OffsetDeleteResponseTopic {
             name: topic.name.to_string().into(),
             partitions: partitions.collect(),
-            ..Default::default()
         });
     }
     (Reply::OffsetDelete(OffsetDeleteResponse { topics, ..Default::default() }), offsets)
@@ -256,6 +252,8 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     let Some(group) = groups.get_mut(id) else { return };
     let Protocol::Classic(classic) = &mut group.protocol;
     if classic.state == State::Dead {
+        // Only members that were told their id can still be there.
+        rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
         *classic = ClassicGroup::new(id.clone(), io.now.wall_ms);
     }
     classic.stored = false;

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
+use mainstem_wire::messages::create_partitions_request::{
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
+};
 use mainstem_wire::messages::create_partitions_response::{
     CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
@@ -79,22 +81,29 @@ impl MetadataHeart {
         let factor = image.partitions.first().map_or(1, |partition| partition.replicas.len());
         let partitions = match &topic.assignments {
             None => self.spread(current..topic.count, i16::try_from(factor).expect("a factor is 16 bits"))?,
-            Some(assignments) => {
-                if assignments.len() != added {
-                    let message = format!(
-                        "Attempted to add {added} additional partition(s), but only {} assignment(s) were \
-                         specified.",
-                        assignments.len()
-                    );
-                    return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
-                }
-                for assignment in assignments {
-                    self.check_assignment(&assignment.broker_ids, Some(factor))?;
-                }
-                assignments.iter().map(|assignment| assignment.broker_ids.clone()).collect()
-            }
+            Some(assignments) => self.assigned_growth(assignments, added, factor)?,
         };
         Ok(Growth { topic_id: image.id, first: current, partitions })
+    }
+
+    /// The replicas that the client chose.
+    fn assigned_growth(
+        &self,
+        assignments: &[CreatePartitionsAssignment<'_>],
+        added: usize,
+        factor: usize,
+    ) -> Result<Vec<Vec<i32>>, ApiError> {
+        if assignments.len() != added {
+            let message = format!(
+                "Attempted to add {added} additional partition(s), but only {} assignment(s) were specified.",
+                assignments.len()
+            );
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
+        }
+        for assignment in assignments {
+            self.check_assignment(&assignment.broker_ids, Some(factor))?;
+        }
+        Ok(assignments.iter().map(|assignment| assignment.broker_ids.clone()).collect())
     }
 }
 

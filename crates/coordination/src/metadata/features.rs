@@ -1,6 +1,8 @@
 //! Features: what this broker can do beyond the versions of its APIs (KIP-584), truthfully.
 
-/// A feature, the levels that this program can work at, and the one that a new node starts with.
+use super::image::MetadataImage;
+
+/// A feature and the levels at which this program can work. A new cluster starts with the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
     /// Kafka's name.
@@ -17,3 +19,13 @@ pub const METADATA_VERSION: Feature = Feature { name: "metadata.version", min: 3
 /// Every feature. Those of groups, transactions, share and streams groups are added when they work: clients choose
 /// their protocol by them.
 pub const FEATURES: &[Feature] = &[METADATA_VERSION];
+
+impl MetadataImage {
+    /// A finalised feature, with its level, at which this program cannot work: the directory was written by a newer
+    /// one, and a start must be refused. To be asked when the log is replayed.
+    pub fn unsupported_feature(&self) -> Option<(&str, i16)> {
+        self.features().find(|(name, level)| {
+            !FEATURES.iter().any(|known| known.name == *name && (known.min..=known.max).contains(level))
+        })
+    }
+}

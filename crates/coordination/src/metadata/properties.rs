@@ -293,6 +293,7 @@ fn kafkas_own_records_are_understood() {
     let topics: Vec<_> = image.topics().map(|topic| (topic.name.as_str(), topic.partitions.len())).collect();
     assert_eq!(topics, [("b.c", 1), ("dd", 1), ("m1", 2), ("pm1", 1)]);
     assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));
+    assert_eq!(image.unsupported_feature(), Some(("eligible.leader.replicas.version", 1)));
     let broker = image.broker(1).expect("it registered");
     assert!(broker.fenced, "the session ended with a clean stop");
     assert_eq!(broker.endpoints, [("PLAINTEXT".to_string(), "127.0.0.1".to_string(), 29792, 0)]);

@@ -92,16 +92,22 @@ mod system {
 
 pub(in crate::storage) use system::{advise, allocate, read_at_nowait, sync_fs, write_vectored_at};
 
-/// Whether a range is in the page cache, asked by reading its last page's first byte and its first byte without
-/// waiting. A hole in the middle is not seen, so only a "no" is certain and a "yes" is given for short ranges.
+/// Whether a range is in the page cache. Where the kernel has no call for it, a short range is tried: one of at most
+/// two pages has no middle that reading its ends without waiting would not see.
 pub(in crate::storage) fn resident(file: &File, position: u64, len: u64) -> Option<bool> {
-    /// Ranges of at most two pages have no middle.
-    const LEN_MAX: u64 = 4096;
+    const TRIED_LEN_MAX: u64 = 4096;
+    #[cfg(target_os = "linux")]
+    if let Some(resident) = super::cachestat::resident(file, position, len) {
+        return Some(resident);
+    }
+    if len > TRIED_LEN_MAX {
+        return None;
+    }
     let mut byte = [0u8; 1];
     for at in [position, position + len.saturating_sub(1)] {
         if read_at_nowait(file, &mut byte, at).ok()?.is_none() {
             return Some(false);
         }
     }
-    (len <= LEN_MAX).then_some(true)
+    Some(true)
 }

@@ -41,6 +41,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     (DELETE_RECORDS, "up to an offset", |tools| tools.delete_records()),
     ("kafka-verifiable-producer", "1,000 records acknowledged", |tools| tools.verifiable_producer()),
     ("kafka-verifiable-consumer", "1,000 records in a group", |tools| tools.verifiable_consumer()),
+    (GROUPS, "members of a group that is at work", |tools| tools.active_group()),
     (CONSOLE_PRODUCER, "as a process of its own, then kafka-topics --list", |tools| tools.own_processes()),
 ];
 
@@ -284,11 +285,29 @@ impl Tools<'_> {
         expect(&output, &["offsets_committed", "partitions_assigned"])
     }
 
-    /// Runs a tool by its script, with redirections as a shell understands them.
-    fn own_process(&self, tool: &str, options: &str) -> Result<()> {
+    fn active_group(&self) -> Result<()> {
+        let options = "--topic tool-verifiable --group-id tool-active-group --reset-policy earliest";
+        let member = self.start_process("kafka-verifiable-consumer", options)?;
+        let describe = "--describe --group tool-active-group";
+        self.await_output(GROUPS, &format!("{describe} --state"), &["Stable", "range", "1"])?;
+        let members = ["CONSUMER-ID", "tool-verifiable:0,1"];
+        self.await_output(GROUPS, &format!("{describe} --members --verbose"), &members)?;
+        // It has no offset to describe before it commits, which it does on what it reads.
+        self.await_output(GROUPS, describe, &["tool-active-group", "tool-verifiable", "LAG"])?;
+        drop(member);
+        Ok(())
+    }
+
+    /// Starts a tool by its script, with redirections as a shell understands them.
+    fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
         let script = install::kafka_bin().join(format!("{tool}.sh"));
         let line = format!("{} --bootstrap-server {} {options}", script.display(), self.bootstrap);
-        Process::start(tool, Command::new("sh").args(["-c", &line]), &self.world.logs)?.wait(PROCESS_DEADLINE)
+        Process::start_group(tool, Command::new("sh").args(["-c", &line]), &self.world.logs)
+    }
+
+    /// Runs a tool by its script to its end.
+    fn own_process(&self, tool: &str, options: &str) -> Result<()> {
+        self.start_process(tool, options)?.wait(PROCESS_DEADLINE)
     }
 
     fn own_processes(&self) -> Result<()> {

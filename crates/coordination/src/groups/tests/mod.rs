@@ -1,1 +1,14 @@
 //! Transcripts and properties of the coordinator.
+
+mod administration;
+mod bounds;
+mod cluster;
+mod durability;
+mod membership;
+mod offsets;
+mod properties;
+mod records;
+mod script;
+mod static_members;
+mod timeouts;
+mod transcript;

@@ -1,0 +1,154 @@
+//! A coordinator with a log that does as it is told: the shell of all tests here.
+
+use std::collections::{BTreeMap, HashSet};
+
+use mainstem_wire::ErrorCode;
+
+use crate::groups::{
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext, Ticket, Token,
+};
+use crate::time::Now;
+
+/// The only partition of `__consumer_offsets` here.
+pub(super) const PARTITION: i32 = 0;
+/// Where the wall clock starts.
+const WALL_MS: i64 = 1_000_000;
+
+/// A coordinator, its clocks, its log, and the rules that hold for every shell: each request gets one answer.
+pub(super) struct Cluster {
+    pub(super) heart: GroupCoordinator,
+    pub(super) config: GroupConfig,
+    pub(super) now: Now,
+    /// Records that are durable, oldest first.
+    pub(super) log: Vec<CoordinatorRecord>,
+    /// Appends that have no outcome, or wait for the outcome of an earlier one.
+    pub(super) pending: BTreeMap<Ticket, Pending>,
+    waiting: HashSet<Token>,
+    tokens: u64,
+    randoms: u8,
+}
+
+/// An append on its way into the log.
+pub(super) struct Pending {
+    pub(super) records: Vec<CoordinatorRecord>,
+    pub(super) outcome: Option<Result<(), ErrorCode>>,
+}
+
+impl Cluster {
+    /// A coordinator that serves its partition, which is empty.
+    pub(super) fn new(config: GroupConfig) -> Self {
+        let config = GroupConfig { offsets_topic_num_partitions: 1, ..config };
+        let mut cluster = Self {
+            heart: GroupCoordinator::new(config.clone()),
+            config,
+            now: Now { mono_ms: 0, wall_ms: WALL_MS },
+            log: Vec::new(),
+            pending: BTreeMap::new(),
+            waiting: HashSet::new(),
+            tokens: 0,
+            randoms: 0,
+        };
+        cluster.load();
+        cluster
+    }
+
+    /// Sends a request; the token is what its answer will bear.
+    pub(super) fn send(&mut self, api_version: i16, client_id: &str, request: Request<'_>) -> Token {
+        self.tokens += 1;
+        let token = Token(self.tokens);
+        self.waiting.insert(token);
+        let context = RequestContext { api_version, client_id, client_host: "/host" };
+        self.heart.step(self.now, token, context, request);
+        token
+    }
+
+    /// The random bytes of the n-th JoinGroup are all n.
+    pub(super) fn random(&mut self) -> [u8; 16] {
+        self.randoms = self.randoms.wrapping_add(1);
+        [self.randoms; 16]
+    }
+
+    /// What the coordinator wants done. Appends are noted as pending, answers are checked off.
+    pub(super) fn effects(&mut self) -> Vec<Effect> {
+        let effects: Vec<Effect> = self.heart.effects().collect();
+        for effect in &effects {
+            match effect {
+                Effect::Append { ticket, records, .. } => {
+                    assert_eq!(ticket.partition, PARTITION);
+                    let last = self.pending.last_key_value();
+                    assert!(last.is_none_or(|(last, _)| last < ticket), "tickets ascend");
+                    self.pending.insert(*ticket, Pending { records: records.clone(), outcome: None });
+                }
+                Effect::Reply { token, .. } => {
+                    assert!(self.waiting.remove(token), "{token:?} is answered twice");
+                }
+            }
+        }
+        effects
+    }
+
+    /// Reports an outcome. Records get into the log in the order of their tickets.
+    pub(super) fn finish(&mut self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
+        self.pending.get_mut(&ticket).expect("the append is pending").outcome = Some(outcome);
+        while let Some(first) = self.pending.first_entry().filter(|first| first.get().outcome.is_some()) {
+            let Pending { records, outcome } = first.remove();
+            if outcome == Some(Ok(())) {
+                self.log.extend(records);
+            }
+        }
+        self.heart.appended(self.now, ticket, outcome);
+    }
+
+    /// The oldest append without an outcome.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = Ticket> {
+        self.pending.iter().filter(|(_, pending)| pending.outcome.is_none()).map(|(ticket, _)| *ticket)
+    }
+
+    /// The coordinator dies, and with it what is not in the log; another one takes over.
+    pub(super) fn reload(&mut self) {
+        self.pending.clear();
+        self.heart = GroupCoordinator::new(self.config.clone());
+        self.load();
+    }
+
+    /// Loads the partition from the log.
+    fn load(&mut self) {
+        self.heart.begin_load(PARTITION);
+        load_into(&mut self.heart, self.now, &self.log);
+        self.heart.finish_load(self.now, PARTITION);
+    }
+
+    /// Both clocks go on.
+    pub(super) fn advance(&mut self, ms: u64) {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += i64::try_from(ms).expect("tests are short");
+    }
+
+    /// A coordinator that knows nothing but the log.
+    pub(super) fn rebuilt(&self) -> GroupCoordinator {
+        let mut heart = GroupCoordinator::new(self.config.clone());
+        heart.begin_load(PARTITION);
+        load_into(&mut heart, self.now, &self.log);
+        heart.finish_load(self.now, PARTITION);
+        heart
+    }
+
+    /// Requests that have no answer yet.
+    pub(super) fn unanswered(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+fn load_into(heart: &mut GroupCoordinator, now: Now, log: &[CoordinatorRecord]) {
+    let records = log.iter().map(|record| (record.key.as_slice(), record.value.as_deref()));
+    let replayed = heart.load(now, PARTITION, records);
+    assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
+}
+
+/// The answers among effects.
+pub(super) fn replies(effects: &[Effect]) -> impl Iterator<Item = (Token, &Reply)> {
+    effects.iter().filter_map(|effect| match effect {
+        Effect::Reply { token, reply } => Some((*token, reply)),
+        Effect::Append { .. } => None,
+    })
+}

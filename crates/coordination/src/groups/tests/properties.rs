@@ -1,0 +1,661 @@
+//! What holds for every sequence of requests, outcomes, time-outs and changes of coordinator.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
+use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
+use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::cluster::{Cluster, PARTITION, replies};
+use crate::groups::classic::{ClassicGroup, State};
+use crate::groups::group::{Group, Protocol};
+use crate::groups::offsets::CommittedOffset;
+use crate::groups::records::{self, Record};
+use crate::groups::{
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, Ticket, Token, fuzz,
+};
+
+/// One thing that happens. Members and appends are chosen among those that are there, by index.
+#[derive(Debug, Clone)]
+enum Op {
+    Join {
+        group: u8,
+        version: i16,
+        instance: Option<u8>,
+        protocols: u8,
+    },
+    Rejoin {
+        member: usize,
+        protocols: u8,
+    },
+    Sync {
+        member: usize,
+        stale: bool,
+    },
+    Beat {
+        member: usize,
+    },
+    Leave {
+        member: usize,
+    },
+    Commit {
+        group: u8,
+        member: Option<usize>,
+        partition: i32,
+        expires: bool,
+    },
+    Fetch {
+        group: u8,
+        stable: bool,
+    },
+    Delete {
+        group: u8,
+    },
+    TopicDeleted,
+    /// All members of a group come, and all goes well: else few groups would ever be stable.
+    Stabilise {
+        group: u8,
+    },
+    Finish {
+        append: usize,
+        error: bool,
+    },
+    Wait {
+        ms: u64,
+    },
+    Wall {
+        ms: i64,
+    },
+    Reload,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let instance = proptest::option::weighted(0.3, 0..2_u8);
+    prop_oneof![
+        6 => (0..2_u8, prop_oneof![Just(3_i16), Just(9)], instance, 0..3_u8)
+            .prop_map(|(group, version, instance, protocols)| Op::Join { group, version, instance, protocols }),
+        8 => (any::<usize>(), 0..3_u8).prop_map(|(member, protocols)| Op::Rejoin { member, protocols }),
+        10 => (any::<usize>(), proptest::bool::weighted(0.1))
+            .prop_map(|(member, stale)| Op::Sync { member, stale }),
+        3 => any::<usize>().prop_map(|member| Op::Beat { member }),
+        2 => any::<usize>().prop_map(|member| Op::Leave { member }),
+        5 => (0..2_u8, proptest::option::of(any::<usize>()), 0..3_i32, proptest::bool::weighted(0.1))
+            .prop_map(|(group, member, partition, expires)| Op::Commit { group, member, partition, expires }),
+        2 => (0..2_u8, any::<bool>()).prop_map(|(group, stable)| Op::Fetch { group, stable }),
+        1 => (0..2_u8).prop_map(|group| Op::Delete { group }),
+        1 => Just(Op::TopicDeleted),
+        3 => (0..2_u8).prop_map(|group| Op::Stabilise { group }),
+        14 => (any::<usize>(), proptest::bool::weighted(0.25))
+            .prop_map(|(append, error)| Op::Finish { append, error }),
+        6 => prop_oneof![1..100_u64, 1_000..7_000_u64, Just(20_000), Just(400_000)].prop_map(|ms| Op::Wait { ms }),
+        1 => (-1_000_000_000..1_000_000_000_i64).prop_map(|ms| Op::Wall { ms }),
+        1 => Just(Op::Reload),
+    ]
+}
+
+/// What a client knows about itself.
+#[derive(Debug, Clone, Default)]
+struct Client {
+    group: String,
+    id: String,
+    instance: Option<String>,
+    generation: i32,
+    /// Whom it has to assign to, if it leads.
+    followers: Vec<String>,
+}
+
+/// What a request was, for its answer.
+#[derive(Debug, Clone)]
+enum Asked {
+    Join { group: String, instance: Option<String> },
+    Sync(Client),
+    Commit { group: String, partition: i32, offset: i64 },
+    Fetch { group: String },
+    Other,
+}
+
+struct World {
+    cluster: Cluster,
+    clients: Vec<Client>,
+    asked: HashMap<Token, Asked>,
+    /// Gives every commit an offset of its own.
+    offsets: i64,
+    /// The generation that each group had.
+    generations: HashMap<String, i32>,
+    /// How long the log was when answers were last looked at.
+    looked: usize,
+    /// The last append with a group's own record, and whether it failed.
+    written: HashMap<String, (Ticket, bool)>,
+}
+
+const TOPIC: &str = "t";
+
+fn name(group: u8) -> String {
+    if group == 0 { "g".to_owned() } else { "h".to_owned() }
+}
+
+fn config() -> GroupConfig {
+    GroupConfig {
+        offsets_retention_ms: 3_600_000,
+        tombstones_per_append_max: 2,
+        group_max_size: 4,
+        ..GroupConfig::default()
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            cluster: Cluster::new(config()),
+            clients: Vec::new(),
+            asked: HashMap::new(),
+            offsets: 0,
+            generations: HashMap::new(),
+            looked: 0,
+            written: HashMap::new(),
+        }
+    }
+
+    fn client(&self, index: usize) -> Option<Client> {
+        (!self.clients.is_empty()).then(|| self.clients[index % self.clients.len()].clone())
+    }
+
+    fn ask(&mut self, version: i16, asked: Asked, request: Request<'_>) {
+        let token = self.cluster.send(version, "c", request);
+        self.asked.insert(token, asked);
+    }
+
+    fn run(&mut self, op: &Op) {
+        match op {
+            Op::Join { group, version, instance, protocols } => {
+                let instance = instance.map(|instance| format!("i{instance}"));
+                let client = Client { group: name(*group), instance, ..Client::default() };
+                self.join(*version, &client, *protocols);
+            }
+            Op::Rejoin { member, protocols } => {
+                if let Some(client) = self.client(*member) {
+                    self.join(9, &client, *protocols);
+                }
+            }
+            Op::Sync { member, stale } => self.sync(*member, *stale),
+            Op::Beat { member } => self.beat(*member),
+            Op::Leave { member } => self.leave(*member),
+            Op::Commit { group, member, partition, expires } => {
+                let client = member.and_then(|member| self.client(member));
+                let client =
+                    client.unwrap_or(Client { group: name(*group), generation: -1, ..Client::default() });
+                self.commit(&client, *partition, *expires);
+            }
+            Op::Fetch { group, stable } => {
+                let group = name(*group);
+                let fetch = OffsetFetchRequestGroup {
+                    group_id: group.clone().into(),
+                    topics: None,
+                    ..Default::default()
+                };
+                self.ask(
+                    9,
+                    Asked::Fetch { group },
+                    Request::OffsetFetch { group: fetch, require_stable: *stable },
+                );
+            }
+            Op::Delete { group } => self.ask(2, Asked::Other, Request::DeleteGroup(&name(*group))),
+            Op::TopicDeleted => self.cluster.heart.topic_deleted(self.cluster.now, TOPIC),
+            Op::Stabilise { group } => self.stabilise(&name(*group)),
+            Op::Finish { append, error } => self.finish(*append, *error),
+            Op::Wait { ms } => self.wait(*ms, false),
+            Op::Wall { ms } => self.cluster.now.wall_ms += ms,
+            Op::Reload => {
+                self.cluster.heart.unload(self.cluster.now, PARTITION);
+                self.settle();
+                assert_eq!(self.cluster.unanswered(), 0, "giving a partition up answers everybody");
+                self.cluster.reload();
+                self.written.clear();
+                self.generations.clear();
+            }
+        }
+        self.settle();
+        self.check_state();
+    }
+
+    fn join(&mut self, version: i16, client: &Client, protocols: u8) {
+        let names: &[&'static str] =
+            [&["range"][..], &["range", "sticky"], &["sticky", "range"]][usize::from(protocols)];
+        let protocol = |name: &&'static str| JoinGroupRequestProtocol {
+            name: (*name).into(),
+            metadata: format!("{name} of {protocols}").into_bytes().into(),
+            ..Default::default()
+        };
+        let request = JoinGroupRequest {
+            group_id: client.group.clone().into(),
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 15_000,
+            member_id: client.id.clone().into(),
+            group_instance_id: client.instance.clone().map(Into::into),
+            protocol_type: "consumer".into(),
+            protocols: names.iter().map(protocol).collect(),
+            ..Default::default()
+        };
+        let asked = Asked::Join { group: client.group.clone(), instance: client.instance.clone() };
+        let random = self.cluster.random();
+        self.ask(version, asked, Request::JoinGroup { request, random });
+    }
+
+    fn sync(&mut self, member: usize, stale: bool) {
+        let Some(mut client) = self.client(member) else { return };
+        client.generation -= i32::from(stale);
+        let share = |id: &String| SyncGroupRequestAssignment {
+            member_id: id.clone().into(),
+            assignment: format!("{id} in {}", client.generation).into_bytes().into(),
+            ..Default::default()
+        };
+        let request = SyncGroupRequest {
+            group_id: client.group.clone().into(),
+            generation_id: client.generation,
+            member_id: client.id.clone().into(),
+            group_instance_id: client.instance.clone().map(Into::into),
+            assignments: client.followers.iter().map(share).collect(),
+            ..Default::default()
+        };
+        self.ask(5, Asked::Sync(client), Request::SyncGroup(request));
+    }
+
+    fn stabilise(&mut self, group: &str) {
+        let clients = 0..self.clients.len();
+        let of_group: Vec<usize> = clients.filter(|at| self.clients[*at].group == group).collect();
+        for client in &of_group {
+            self.join(9, &self.clients[*client].clone(), 0);
+            self.settle();
+        }
+        self.wait(3_000, true);
+        for client in of_group {
+            self.sync(client, false);
+            self.settle();
+        }
+        self.wait(1, true);
+    }
+
+    fn beat(&mut self, member: usize) {
+        let Some(client) = self.client(member) else { return };
+        let request = HeartbeatRequest {
+            group_id: client.group.into(),
+            generation_id: client.generation,
+            member_id: client.id.into(),
+            group_instance_id: client.instance.map(Into::into),
+            ..Default::default()
+        };
+        self.ask(4, Asked::Other, Request::Heartbeat(request));
+    }
+
+    fn leave(&mut self, member: usize) {
+        let Some(client) = self.client(member) else { return };
+        let identity = MemberIdentity {
+            member_id: client.id.into(),
+            group_instance_id: client.instance.map(Into::into),
+            ..Default::default()
+        };
+        let request = LeaveGroupRequest {
+            group_id: client.group.into(),
+            members: vec![identity],
+            ..Default::default()
+        };
+        self.ask(5, Asked::Other, Request::LeaveGroup(request));
+    }
+
+    fn commit(&mut self, client: &Client, partition: i32, expires: bool) {
+        self.offsets += 1;
+        let offset = self.offsets;
+        let partition_request = OffsetCommitRequestPartition {
+            partition_index: partition,
+            committed_offset: offset,
+            committed_metadata: (offset % 3 == 0).then(|| "note".into()),
+            ..Default::default()
+        };
+        let topic = OffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![partition_request],
+            ..Default::default()
+        };
+        let request = OffsetCommitRequest {
+            group_id: client.group.clone().into(),
+            generation_id_or_member_epoch: client.generation,
+            member_id: client.id.clone().into(),
+            retention_time_ms: if expires { 1_000 } else { -1 },
+            topics: vec![topic],
+            ..Default::default()
+        };
+        let asked = Asked::Commit { group: client.group.clone(), partition, offset };
+        self.ask(4, asked, Request::OffsetCommit(request));
+    }
+
+    fn finish(&mut self, append: usize, error: bool) {
+        let unfinished: Vec<_> = self.cluster.unfinished().collect();
+        if unfinished.is_empty() {
+            return;
+        }
+        let ticket = unfinished[append % unfinished.len()];
+        let outcome = if error { Err(ErrorCode::KAFKA_STORAGE_ERROR) } else { Ok(()) };
+        for group in own_records(&self.cluster.pending[&ticket].records) {
+            let last = self.written.entry(group).or_insert((ticket, error));
+            if last.0 <= ticket {
+                *last = (ticket, error);
+            }
+        }
+        self.cluster.finish(ticket, outcome);
+    }
+
+    /// Time passes; with `succeed` appends do too.
+    fn wait(&mut self, ms: u64, succeed: bool) {
+        let end = self.cluster.now.mono_ms + ms;
+        loop {
+            while succeed && self.cluster.unfinished().next().is_some() {
+                self.finish(0, false);
+                self.settle();
+            }
+            let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) else { break };
+            self.cluster.advance(at.saturating_sub(self.cluster.now.mono_ms));
+            self.cluster.heart.tick(self.cluster.now);
+            self.settle();
+        }
+        self.cluster.advance(end - self.cluster.now.mono_ms);
+    }
+
+    /// Checks every answer against what is in the log at this moment.
+    fn settle(&mut self) {
+        let effects: Vec<Effect> = self.cluster.effects();
+        for (token, reply) in replies(&effects) {
+            let asked = self.asked.remove(&token).expect("it was asked");
+            self.check_answer(asked, reply);
+        }
+        self.looked = self.cluster.log.len();
+    }
+
+    fn check_answer(&mut self, asked: Asked, reply: &Reply) {
+        match (asked, reply) {
+            (Asked::Join { group, instance }, Reply::JoinGroup(response)) => {
+                if !response.members.is_empty() {
+                    assert_eq!(response.member_id, response.leader, "only the leader is told the members");
+                }
+                let known = [ErrorCode::NONE.0, ErrorCode::MEMBER_ID_REQUIRED.0];
+                if known.contains(&response.error_code) {
+                    let followers = response.members.iter().map(|member| member.member_id.to_string());
+                    self.learn(Client {
+                        group,
+                        id: response.member_id.to_string(),
+                        instance,
+                        generation: response.generation_id,
+                        followers: followers.collect(),
+                    });
+                }
+            }
+            (Asked::Sync(client), Reply::SyncGroup(response)) if response.error_code == 0 => {
+                let durable = self.durable_assignment(&client);
+                assert_eq!(
+                    Some(&*response.assignment),
+                    durable.as_deref(),
+                    "{client:?} was told what is not durable"
+                );
+            }
+            (Asked::Commit { group, partition, offset }, Reply::OffsetCommit(response))
+                if response.topics[0].partitions[0].error_code == 0 =>
+            {
+                let written = offset_records(&self.cluster.log, &group)
+                    .any(|(at, value)| at == partition && value.is_some_and(|value| value.offset == offset));
+                assert!(written, "offset {offset} was acknowledged and is not in the log");
+            }
+            (Asked::Fetch { group }, Reply::OffsetFetch(response)) if response.error_code == 0 => {
+                self.check_fetched(&group, response);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, client: Client) {
+        match self.clients.iter_mut().find(|known| known.group == client.group && known.id == client.id) {
+            Some(known) => *known = client,
+            None => self.clients.push(client),
+        }
+    }
+
+    fn durable_assignment(&self, client: &Client) -> Option<Vec<u8>> {
+        self.cluster.log.iter().rev().find_map(|record| {
+            match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
+                Record::Group { key, value: Some(value) } if key.group == client.group.as_str() => {
+                    let member =
+                        value.members.iter().find(|member| member.member_id == client.id.as_str())?;
+                    (value.generation == client.generation).then(|| member.assignment.to_vec())
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// A fetch sees what was durable at one moment since the last look: one outcome can release several appends, and
+    /// the fetch between them.
+    fn check_fetched(&self, group: &str, response: &OffsetFetchResponseGroup<'_>) {
+        let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+        let fetched: BTreeMap<i32, i64> =
+            partitions.map(|partition| (partition.partition_index, partition.committed_offset)).collect();
+        let mut moments = (self.looked..=self.cluster.log.len()).map(|len| self.durable_offsets(group, len));
+        assert!(moments.any(|durable| durable == fetched), "{group} was read as {fetched:?}");
+    }
+
+    /// The offsets that the oldest `len` records of the log leave.
+    fn durable_offsets(&self, group: &str, len: usize) -> BTreeMap<i32, i64> {
+        let mut durable = BTreeMap::new();
+        for (partition, value) in offset_records(&self.cluster.log[..len], group) {
+            match value {
+                Some(value) => durable.insert(partition, value.offset),
+                None => durable.remove(&partition),
+            };
+        }
+        durable
+    }
+
+    /// What holds after every step.
+    fn check_state(&mut self) {
+        let groups = self.cluster.heart.groups(PARTITION);
+        let (mut members, mut offsets) = (0, 0);
+        for group in groups.values() {
+            let Protocol::Classic(classic) = &group.protocol;
+            check_classic(classic);
+            let before = self.generations.insert(classic.id.to_string(), classic.generation);
+            // A group that was deleted, or never written, begins again.
+            assert!(
+                classic.generation == 0 || before <= Some(classic.generation),
+                "{} goes back",
+                classic.id
+            );
+            members += classic.members.len() + classic.pending_joins.len();
+            offsets += group.offsets.len();
+        }
+        let stats = self.cluster.heart.stats();
+        assert_eq!((stats.groups, stats.members, stats.offsets), (groups.len(), members, offsets));
+    }
+
+    /// With nothing in flight, another coordinator that knows nothing but the log would know the same.
+    fn check_rebuilt(&self) {
+        let rebuilt = self.cluster.rebuilt();
+        let (ours, theirs) = (self.cluster.heart.groups(PARTITION), rebuilt.groups(PARTITION));
+        for (id, group) in ours {
+            let other = theirs.get(id);
+            assert_eq!(group.is_stored(), other.is_some(), "whether {id} exists");
+            if let Some(other) = other {
+                assert_eq!(group.offsets, other.offsets, "offsets of {id}");
+                if self.written.get(&**id).is_none_or(|(_, failed)| !failed) {
+                    check_same(group, other);
+                }
+            }
+        }
+        let missing: Vec<_> = theirs.keys().filter(|id| !ours.contains_key(*id)).collect();
+        assert!(missing.is_empty(), "{missing:?} are in the log only");
+    }
+
+    /// Faults are off: everybody is answered, members that are silent are gone, and nothing is left to write.
+    fn check_end(&mut self) {
+        self.wait(7_200_000, true);
+        self.check_state();
+        assert_eq!(self.cluster.unanswered(), 0, "{:?}", self.asked);
+        assert_eq!(self.cluster.heart.stats().members, 0);
+        self.check_rebuilt();
+        self.cluster.heart.unload(self.cluster.now, PARTITION);
+        let heart: &GroupCoordinator = &self.cluster.heart;
+        assert_eq!((heart.stats(), heart.deadline_count(), heart.topic_count()), (Default::default(), 0, 0));
+    }
+}
+
+/// Records of a group's offsets, oldest first.
+fn offset_records<'l>(
+    log: &'l [CoordinatorRecord],
+    group: &'l str,
+) -> impl Iterator<Item = (i32, Option<CommittedOffset>)> + 'l {
+    log.iter().filter_map(move |record| {
+        match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
+            Record::Offset { key, value } if key.group == group => Some((key.partition, value)),
+            _ => None,
+        }
+    })
+}
+
+/// Groups whose own record is among these.
+fn own_records(records: &[CoordinatorRecord]) -> Vec<String> {
+    let own = records.iter().filter_map(|record| {
+        match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
+            Record::Group { key, .. } => Some(key.group.to_string()),
+            _ => None,
+        }
+    });
+    own.collect()
+}
+
+fn check_classic(group: &ClassicGroup) {
+    let id = &group.id;
+    assert_eq!(group.members.is_empty(), group.leader.is_none(), "a group with members has a leader: {id}");
+    if let Some(leader) = &group.leader {
+        assert!(group.members.contains_key(leader), "{leader} leads {id} and is no member");
+    }
+    for (instance, member) in &group.static_members {
+        assert_eq!(group.members[member].instance_id.as_ref(), Some(instance), "{instance} of {id}");
+    }
+    let stat = group.members.values().filter(|member| member.instance_id.is_some()).count();
+    assert_eq!(stat, group.static_members.len(), "instances of {id}");
+    match group.state {
+        State::Empty | State::Dead => assert!(group.members.is_empty(), "{id} is empty"),
+        State::Stable | State::CompletingRebalance => {
+            assert!(!group.members.is_empty(), "{id} has members");
+            assert!(group.protocol_name.is_some(), "{id} has a protocol");
+        }
+        State::PreparingRebalance => assert!(group.join_timer.is_some(), "{id} does not wait for ever"),
+    }
+    let syncing = group.members.values().any(|member| member.awaiting_sync.is_some());
+    assert!(!syncing || group.state == State::CompletingRebalance, "{id} lets members wait for nothing");
+}
+
+/// Compares a group with one that was loaded, as far as the state of the first says what the log holds.
+fn check_same(group: &Group, loaded: &Group) {
+    let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol);
+    match group.state {
+        State::Stable => {
+            // The record was written before the group became stable, so its time is another.
+            let image = |group: &ClassicGroup| {
+                let mut record = records::group_metadata(group, |member| member.assignment.clone());
+                let value = record.value.take().expect("not a tombstone");
+                let (mut value, _): (
+                    mainstem_wire::messages::group_metadata_value::GroupMetadataValue<'_>,
+                    _,
+                ) = mainstem_wire::coordinator::decode_with_version(&value).expect("our own record");
+                value.current_state_timestamp = 0;
+                format!("{value:?}")
+            };
+            assert_eq!(image(group), image(loaded));
+            assert_eq!(loaded.state, State::Stable);
+        }
+        State::Empty if group.stored => {
+            assert_eq!((loaded.state, loaded.generation), (State::Empty, group.generation), "{}", group.id);
+            assert_eq!(loaded.protocol_type, group.protocol_type);
+            assert_eq!(loaded.state_timestamp_ms, group.state_timestamp_ms);
+        }
+        _ => assert!(loaded.generation <= group.generation, "{} is ahead of its record", group.id),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, max_shrink_iters: 3_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_keep_their_promises_whatever_happens(ops in vec(op(), 1..120)) {
+        play(&ops);
+    }
+
+    #[test]
+    fn static_members_come_back_while_appends_fail(ops in vec(op_of_static_members(), 1..16)) {
+        let both = [0, 1].map(|instance| static_join(instance, 0));
+        play(&[&both[..], &[Op::Stabilise { group: 0 }], &ops].concat());
+    }
+
+    #[test]
+    fn any_records_can_be_loaded(data in vec(any::<u8>(), 0..300)) {
+        fuzz::group_records(&data);
+    }
+
+    #[test]
+    fn records_with_a_fault_can_be_loaded(seed in 0..4_usize, at in any::<usize>(), byte in any::<u8>()) {
+        let mut data = corpus().swap_remove(seed);
+        let at = at % data.len();
+        data[at] = byte;
+        fuzz::group_records(&data);
+    }
+}
+
+/// What happens in a rolling restart of static members.
+fn op_of_static_members() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..2_u8, 0..3_u8).prop_map(|(instance, protocols)| static_join(instance, protocols)),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(append, error)| Op::Finish { append, error }),
+    ]
+}
+
+fn static_join(instance: u8, protocols: u8) -> Op {
+    Op::Join { group: 0, version: 9, instance: Some(instance), protocols }
+}
+
+/// Lets all of it happen, then what is in flight succeed, then time pass.
+fn play(ops: &[Op]) {
+    let mut world = World::new();
+    for op in ops {
+        world.run(op);
+    }
+    while world.cluster.unfinished().next().is_some() {
+        world.finish(0, false);
+        world.settle();
+    }
+    world.check_rebuilt();
+    world.check_end();
+}
+
+/// The checked-in inputs of the fuzz body.
+fn corpus() -> Vec<Vec<u8>> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/group_records");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(dir).expect("the corpus").map(|entry| entry.expect("a file").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).expect("a file")).collect()
+}
+
+#[test]
+fn the_corpus_can_be_loaded() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 4);
+    for data in corpus {
+        fuzz::group_records(&data);
+    }
+}
