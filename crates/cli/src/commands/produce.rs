@@ -139,27 +139,18 @@ fn pump(
     let mut input = Input::start()?;
     let mut number = 0;
     while !interrupt.is_raised() {
-        let lines = match input.next(LINGER)? {
-            Next::Lines(lines) => lines,
-            Next::Nothing => {
-                batches.send_all(sender)?;
-                progress.show(sender.totals(), input.bytes());
-                continue;
+        let taken = match input.next(LINGER)? {
+            Next::Lines(lines) => {
+                lines.iter().try_for_each(|line| take_line(line, &mut number, &format, &mut batches, sender))
             }
+            Next::Nothing => batches.send_all(sender),
             Next::End => break,
         };
-        for line in lines.iter() {
-            number += 1;
-            let added = format.parse(line, number).and_then(|record| batches.add(&record, number));
-            if let Err(error) = added {
-                // What came before the faulty line is written all the same.
-                batches.send_all(sender)?;
-                return Err(error);
-            }
-            if batches.is_full() {
-                batches.send_all(sender)?;
-                progress.show(sender.totals(), input.bytes());
-            }
+        progress.show(sender.totals(), input.bytes());
+        if let Err(error) = taken {
+            // What came before a faulty line is written all the same.
+            batches.send_all(sender)?;
+            return Err(error);
         }
     }
     batches.send_all(sender)?;
@@ -167,4 +158,17 @@ fn pump(
         bail!("interrupted before the end of the input: {number} lines were read");
     }
     Ok(())
+}
+
+/// Adds the record of a line to its batch; full batches go out.
+fn take_line(
+    line: &[u8],
+    number: &mut u64,
+    format: &LineFormat,
+    batches: &mut Batches,
+    sender: &mut Sender,
+) -> Result<()> {
+    *number += 1;
+    batches.add(&format.parse(line, *number)?, *number)?;
+    if batches.is_full() { batches.send_all(sender) } else { Ok(()) }
 }
