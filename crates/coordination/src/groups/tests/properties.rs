@@ -593,16 +593,14 @@ proptest! {
 
     #[test]
     fn answers_keep_their_promises_whatever_happens(ops in vec(op(), 1..120)) {
-        let mut world = World::new();
-        for op in &ops {
-            world.run(op);
-        }
-        while world.cluster.unfinished().next().is_some() {
-            world.finish(0, false);
-            world.settle();
-        }
-        world.check_rebuilt();
-        world.check_end();
+        play(&ops);
+    }
+
+    #[test]
+    fn static_members_come_back_while_appends_fail(ops in vec(op_of_static_members(), 1..16)) {
+        let both = [0, 1].map(|instance| static_join(instance, 0));
+        let stable = [Op::Wait { ms: 6_500 }, Op::Stabilise { group: 0 }];
+        play(&[&both[..], &stable, &ops].concat());
     }
 
     #[test]
@@ -617,6 +615,32 @@ proptest! {
         data[at] = byte;
         fuzz::group_records(&data);
     }
+}
+
+/// What happens in a rolling restart of static members.
+fn op_of_static_members() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..2_u8, 0..3_u8).prop_map(|(instance, protocols)| static_join(instance, protocols)),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(append, error)| Op::Finish { append, error }),
+    ]
+}
+
+fn static_join(instance: u8, protocols: u8) -> Op {
+    Op::Join { group: 0, version: 9, instance: Some(instance), protocols }
+}
+
+/// Lets all of it happen, then what is in flight succeed, then time pass.
+fn play(ops: &[Op]) {
+    let mut world = World::new();
+    for op in ops {
+        world.run(op);
+    }
+    while world.cluster.unfinished().next().is_some() {
+        world.finish(0, false);
+        world.settle();
+    }
+    world.check_rebuilt();
+    world.check_end();
 }
 
 /// The checked-in inputs of the fuzz body.
