@@ -599,7 +599,8 @@ proptest! {
     #[test]
     fn static_members_come_back_while_appends_fail(ops in vec(op_of_static_members(), 1..16)) {
         let both = [0, 1].map(|instance| static_join(instance, 0));
-        play(&[&both[..], &[Op::Stabilise { group: 0 }], &ops].concat());
+        let stable = [Op::Wait { ms: 6_500 }, Op::Stabilise { group: 0 }];
+        play(&[&both[..], &stable, &ops].concat());
     }
 
     #[test]
