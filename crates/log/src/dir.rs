@@ -43,7 +43,8 @@ pub enum LastStop {
     /// batches can be torn.
     UncleanSameBoot,
     /// Not in order, and under another boot: everything since the last sync (the recovery point) may be lost in part.
-    /// Also after a failed sync, and when it cannot be told.
+    /// Also after a failed sync, and when it cannot be told. The page cache may then hold what is not on disk: it has
+    /// to be dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
     UncleanOtherBoot,
 }
 

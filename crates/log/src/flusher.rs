@@ -52,7 +52,8 @@ pub trait FlushTarget: Send + Sync {
     /// appended before the [`Flusher::request`] that led here must be in it. The target may lock itself.
     fn begin_flush(&self) -> FlushWork;
 
-    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`]. After an
+    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the
+    /// next one: a target has one piece of work in progress at most. After an
     /// error nothing is known about the bytes since the last success, and the target must not serve on.
     fn end_flush(&self, upto: i64, result: io::Result<()>);
 }

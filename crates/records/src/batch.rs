@@ -291,10 +291,7 @@ impl<'a> Batch<'a> {
     /// The sequence number of the last record, or [`NO_SEQUENCE`]. Sequence numbers wrap to 0.
     #[inline]
     pub fn last_sequence(&self) -> i32 {
-        match self.base_sequence() {
-            NO_SEQUENCE => NO_SEQUENCE,
-            base => increment_sequence(base, self.last_offset_delta()),
-        }
+        self.header().last_sequence()
     }
 
     /// How many records the header says there are; a peer's number until [`validate`](crate::validate).
@@ -344,10 +341,13 @@ impl<'a> Batch<'a> {
         self.crc() == self.computed_crc()
     }
 
-    pub(crate) fn header(&self) -> BatchHeader {
+    /// The header's fields.
+    pub fn header(&self) -> BatchHeader {
         BatchHeader {
             base_offset: self.base_offset(),
+            size: LOG_OVERHEAD_BYTES + i32::from_be_bytes(self.field(LENGTH_AT)) as usize,
             partition_leader_epoch: self.partition_leader_epoch(),
+            crc: self.crc(),
             attributes: self.attributes(),
             last_offset_delta: self.last_offset_delta(),
             base_timestamp: self.base_timestamp(),
@@ -413,23 +413,57 @@ pub fn rewrite_max_timestamp(batch: &Batch<'_>, max_timestamp: i64, out: &mut Ve
     out.extend_from_slice(batch.payload());
 }
 
-/// The fields of a header that are not computed from the bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchHeader {
-    pub(crate) base_offset: i64,
-    pub(crate) partition_leader_epoch: i32,
-    pub(crate) attributes: Attributes,
-    pub(crate) last_offset_delta: i32,
-    pub(crate) base_timestamp: i64,
-    pub(crate) max_timestamp: i64,
-    pub(crate) producer_id: i64,
-    pub(crate) producer_epoch: i16,
-    pub(crate) base_sequence: i32,
-    pub(crate) record_count: i32,
+/// The fields of a batch header, for a walk over a file that reads headers only; [`Batch`] describes each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `Batch`")]
+pub struct BatchHeader {
+    pub base_offset: i64,
+    /// Bytes of the whole batch, header included.
+    pub size: usize,
+    pub partition_leader_epoch: i32,
+    pub crc: u32,
+    pub attributes: Attributes,
+    pub last_offset_delta: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+    pub record_count: i32,
 }
 
 impl BatchHeader {
-    /// The header's bytes in front of `payload`, whose length and CRC they hold.
+    /// The header that starts `bytes`; the records behind it need not be there.
+    ///
+    /// # Errors
+    /// As [`Batch::split_first`]; truncated means fewer than [`HEADER_BYTES`].
+    pub fn read(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
+        Batch::size_of_first(bytes)?;
+        match bytes.get(..HEADER_BYTES) {
+            Some(header) => Ok(Batch { bytes: header }.header()),
+            None => Err(BatchError::Truncated { needed: HEADER_BYTES, available: bytes.len() }),
+        }
+    }
+
+    /// The offset of the last record.
+    pub fn last_offset(&self) -> i64 {
+        self.base_offset.wrapping_add(i64::from(self.last_offset_delta))
+    }
+
+    /// The offset that follows the batch.
+    pub fn next_offset(&self) -> i64 {
+        self.last_offset().wrapping_add(1)
+    }
+
+    /// The sequence number of the last record, or [`NO_SEQUENCE`].
+    pub fn last_sequence(&self) -> i32 {
+        match self.base_sequence {
+            NO_SEQUENCE => NO_SEQUENCE,
+            base => increment_sequence(base, self.last_offset_delta),
+        }
+    }
+
+    /// The header's bytes in front of `payload`, from which they take length and CRC.
     ///
     /// # Panics
     /// If the batch would be longer than its length field can say; builders check that first.

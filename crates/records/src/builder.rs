@@ -40,7 +40,7 @@ impl Default for ProducerFields {
 pub struct BatchOptions {
     /// How the records are compressed.
     pub compression: Compression,
-    /// The codec's level; `None` is the codec's default. Snappy has none; LZ4 knows its fast mode only.
+    /// The codec's level; `None` is Kafka's default for it, and snappy has none (KIP-390).
     pub level: Option<i32>,
     /// Offset of the first record; a producer leaves it 0.
     pub base_offset: i64,
@@ -243,7 +243,9 @@ impl BatchBuilder {
         };
         BatchHeader {
             base_offset: options.base_offset,
+            size: 0, // like the CRC, `encode` takes it from the records
             partition_leader_epoch: options.partition_leader_epoch,
+            crc: 0,
             attributes: Attributes::default()
                 .with_compression(options.compression)
                 .with_timestamp_type(timestamp_type)

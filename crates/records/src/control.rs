@@ -138,13 +138,16 @@ pub enum MarkerError {
 
 /// A batch that holds one end-transaction marker, as WriteTxnMarkers appends it. The base offset and the leader
 /// epoch are stamped at the append.
+///
+/// # Panics
+/// If `timestamp` is below [`NO_TIMESTAMP`]: it is this broker's own clock.
 pub fn end_transaction_batch(
     producer_id: i64,
     producer_epoch: i16,
     marker: EndTransactionMarker,
     timestamp: i64,
 ) -> Vec<u8> {
-    debug_assert!(timestamp >= NO_TIMESTAMP, "timestamp {timestamp}");
+    assert!(timestamp >= NO_TIMESTAMP, "timestamp {timestamp}");
     let mut builder = BatchBuilder::new(BatchOptions {
         producer: ProducerFields { producer_id, producer_epoch, base_sequence: NO_SEQUENCE },
         is_transactional: true,

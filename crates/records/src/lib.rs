@@ -12,15 +12,18 @@ mod builder;
 mod codec;
 mod control;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod record;
 mod rewrite;
+mod scan;
 mod scratch;
 mod validate;
 mod varint;
 mod walk;
 
 pub use batch::{
-    Attributes, Batch, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PARTITION_LEADER_EPOCH,
+    Attributes, Batch, BatchHeader, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, STAMP_BYTES, TimestampType,
     increment_sequence, restamped_header, rewrite_log_append_time, rewrite_max_timestamp, stamp_header,
 };
@@ -29,5 +32,6 @@ pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_tran
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use record::{Header, Headers, Record, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};
+pub use scan::RecordStamp;
 pub use scratch::Scratch;
 pub use validate::{Origin, Rewrite, ValidBatch, ValidationRules, validate};

@@ -62,7 +62,7 @@ pub struct ValidBatch<'a> {
     /// The largest timestamp as it is to be stored: of the records, or the append time under LogAppendTime;
     /// [`NO_TIMESTAMP`] if no record has one.
     pub max_timestamp: i64,
-    /// The offset delta that goes with it: the first record with that timestamp. Under LogAppendTime the last
+    /// The offset delta that goes with it: the first record with that timestamp, -1 if no record has one. Under LogAppendTime the last
     /// one of plain records and the first one of compressed, as in Kafka.
     pub offset_delta_of_max_timestamp: i32,
     /// What has to change before the batch is stored.
@@ -286,19 +286,31 @@ impl<'b, 'a> Walk<'b, 'a> {
         if self.faults.count > 0 {
             return Err(self.faults.into_error());
         }
-        let log_append_time = self.rules.timestamp_type == TimestampType::LogAppendTime
-            && self.rules.origin != Origin::Replication;
-        if log_append_time {
+        if self.rules.origin == Origin::Replication {
+            return Ok(self.as_stored());
+        }
+        if self.rules.timestamp_type == TimestampType::LogAppendTime {
             return Ok(self.log_append_time());
         }
-        let keeps =
-            self.rules.origin == Origin::Replication || self.max_timestamp == self.batch.max_timestamp();
+        let right = self.max_timestamp == self.batch.max_timestamp();
         Ok(ValidBatch {
             batch: *self.batch,
             max_timestamp: self.max_timestamp,
             offset_delta_of_max_timestamp: self.offset_delta_of_max_timestamp,
-            rewrite: if keeps { Rewrite::None } else { Rewrite::MaxTimestamp },
+            rewrite: if right { Rewrite::None } else { Rewrite::MaxTimestamp },
         })
+    }
+
+    /// A stored batch keeps its header: one that compaction has emptied still has its `max_timestamp`.
+    fn as_stored(&self) -> ValidBatch<'a> {
+        let found = self.count > 0 && self.max_timestamp == self.batch.max_timestamp();
+        let last = self.batch.last_offset_delta();
+        ValidBatch {
+            batch: *self.batch,
+            max_timestamp: self.batch.max_timestamp(),
+            offset_delta_of_max_timestamp: if found { self.offset_delta_of_max_timestamp } else { last },
+            rewrite: Rewrite::None,
+        }
     }
 
     fn log_append_time(&self) -> ValidBatch<'a> {

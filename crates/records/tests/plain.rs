@@ -1,5 +1,5 @@
 //! Plain batches: what the builder makes is what the view, the walk and the iterator find.
-
+#![allow(clippy::unwrap_used)]
 use mainstem_records::*;
 
 const NOW: i64 = 1_700_000_000_000;
@@ -46,6 +46,20 @@ fn fields_records_and_headers_come_back() {
     assert_eq!(records[0].headers.last_with_key(b"h").unwrap().value, None);
     assert_eq!((records[1].offset, records[1].timestamp), (1, NOW - 5));
     assert_eq!((records[1].key, records[1].value, records[1].headers.len()), (None, None, 0));
+}
+
+#[test]
+fn a_header_is_read_without_its_records() {
+    let bytes = two_records();
+    let (batch, _) = Batch::split_first(&bytes).unwrap();
+    let header = BatchHeader::read(&bytes[..HEADER_BYTES]).unwrap();
+    assert_eq!(header, batch.header());
+    assert_eq!((header.size, header.crc), (bytes.len(), batch.crc()));
+    assert_eq!((header.last_offset(), header.next_offset(), header.last_sequence()), (1, 2, 0));
+    for available in 0..HEADER_BYTES {
+        let error = BatchHeader::read(&bytes[..available]).unwrap_err();
+        assert_eq!(error, BatchError::Truncated { needed: HEADER_BYTES, available });
+    }
 }
 
 #[test]

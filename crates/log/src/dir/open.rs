@@ -120,8 +120,17 @@ impl LogDirOptions {
         // marker stands for; the identity is none of that.
         let meta = opening.take_possession(before)?;
         let checkpoints = opening.checkpoints(&scan)?;
-        opening.finish(self, lock, scan, last_stop, meta, checkpoints)
+        opening.finish(self, Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints })
     }
+}
+
+/// What was found in the directory, once it is this process's.
+struct Found {
+    lock: Box<dyn StorageLock>,
+    deleted: Vec<PathBuf>,
+    last_stop: LastStop,
+    meta: MetaProperties,
+    checkpoints: Checkpoints,
 }
 
 struct Opening<'a> {
@@ -279,15 +288,8 @@ impl Opening<'_> {
         Ok(checkpoints)
     }
 
-    fn finish(
-        self,
-        options: LogDirOptions,
-        lock: Box<dyn StorageLock>,
-        scan: Scan,
-        last_stop: LastStop,
-        meta: MetaProperties,
-        checkpoints: Checkpoints,
-    ) -> Result<Arc<LogDir>, OpenDirError> {
+    fn finish(self, options: LogDirOptions, found: Found) -> Result<Arc<LogDir>, OpenDirError> {
+        let Found { lock, deleted, last_stop, meta, checkpoints } = found;
         let health = Arc::new(Health {
             path: self.path.to_owned(),
             boot_record: self.boot_record(),
@@ -300,7 +302,7 @@ impl Opening<'_> {
         }
         let flusher = self.start_flusher(options.flush, &health)?;
         let due_mono_ms = options.doomed_due_mono_ms;
-        let doomed = scan.deleted.into_iter().map(|path| Doomed { path, due_mono_ms }).collect();
+        let doomed = deleted.into_iter().map(|path| Doomed { path, due_mono_ms }).collect();
         let new_cache = || DescriptorCache::new(self.storage.clone(), DESCRIPTORS_DEFAULT);
         Ok(Arc::new(LogDir {
             path: self.path.to_owned(),

@@ -8,6 +8,7 @@ use crate::storage::RealStorage;
 use std::fs;
 use std::sync::mpsc;
 
+mod medium;
 mod order;
 mod power_cut;
 mod traced;

@@ -1,7 +1,7 @@
 //! Gzip: one member after another (RFC 1952). Kafka's writers make one; its reader takes several.
 
-use super::{DecodeError, open};
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use super::{DecodeError, open, take, take_array};
+use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// The window bits of gzip: 32 KiB, the only size that every reader has.
 const WINDOW_BITS: u8 = 15;
@@ -9,45 +9,48 @@ const WINDOW_BITS: u8 = 15;
 /// Bytes put into the window at once; deflate keeps its own history.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// A decoder's reusable state, about 50 KiB.
+const MAGIC_AND_METHOD: [u8; 3] = [0x1f, 0x8b, 8];
+const HAS_HEADER_CRC: u8 = 0x02;
+const HAS_EXTRA: u8 = 0x04;
+const HAS_NAME: u8 = 0x08;
+const HAS_COMMENT: u8 = 0x10;
+const RESERVED: u8 = 0xe0;
+
+/// A decoder's reusable state, about 50 KiB. It is for raw deflate, since the one for gzip is allocated anew at
+/// each reset; so members are parsed here.
 pub(super) fn new_state() -> Box<Decompress> {
-    Box::new(Decompress::new_gzip(WINDOW_BITS))
+    Box::new(Decompress::new(false))
 }
 
 pub(super) struct GzipDecoder<'s> {
     input: &'s [u8],
     inflate: &'s mut Decompress,
-    in_member: bool,
+    member: Option<Crc>,
 }
 
 impl<'s> GzipDecoder<'s> {
     pub(super) fn new(input: &'s [u8], inflate: &'s mut Decompress) -> Self {
-        inflate.reset(false);
-        GzipDecoder { input, inflate, in_member: false }
+        GzipDecoder { input, inflate, member: None }
     }
 
     /// Fills the start of `window`; returns how much, 0 at the end.
     pub(super) fn fill(&mut self, window: &mut Vec<u8>) -> Result<usize, DecodeError> {
         let window = open(window, PIECE_BYTES);
-        while self.in_member || !self.input.is_empty() {
-            self.in_member = true;
-            let (status, consumed, produced) = self.step(window)?;
-            self.input = &self.input[consumed..];
-            if status == Status::StreamEnd {
-                self.in_member = false;
+        while self.member.is_some() || !self.input.is_empty() {
+            if self.member.is_none() {
+                skip_header(&mut self.input)?;
                 self.inflate.reset(false);
+                self.member = Some(Crc::new());
             }
+            let produced = self.inflate(window)?;
             if produced > 0 {
                 return Ok(produced);
-            }
-            if self.in_member && consumed == 0 {
-                return Err(DecodeError::cut_off());
             }
         }
         Ok(0)
     }
 
-    fn step(&mut self, window: &mut [u8]) -> Result<(Status, usize, usize), DecodeError> {
+    fn inflate(&mut self, window: &mut [u8]) -> Result<usize, DecodeError> {
         let (total_in, total_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self
             .inflate
@@ -55,7 +58,51 @@ impl<'s> GzipDecoder<'s> {
             .map_err(|error| DecodeError::corrupt(error.to_string()))?;
         let consumed = (self.inflate.total_in() - total_in) as usize;
         let produced = (self.inflate.total_out() - total_out) as usize;
-        Ok((status, consumed, produced))
+        self.input = &self.input[consumed..];
+        let mut crc = self.member.take().expect("a member is open while it is inflated");
+        crc.update(&window[..produced]);
+        match status {
+            Status::StreamEnd => check_trailer(&mut self.input, &crc)?,
+            _ if consumed == 0 && produced == 0 => return Err(DecodeError::cut_off()),
+            _ => self.member = Some(crc),
+        }
+        Ok(produced)
+    }
+}
+
+fn skip_header(input: &mut &[u8]) -> Result<(), DecodeError> {
+    let start = *input;
+    let header: [u8; 10] = take_array(input)?;
+    let flags = header[3];
+    if header[..3] != MAGIC_AND_METHOD || flags & RESERVED != 0 {
+        return Err(DecodeError::corrupt("not a gzip member"));
+    }
+    if flags & HAS_EXTRA != 0 {
+        let length = u16::from_le_bytes(take_array(input)?);
+        take(input, usize::from(length))?;
+    }
+    for flag in [HAS_NAME, HAS_COMMENT] {
+        if flags & flag != 0 {
+            let end = input.iter().position(|byte| *byte == 0).ok_or_else(DecodeError::cut_off)?;
+            take(input, end + 1)?;
+        }
+    }
+    if flags & HAS_HEADER_CRC != 0 {
+        let mut crc = Crc::new();
+        crc.update(&start[..start.len() - input.len()]);
+        if u16::from_le_bytes(take_array(input)?) != crc.sum() as u16 {
+            return Err(DecodeError::corrupt("gzip header checksum mismatch"));
+        }
+    }
+    Ok(())
+}
+
+fn check_trailer(input: &mut &[u8], crc: &Crc) -> Result<(), DecodeError> {
+    let sum = u32::from_le_bytes(take_array(input)?);
+    let length = u32::from_le_bytes(take_array(input)?);
+    match sum == crc.sum() && length == crc.amount() {
+        true => Ok(()),
+        false => Err(DecodeError::corrupt("gzip checksum or length mismatch")),
     }
 }
 
