@@ -35,6 +35,10 @@ impl FlushState {
         self.files.push(file);
     }
 
+    pub(crate) fn files(&self) -> &[Arc<dyn StorageFile>] {
+        &self.files
+    }
+
     pub(crate) fn add_directory(&mut self, dir: &Arc<Path>) {
         if !self.directories.contains(dir) {
             self.directories.push(dir.clone());

@@ -18,6 +18,8 @@ pub mod marker;
 pub mod meta_properties;
 pub mod partition_dir;
 pub mod partition_metadata;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod storage;
 pub mod uuid;
 

@@ -205,7 +205,8 @@ impl Opening<'_> {
 
     fn attempt(&mut self, found: &Inventory) -> Result<Opened, LogError> {
         self.report = Recovery::new(self.last_stop);
-        let mut segments = self.load(&found.segments)?;
+        let kept = self.drop_deleted(&found.segments)?;
+        let mut segments = self.load(kept)?;
         if self.last_stop == LastStop::UncleanOtherBoot {
             // They may be of records that were cut off since, and the names came back.
             self.remove_snapshots(found, self.recovery_point)?;
@@ -224,6 +225,8 @@ impl Opening<'_> {
             LastStop::New | LastStop::Clean => log_end,
             LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
                 self.note_unsynced(&segments)?;
+                // A cut, this one's or one that a crash has interrupted, may not be on disk.
+                self.flush.add_file(active.file.clone());
                 self.recovery_point.min(log_end)
             }
         };
@@ -244,6 +247,16 @@ impl Opening<'_> {
             log_end: offset,
             durable_end: offset,
         })
+    }
+
+    /// Removes segments of which every record is before the log start: they were deleted, but not all of the names had
+    /// gone when the power went.
+    fn drop_deleted<'f>(&self, found: &'f [FoundSegment]) -> Result<&'f [FoundSegment], LogError> {
+        let ends = found.iter().skip(1).map(|next| next.base_offset);
+        let count = ends.take_while(|end| *end <= self.noted_start).count();
+        let (deleted, kept) = found.split_at(count);
+        deleted.iter().try_for_each(|segment| remove_segment_files(self.files, segment.base_offset))?;
+        Ok(kept)
     }
 
     /// Takes the segments in order; what has to be walked is walked, and ends where it is torn.

@@ -1,5 +1,5 @@
 //! The seam between a log and its medium: every file operation of this crate goes through [`Storage`] and
-//! [`StorageFile`], so that a test can stand in for the disk ([`crate::sim`]) and drop, tear or refuse what was
+//! [`StorageFile`], so that a test can stand in for the disk (module `sim`) and drop, tear or refuse what was
 //! not synced. [`RealStorage`] is the operating system's own.
 //!
 //! Assumptions about the medium: a completed [`StorageFile::sync_data`] makes the file's bytes and length durable;

@@ -111,8 +111,10 @@ impl Log {
 
     /// Undoes what was derived from the records behind the log end.
     fn forget_from_log_end(&mut self, mono_ms: u64) -> Result<(), LogError> {
-        self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
+        // A batch that holds the offset went as a whole, so the log may end before what was asked for.
+        self.lower_recovery_point(self.log_end)?;
         self.log_start = self.log_start.min(self.log_end);
+        self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
         self.flush.note_cut(self.log_end);
         self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);
         self.reload_producers(mono_ms)

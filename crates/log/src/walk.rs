@@ -9,7 +9,7 @@ use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned, ScannedBatch};
 use crate::segment::{Segment, patient};
-use crate::storage::{StorageFile, read_full_at, write_all_at};
+use crate::storage::{Advice, StorageFile, read_full_at, write_all_at};
 use crate::time_index::TimeEntry;
 use std::io;
 
@@ -73,6 +73,10 @@ impl SegmentWalk<'_> {
         let base_offset = self.found.base_offset;
         let path = self.files.path(base_offset, FileKind::Log);
         let file = self.files.open(base_offset, FileKind::Log)?;
+        if self.trust.may_cut && self.trust.check_from_position == 0 {
+            // After a failed sync the page cache may hold what the disk does not.
+            file.advise(Advice::DontNeed, 0, self.found.log_bytes);
+        }
         let mut indexes = Indexes { largest: (-1, 0), entered: -1, ..Indexes::default() };
         let range = 0..self.found.log_bytes.min(SEGMENT_BYTES_MAX);
         let mut batches = BatchScan::new(&*file, Patience::Wait, range, base_offset, RECOVERY_CHUNK_BYTES);
