@@ -13,6 +13,8 @@ pub mod descriptors;
 pub mod dir;
 pub mod flusher;
 #[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
 pub mod fuzz_texts;
 pub mod marker;
 pub mod meta_properties;

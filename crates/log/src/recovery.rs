@@ -20,12 +20,12 @@ use crate::inventory::{FoundSegment, Inventory};
 use crate::leader_epochs::LeaderEpochs;
 use crate::log::{Active, Log, PartitionIdentity, read_epochs};
 use crate::offset_index::OffsetEntry;
-use crate::partition_metadata::{read_topic_id, write_topic_id};
+use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::retention::Deletions;
 use crate::segment::Segment;
-use crate::storage::read_exact_at;
+use crate::storage::{OpenMode, read_exact_at};
 use crate::truncate::{remove_segment_files, reopen_active};
 use crate::walk::{SegmentWalk, Trust, Walked};
 use std::path::PathBuf;
@@ -136,7 +136,14 @@ fn open_directory(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<(Pa
     let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
     let mut names = FlushWork::default();
     match found {
-        Some(id) if id == identity.topic_id => {}
+        Some(id) if id == identity.topic_id => {
+            if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
+                // Whoever was killed may not have synced it.
+                let file = path.join(PARTITION_METADATA);
+                let opened = storage.open(&file, OpenMode::ReadWrite);
+                names.files.push(opened.map_err(LogError::io("open", file))?);
+            }
+        }
         Some(_) => return Err(LogError::OtherTopic { path }),
         None => {
             // A power cut right after the creation leaves a directory without it.
@@ -216,9 +223,10 @@ impl Opening<'_> {
         let (active, log_end) = reopen_active(self.files, last, file, self.mono_ms)?;
         if log_end < self.noted_start {
             // Records were deleted up to here; those that followed never reached the disk.
-            for segment in segments {
+            for segment in segments.iter().rev() {
                 remove_segment_files(self.files, segment.base_offset)?;
             }
+            self.files.sync_dir()?;
             return self.start_anew(found, self.noted_start);
         }
         let durable_end = match self.last_stop {
@@ -357,7 +365,8 @@ impl Opening<'_> {
             remove_segment_files(self.files, segment.base_offset)?;
             self.report.segments_dropped += 1;
         }
-        Ok(())
+        // Before anything is appended under their offsets.
+        if found.is_empty() { Ok(()) } else { self.files.sync_dir() }
     }
 
     fn remove_snapshots(&self, found: &Inventory, behind: i64) -> Result<(), LogError> {

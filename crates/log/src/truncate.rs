@@ -61,7 +61,6 @@ impl Log {
         self.active = Active::new(self.create_active_files()?, mono_ms);
         self.segments.push(Segment::empty(offset));
         self.recent.clear();
-        self.dir.checkpoints().log_start.set(&self.partition, offset);
         for snapshot in list_snapshots(&self.files)? {
             self.files.remove(snapshot, FileKind::Snapshot)?;
         }
@@ -76,6 +75,16 @@ impl Log {
         if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
             checkpoint.set(&self.partition, to);
             checkpoint.commit().map_err(LogError::io("write the recovery point in", self.dir.path()))?;
+        }
+        Ok(())
+    }
+
+    /// A log start that is noted above the log end would have the next start begin there, without a record.
+    fn lower_noted_start(&mut self) -> Result<(), LogError> {
+        let checkpoint = &self.dir.checkpoints().log_start;
+        if checkpoint.get(&self.partition).is_some_and(|noted| noted > self.log_start) {
+            checkpoint.set(&self.partition, self.log_start);
+            checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))?;
         }
         Ok(())
     }
@@ -114,6 +123,7 @@ impl Log {
         // A batch that holds the offset went as a whole, so the log may end before what was asked for.
         self.lower_recovery_point(self.log_end)?;
         self.log_start = self.log_start.min(self.log_end);
+        self.lower_noted_start()?;
         self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
         self.flush.note_cut(self.log_end);
         self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);

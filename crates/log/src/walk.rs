@@ -107,7 +107,9 @@ impl SegmentWalk<'_> {
         let (len, end) = (batches.position(), batches.next_offset());
         let bytes_cut = self.found.log_bytes - len;
         if bytes_cut > 0 {
-            file.set_len(len).map_err(LogError::io("cut", &*path))?;
+            // Synced: a power cut that undoes the cut, but not what is appended next, would bring back batches that
+            // fit behind it.
+            file.set_len(len).and_then(|()| file.sync_data()).map_err(LogError::io("cut", &*path))?;
         }
         indexes.finish();
         self.write_index(FileKind::Index, &indexes.offsets)?;
