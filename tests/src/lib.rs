@@ -1,1 +1,6 @@
 //! What crosses crates: shared pieces of the integration tests.
+
+pub mod broker;
+pub mod client;
+pub mod kafka;
+pub mod wait;

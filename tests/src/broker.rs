@@ -1,0 +1,301 @@
+//! The real binary as a child process: started, stopped, killed and started again over one data directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::wait::{PATIENCE, eventually};
+
+/// Lines of the log that a failure shows.
+const LOG_TAIL_LINES: usize = 40;
+
+/// Settings of every broker here: no group waits longer than its test, and groups need few partitions.
+const SETTINGS: [(&str, &str); 4] = [
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.min.session.timeout.ms", "100"),
+    ("offsets.topic.num.partitions", "4"),
+    ("mainstem.http.listener", "127.0.0.1:0"),
+];
+
+/// A broker that is to be started.
+#[derive(Debug)]
+pub struct Setup {
+    name: String,
+    settings: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// A broker for the test `name` with the settings that all tests have.
+    pub fn new(name: &str) -> Setup {
+        let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Setup { name: name.to_owned(), settings: settings.collect() }
+    }
+
+    /// With a setting, by Kafka's name; the last one of a name counts.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Setup {
+        self.settings.retain(|(other, _)| other != key);
+        self.settings.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Starts it over an empty directory, and waits until it is ready.
+    pub fn start(self) -> Broker {
+        let home = target_dir().join("test-runs");
+        fs::create_dir_all(&home).expect("the target directory can be written to");
+        let home = tempfile::Builder::new().prefix(&format!("{}-", self.name)).tempdir_in(home);
+        let home = home.expect("a directory for the broker can be made");
+        let mut broker = Broker { home: Some(home), settings: self.settings, running: None };
+        broker.start_again();
+        broker
+    }
+}
+
+/// What became of a start.
+#[derive(Debug)]
+pub enum Started {
+    /// It is ready; the ready line.
+    Ready(serde_json::Value),
+    /// It ended first.
+    Ended(ExitStatus),
+}
+
+/// A broker process and its directory, which is kept when the test fails.
+#[derive(Debug)]
+pub struct Broker {
+    home: Option<TempDir>,
+    settings: Vec<(String, String)>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Child,
+    ready: serde_json::Value,
+}
+
+impl Broker {
+    /// Starts it over the same directory, on another port.
+    ///
+    /// # Panics
+    /// When it runs already, or does not get ready.
+    pub fn start_again(&mut self) {
+        assert!(self.running.is_none(), "the broker runs already");
+        let mut process = self.spawn("127.0.0.1:0", &self.data_dir(), "broker.log");
+        match wait_until_ready(&mut process) {
+            Started::Ready(ready) => self.running = Some(Running { process, ready }),
+            Started::Ended(status) => panic!("the broker ended at start with {status}\n{}", self.log_tail()),
+        }
+    }
+
+    /// Tries to start another process of this broker, which is expected to end by itself: its exit status, how long
+    /// it took, and what it said on stderr.
+    pub fn start_another(&self, listen: &str, data_dir: &Path) -> (ExitStatus, Duration, String) {
+        let begin = Instant::now();
+        let mut process = self.spawn(listen, data_dir, "another.log");
+        let status = match wait_until_ready(&mut process) {
+            Started::Ended(status) => status,
+            Started::Ready(ready) => {
+                end(&mut process);
+                panic!("a broker started that should not: {ready}")
+            }
+        };
+        let said = fs::read_to_string(self.home().join("another.log")).expect("the log can be read");
+        (status, begin.elapsed(), said)
+    }
+
+    /// Starts it and kills it at once, in the middle of whatever a start does first.
+    pub fn start_and_kill(&mut self, after: Duration) {
+        assert!(self.running.is_none(), "the broker runs already");
+        let mut process = self.spawn("127.0.0.1:0", &self.data_dir(), "broker.log");
+        std::thread::sleep(after);
+        end(&mut process);
+    }
+
+    fn spawn(&self, listen: &str, data_dir: &Path, log: &str) -> Child {
+        let log = OpenOptions::new().create(true).append(true).open(self.home().join(log));
+        let mut command = Command::new(binary());
+        command.args(["start", "--json", "--listen", listen, "--data-dir"]).arg(data_dir);
+        for (key, value) in &self.settings {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.expect("the log can be written"));
+        command.spawn().expect("the binary can be started")
+    }
+
+    /// Changes a setting from the next start on.
+    pub fn set(&mut self, key: &str, value: impl ToString) {
+        self.settings.retain(|(other, _)| other != key);
+        self.settings.push((key.to_owned(), value.to_string()));
+    }
+
+    /// HOST:PORT of its listener.
+    pub fn address(&self) -> String {
+        let address = &self.ready()["listeners"][0]["address"];
+        address.as_str().expect("the ready line names an address").to_owned()
+    }
+
+    /// The ready line of the last start.
+    pub fn ready(&self) -> &serde_json::Value {
+        &self.running.as_ref().expect("the broker runs").ready
+    }
+
+    /// The process id.
+    pub fn process_id(&self) -> u32 {
+        self.running.as_ref().expect("the broker runs").process.id()
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
+        Client::connect(&self.address()).expect("the broker accepts")
+    }
+
+    /// Where its data is.
+    pub fn data_dir(&self) -> PathBuf {
+        self.home().join("data")
+    }
+
+    fn home(&self) -> &Path {
+        self.home.as_ref().expect("the directory is there until the end").path()
+    }
+
+    /// What it has logged since the first start.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.home().join("broker.log")).unwrap_or_default()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub fn kill(&mut self) {
+        let mut running = self.running.take().expect("the broker runs");
+        end(&mut running.process);
+    }
+
+    /// Sends SIGTERM and does not wait.
+    pub fn ask_to_stop(&self) {
+        let id = i32::try_from(self.process_id()).expect("process ids are positive");
+        let id = Pid::from_raw(id).expect("a child has an id");
+        kill_process(id, Signal::TERM).expect("an own child can be signalled");
+    }
+
+    /// Waits for the end after [`Broker::ask_to_stop`].
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let mut running = self.running.take().expect("the broker runs");
+        let ended =
+            eventually("the broker's end", || running.process.try_wait().expect("a child can be asked"));
+        assert!(!self.log().contains("panicked"), "the broker panicked\n{}", self.log_tail());
+        ended
+    }
+
+    /// SIGTERM, and waits for the end, which has to be in order.
+    pub fn stop(&mut self) {
+        self.ask_to_stop();
+        let status = self.wait_for_end();
+        assert!(status.success(), "the broker stopped with {status}\n{}", self.log_tail());
+    }
+
+    /// Asserts that it runs, answers, and has not panicked.
+    pub fn assert_healthy(&mut self) {
+        let running = self.running.as_mut().expect("the broker runs");
+        let ended = running.process.try_wait().expect("a child can be asked");
+        assert!(ended.is_none(), "the broker ended: {ended:?}\n{}", self.log_tail());
+        assert!(!self.log().contains("panicked"), "the broker panicked\n{}", self.log_tail());
+        assert!(self.http("/health").contains("ok"), "the broker is not healthy\n{}", self.log_tail());
+        self.connect().api_versions();
+    }
+
+    /// The answer of the operator's listener to GET.
+    pub fn http(&self, path: &str) -> String {
+        let address = self.ready()["http"].as_str().expect("the operator's listener is open");
+        let mut stream = TcpStream::connect(address).expect("it accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("sockets have time-outs");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(running) = &mut self.running {
+            end(&mut running.process);
+        }
+        let panicked = self.log().contains("panicked");
+        if std::thread::panicking() || panicked {
+            let tail = self.log_tail();
+            let kept = self.home.take().map(TempDir::keep).unwrap_or_default();
+            eprintln!("data and logs are kept in {}; the last of the log:\n{tail}", kept.display());
+        }
+        assert!(std::thread::panicking() || !panicked, "the broker panicked");
+    }
+}
+
+/// Kills a process that was started here.
+fn end(process: &mut Child) {
+    // It may have ended by itself; waiting is what counts.
+    let _ = process.kill();
+    process.wait().expect("a child can be waited for");
+}
+
+fn wait_until_ready(process: &mut Child) -> Started {
+    let output = process.stdout.take().expect("its output is a pipe");
+    let (tell, told) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut line = String::new();
+        // An error ends the output like its end.
+        let _ = BufReader::new(output).read_line(&mut line);
+        let _ = tell.send(line);
+    });
+    let line = told.recv_timeout(PATIENCE);
+    if line.is_err() {
+        end(process);
+    }
+    reader.join().expect("reading a line does not panic");
+    let line = line.expect("the broker gets ready, or ends, in time");
+    if line.is_empty() {
+        return Started::Ended(process.wait().expect("a child can be waited for"));
+    }
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
+    assert_eq!(ready["event"], "ready");
+    Started::Ready(ready)
+}
+
+/// `target/` of the build that this test is of.
+fn target_dir() -> PathBuf {
+    profile_dir().parent().expect("a profile has its directory in target").to_owned()
+}
+
+fn profile_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("a process knows its executable");
+    let profile = test.parent().and_then(Path::parent);
+    profile.expect("tests are in target/PROFILE/deps").to_owned()
+}
+
+/// The broker's binary of the same profile as this test.
+///
+/// # Panics
+/// When it was not built.
+pub fn binary() -> PathBuf {
+    let binary = profile_dir().join(format!("mainstem{}", std::env::consts::EXE_SUFFIX));
+    let found = File::open(&binary).is_ok();
+    assert!(
+        found,
+        "{} is missing; build it first: cargo build --release -p mainstem-cli (cargo xtask test does)",
+        binary.display()
+    );
+    binary
+}

@@ -1,0 +1,188 @@
+//! A blocking Kafka connection that sends any request in any version, and whatever bytes a test wants to send.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::request_header::RequestHeader;
+use mainstem_wire::messages::response_header::ResponseHeader;
+use mainstem_wire::{ApiKey, Decoder, Message, Request, frame};
+
+use crate::wait::PATIENCE;
+
+/// A response is not larger than this, whatever its length says.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
+/// Memory that decoding a response may take.
+const RESPONSE_BUDGET: usize = 1 << 30;
+
+/// One connection. Requests may be sent ahead of their responses.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    client_id: String,
+    correlation_id: i32,
+    frame: Vec<u8>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect(address: &str) -> io::Result<Client> {
+        let address = address.to_socket_addrs()?.next().expect("an address is an address");
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client { stream, client_id: "test".to_owned(), correlation_id: 0, frame: Vec::new() })
+    }
+
+    /// With another client id in its headers.
+    pub fn named(mut self, client_id: &str) -> Client {
+        client_id.clone_into(&mut self.client_id);
+        self
+    }
+
+    /// The socket, for what no well-behaved client does.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// How long to wait for a response from now on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(patience))
+    }
+
+    /// Sends a request in a version; the correlation id that its response will have.
+    ///
+    /// # Errors
+    /// The connection's.
+    ///
+    /// # Panics
+    /// When the request has what the version cannot say: a mistake of the test.
+    pub fn send<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> io::Result<i32> {
+        self.correlation_id += 1;
+        let mut bytes = Vec::new();
+        let header = self.header(R::KEY.key(), version);
+        let written = frame::write_request(&mut bytes, &header, request);
+        written.unwrap_or_else(|error| panic!("{} v{version}: {error}", R::KEY.name()));
+        self.stream.write_all(&bytes)?;
+        Ok(self.correlation_id)
+    }
+
+    /// Sends a request whose body is given as bytes; its correlation id.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn send_body(&mut self, api: i16, version: i16, header_version: i16, body: &[u8]) -> io::Result<i32> {
+        self.correlation_id += 1;
+        let mut bytes = Vec::new();
+        let start = frame::begin_frame(&mut bytes);
+        let mut encoder = mainstem_wire::Encoder::new(&mut bytes);
+        self.header(api, version).encode(&mut encoder, header_version).expect("the header is plain");
+        bytes.extend_from_slice(body);
+        frame::finish_frame(&mut bytes, start, &[]).expect("the frame is not that large");
+        self.stream.write_all(&bytes)?;
+        Ok(self.correlation_id)
+    }
+
+    fn header(&self, api: i16, version: i16) -> RequestHeader<'static> {
+        RequestHeader {
+            request_api_key: api,
+            request_api_version: version,
+            correlation_id: self.correlation_id,
+            client_id: Some(self.client_id.clone().into()),
+            ..Default::default()
+        }
+    }
+
+    /// The next response's frame, without its length.
+    ///
+    /// # Errors
+    /// The connection's; `UnexpectedEof` when the broker has closed it.
+    pub fn receive_frame(&mut self) -> io::Result<&[u8]> {
+        let mut prefix = [0; frame::LENGTH_BYTES];
+        self.stream.read_exact(&mut prefix)?;
+        let length = frame::frame_len(&prefix, RESPONSE_BYTES_MAX).map_err(malformed)?.unwrap_or(0);
+        self.frame.clear();
+        let read = (&mut self.stream).take(length as u64).read_to_end(&mut self.frame)?;
+        if read < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(&self.frame)
+    }
+
+    /// The next response, which has to be that of `R`: its correlation id and body.
+    ///
+    /// # Errors
+    /// The connection's; `InvalidData` when it is malformed.
+    pub fn receive<'q, 'r, R: Request<'q>>(&'r mut self, version: i16) -> io::Result<(i32, R::Response<'r>)> {
+        self.receive_frame()?;
+        let mut decoder = Decoder::with_budget(&self.frame, RESPONSE_BUDGET);
+        let header = ResponseHeader::decode(&mut decoder, R::KEY.response_header_version(version));
+        let id = header.map_err(malformed)?.correlation_id;
+        let response = R::Response::decode(&mut decoder, version).map_err(malformed)?;
+        decoder.finish(R::KEY.name()).map_err(malformed)?;
+        Ok((id, response))
+    }
+
+    /// Sends a request and waits for its response.
+    ///
+    /// # Errors
+    /// The connection's; `InvalidData` when the response is malformed or another one's.
+    pub fn try_call<'q, 'r, R: Request<'q>>(
+        &'r mut self,
+        request: &R,
+        version: i16,
+    ) -> io::Result<R::Response<'r>> {
+        let sent = self.send(request, version)?;
+        let (id, response) = self.receive::<R>(version)?;
+        if id != sent {
+            return Err(malformed(format!("response {id} came for request {sent}")));
+        }
+        Ok(response)
+    }
+
+    /// The same where nothing may go wrong.
+    ///
+    /// # Panics
+    /// When there is no response.
+    pub fn call<'q, 'r, R: Request<'q>>(&'r mut self, request: &R, version: i16) -> R::Response<'r> {
+        let response = self.try_call(request, version);
+        response.unwrap_or_else(|error| panic!("{} v{version} was not answered: {error}", R::KEY.name()))
+    }
+
+    /// Waits until the broker closes the connection; whatever it sends before is dropped.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it does not.
+    pub fn wait_for_close(&mut self) -> io::Result<()> {
+        match io::copy(&mut self.stream, &mut io::sink()) {
+            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the broker serves: API key and versions.
+    pub fn api_versions(&mut self) -> Vec<(i16, RangeInclusive<i16>)> {
+        let request = ApiVersionsRequest {
+            client_software_name: "mainstem-tests".into(),
+            client_software_version: "1".into(),
+            ..Default::default()
+        };
+        let response = self.call(&request, *ApiKey::ApiVersions.versions().end());
+        assert_eq!(response.error_code, 0);
+        response.api_keys.iter().map(|api| (api.api_key, api.min_version..=api.max_version)).collect()
+    }
+}
+
+fn malformed(error: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}

@@ -1,0 +1,232 @@
+//! `kill -9` at random points under load: what was acknowledged is there after the restart, once and in order.
+//!
+//! Each round runs all actors until the broker dies, starts it again and has every actor compare what it was told with
+//! what it finds. `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
+
+#[path = "crash/actors.rs"]
+mod actors;
+#[path = "crash/producer.rs"]
+mod producer;
+#[path = "crash/topics.rs"]
+mod topics;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_tests::broker::{Broker, Setup};
+use mainstem_tests::client::Client;
+use mainstem_tests::kafka::{EARLIEST, Failure, ReadRecord};
+use mainstem_tests::wait::PATIENCE;
+use mainstem_wire::sample::Rng;
+
+use actors::{Commits, Consumer, Deletions, ProducerIds};
+use producer::Producer;
+use topics::Topics;
+
+/// The topic that is written to, and its partitions.
+const TOPIC: &str = "load";
+const PARTITIONS: i32 = 2;
+
+/// Rounds unless `TEST_KILLS` says otherwise.
+const KILLS: u64 = 30;
+
+/// The broker dies after at most so many acknowledgements of one round.
+const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
+
+/// What all actors of a round share.
+struct Load {
+    address: String,
+    /// The broker was told to stop: refusals are no fault from now on.
+    stopping: AtomicBool,
+    acknowledged: AtomicU64,
+}
+
+impl Load {
+    fn connect(&self) -> Option<Client> {
+        Client::connect(&self.address).ok()
+    }
+
+    fn acknowledge(&self) {
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The result of a call, or `None` when the round is over for who made it.
+    fn outcome<T>(&self, what: &str, result: Result<T, Failure>) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.acknowledge();
+                Some(value)
+            }
+            Err(Failure::Connection(_)) => None,
+            Err(Failure::Refused(_)) if self.stopping.load(Ordering::Acquire) => None,
+            Err(Failure::Refused(error)) => panic!("{what} was refused: {}", error.name()),
+        }
+    }
+}
+
+/// All who put load on the broker, with what they were told so far.
+struct Actors {
+    producers: Vec<Producer>,
+    consumer: Consumer,
+    topics: Topics,
+    commits: Commits,
+    deletions: Deletions,
+    ids: ProducerIds,
+}
+
+impl Actors {
+    fn new(broker: &Broker, rng: &mut Rng) -> Actors {
+        let mut client = broker.connect();
+        client.create_topic(TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]).expect("a topic");
+        client.find_coordinator("any").expect("a coordinator");
+        let mut ids = ProducerIds::default();
+        let mut idempotent = || Some(ids.take(&mut client));
+        let producers = vec![
+            Producer::new(b'A', 0, -1, idempotent(), rng),
+            Producer::new(b'B', 0, 1, None, rng),
+            Producer::new(b'C', 1, 1, idempotent(), rng),
+            Producer::new(b'D', 1, -1, None, rng),
+        ];
+        Actors {
+            producers,
+            consumer: Consumer::default(),
+            topics: Topics::new(rng),
+            commits: Commits::default(),
+            deletions: Deletions::new(rng),
+            ids,
+        }
+    }
+
+    /// Loads the broker until it goes away; `end` sees to that.
+    fn run(&mut self, load: &Load, end: impl FnOnce()) {
+        std::thread::scope(|scope| {
+            for producer in &mut self.producers {
+                scope.spawn(|| producer.run(load));
+            }
+            scope.spawn(|| self.consumer.run(load));
+            scope.spawn(|| self.topics.run(load));
+            scope.spawn(|| self.commits.run(load));
+            scope.spawn(|| self.deletions.run(load));
+            scope.spawn(|| self.ids.run(load));
+            end();
+        });
+    }
+
+    /// Compares what was acknowledged with what is there.
+    fn check(&mut self, broker: &Broker) {
+        let mut client = broker.connect();
+        self.topics.check(&mut client);
+        self.commits.check(&mut client);
+        for partition in 0..PARTITIONS {
+            let log_start = client.offset_at(TOPIC, partition, EARLIEST).expect("the log start");
+            self.deletions.check(partition, log_start);
+            let records = client.read_all(TOPIC, partition, log_start).expect("the records");
+            check_order(partition, log_start, &records);
+            self.consumer.check(partition, log_start, &records);
+            let end = records.last().map_or(log_start, |record| record.offset + 1);
+            self.deletions.may_reach(partition, end);
+            for producer in self.producers.iter_mut().filter(|producer| producer.partition == partition) {
+                producer.check(log_start, &records);
+            }
+        }
+    }
+}
+
+/// Offsets without a hole, leader epochs that never fall.
+fn check_order(partition: i32, log_start: i64, records: &[ReadRecord]) {
+    for (rank, record) in records.iter().enumerate() {
+        assert_eq!(record.offset, log_start + rank as i64, "partition {partition} has a hole");
+    }
+    for pair in records.windows(2) {
+        let (before, after) = (pair[0].leader_epoch, pair[1].leader_epoch);
+        assert!(before <= after, "partition {partition}: epoch {after} at {} after {before}", pair[1].offset);
+    }
+}
+
+/// How a round ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Kill,
+    /// And again while it recovers.
+    KillTwice,
+    Stop,
+}
+
+impl End {
+    fn choose(rng: &mut Rng) -> End {
+        match rng.below(8) {
+            0 => End::Stop,
+            1 => End::KillTwice,
+            _ => End::Kill,
+        }
+    }
+
+    fn carry_out(self, broker: &mut Broker, load: &Load, rng: &mut Rng) {
+        match self {
+            End::Kill => broker.kill(),
+            End::KillTwice => {
+                broker.kill();
+                broker.start_and_kill(Duration::from_micros(rng.below(30_000)));
+            }
+            End::Stop => {
+                load.stopping.store(true, Ordering::Release);
+                broker.stop();
+            }
+        }
+    }
+}
+
+/// Waits until so many things were acknowledged, and then an instant more, so that any point of any work may be hit.
+fn wait_for_load(load: &Load, acknowledgements: u64, rng: &mut Rng) {
+    let deadline = Instant::now() + PATIENCE;
+    while load.acknowledged.load(Ordering::Relaxed) < acknowledgements {
+        assert!(Instant::now() < deadline, "the broker acknowledges nothing any more");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    std::thread::sleep(Duration::from_micros(rng.below(2_000)));
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
+}
+
+fn leader_epochs(broker: &Broker) -> Vec<i32> {
+    let mut client = broker.connect();
+    (0..PARTITIONS).map(|index| client.leader_epoch(TOPIC, index).expect("the epoch")).collect()
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_under_load() {
+    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    let kills = number_from("TEST_KILLS").unwrap_or(KILLS);
+    println!("TEST_SEED={seed} TEST_KILLS={kills}");
+    let mut rng = Rng(seed);
+    let mut broker = Setup::new("crash").start();
+    let mut actors = Actors::new(&broker, &mut rng);
+    let mut total = 0;
+    for round in 0..kills {
+        let epochs = leader_epochs(&broker);
+        let load = Load {
+            address: broker.address(),
+            stopping: AtomicBool::new(false),
+            acknowledged: AtomicU64::new(0),
+        };
+        let end = End::choose(&mut rng);
+        let acknowledgements = rng.below(ACKNOWLEDGEMENTS_MAX);
+        actors.run(&load, || {
+            wait_for_load(&load, acknowledgements, &mut rng);
+            end.carry_out(&mut broker, &load, &mut rng);
+        });
+        total += load.acknowledged.into_inner();
+        broker.start_again();
+        if !matches!(end, End::Stop) {
+            let raised = leader_epochs(&broker);
+            let all_rose = epochs.iter().zip(&raised).all(|(before, after)| before < after);
+            assert!(all_rose, "round {round}: leader epochs {epochs:?} became {raised:?} by {end:?}");
+        }
+        actors.check(&broker);
+    }
+    broker.assert_healthy();
+    println!("{kills} rounds, {total} acknowledgements");
+}
