@@ -30,13 +30,20 @@ const SETTINGS: [(&str, &str); 4] = [
 pub struct Setup {
     name: String,
     settings: Vec<(String, String)>,
+    descriptors: Option<(u64, u64)>,
 }
 
 impl Setup {
     /// A broker for the test `name` with the settings that all tests have.
     pub fn new(name: &str) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Setup { name: name.to_owned(), settings: settings.collect() }
+        Setup { name: name.to_owned(), settings: settings.collect(), descriptors: None }
+    }
+
+    /// With a soft and a hard limit of open descriptors.
+    pub fn limit_descriptors(mut self, soft: u64, hard: u64) -> Setup {
+        self.descriptors = Some((soft, hard));
+        self
     }
 
     /// With a setting, by Kafka's name; the last one of a name counts.
@@ -52,7 +59,12 @@ impl Setup {
         fs::create_dir_all(&home).expect("the target directory can be written to");
         let home = tempfile::Builder::new().prefix(&format!("{}-", self.name)).tempdir_in(home);
         let home = home.expect("a directory for the broker can be made");
-        let mut broker = Broker { home: Some(home), settings: self.settings, running: None };
+        let mut broker = Broker {
+            home: Some(home),
+            settings: self.settings,
+            descriptors: self.descriptors,
+            running: None,
+        };
         broker.start_again();
         broker
     }
@@ -72,6 +84,7 @@ pub enum Started {
 pub struct Broker {
     home: Option<TempDir>,
     settings: Vec<(String, String)>,
+    descriptors: Option<(u64, u64)>,
     running: Option<Running>,
 }
 
@@ -121,13 +134,21 @@ impl Broker {
 
     fn spawn(&self, listen: &str, data_dir: &Path, log: &str) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(self.home().join(log));
-        let mut command = Command::new(binary());
+        let mut command = self.command();
         command.args(["start", "--json", "--listen", listen, "--data-dir"]).arg(data_dir);
         for (key, value) in &self.settings {
             command.arg("--set").arg(format!("{key}={value}"));
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.expect("the log can be written"));
         command.spawn().expect("the binary can be started")
+    }
+
+    fn command(&self) -> Command {
+        let Some((soft, hard)) = self.descriptors else { return Command::new(binary()) };
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+        command.arg("-c").arg(script).arg(binary());
+        command
     }
 
     /// Changes a setting from the next start on.

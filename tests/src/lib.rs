@@ -2,5 +2,6 @@
 
 pub mod broker;
 pub mod client;
+pub mod hostile;
 pub mod kafka;
 pub mod wait;

@@ -22,7 +22,7 @@ pub(crate) type Blocking =
     fn(&Arc<Broker>, &RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
 
 /// Serves a request on a thread where waiting is allowed. It gets its own copy of the body, since the frame's buffer
-/// goes on to the next request.
+/// goes on to the next request; the copy counts against `queued.max.request.bytes` like the frame did.
 pub(crate) fn serve_in_background(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -30,7 +30,9 @@ pub(crate) fn serve_in_background(
     serve: Blocking,
 ) -> Handled {
     let (broker, body) = (broker.clone(), decoder.rest().to_vec());
+    let reservation = broker.request_memory.take(body.len());
     let work = move || {
+        let _reservation = reservation;
         let mut out = ResponseBuffer::default();
         let handled = serve(&broker, &context, &mut Decoder::new(&body), &mut out);
         (handled, out, context)

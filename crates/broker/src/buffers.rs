@@ -73,6 +73,12 @@ impl RequestMemory {
         Poll::Ready(Reservation { memory: self.clone(), bytes: bytes as u64 })
     }
 
+    /// Reserves bytes that are held already, whether or not any are left: what is admitted next waits the longer.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Reservation {
+        self.state.lock().used += bytes as u64;
+        Reservation { memory: self.clone(), bytes: bytes as u64 }
+    }
+
     /// Whether somebody waits for memory: then a sender that does not deliver has to go.
     pub(crate) fn is_contended(&self) -> bool {
         self.contended.load(Ordering::Relaxed)

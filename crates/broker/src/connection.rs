@@ -30,6 +30,9 @@ const IN_FLIGHT_MAX: usize = 128;
 /// Response bytes that may wait for a slow reader before its next request is served.
 const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
+/// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+
 /// Requests after which a connection asks whether its loop is overloaded.
 const RELIEF_INTERVAL: u32 = 1024;
 
@@ -88,6 +91,8 @@ pub(crate) struct Connection {
     input: Input,
     output: ResponseBuffer,
     in_flight: VecDeque<InFlight>,
+    /// Bytes of the finished ones among them.
+    finished_bytes: usize,
     /// The last request in flight has to finish before the next one is served.
     blocked: bool,
     muted_until: Option<Instant>,
@@ -122,6 +127,7 @@ impl Connection {
             input: Input::new(broker.limits.request_bytes_max),
             output: ResponseBuffer::default(),
             in_flight: VecDeque::new(),
+            finished_bytes: 0,
             blocked: false,
             muted_until: None,
             draining: None,
@@ -175,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes is sent.
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = TURN_BYTES_MAX;
         loop {
@@ -196,7 +202,7 @@ impl Connection {
                 return Poll::Ready(Err(reason));
             }
             let progress = match self.may_serve() {
-                true => self.poll_requests(context)?,
+                true => self.poll_requests(&mut turn, context)?,
                 false => self.poll_hang_up(context)?,
             };
             if !progress {
@@ -209,7 +215,10 @@ impl Connection {
     fn finish(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         while let Some(front) = self.in_flight.front_mut() {
             let response = match front {
-                InFlight::Finished(response) => std::mem::take(response),
+                InFlight::Finished(response) => {
+                    self.finished_bytes -= response.backlog();
+                    std::mem::take(response)
+                }
                 InFlight::Waiting(later) => match later.as_mut().poll(context) {
                     Poll::Ready(response) => response.map_err(CloseReason::Refused)?,
                     Poll::Pending => return self.poll_behind(context),
@@ -229,7 +238,10 @@ impl Connection {
             if let InFlight::Waiting(later) = entry
                 && let Poll::Ready(response) = later.as_mut().poll(context)
             {
-                *entry = InFlight::Finished(response.map_err(CloseReason::Refused)?);
+                let mut response = response.map_err(CloseReason::Refused)?;
+                response.settle();
+                self.finished_bytes += response.backlog();
+                *entry = InFlight::Finished(response);
             }
         }
         Ok(())
@@ -239,7 +251,7 @@ impl Connection {
         !self.blocked
             && self.draining.is_none()
             && self.in_flight.len() < IN_FLIGHT_MAX
-            && self.output.backlog() < BACKLOG_BYTES_MAX
+            && self.output.backlog() + self.finished_bytes < BACKLOG_BYTES_MAX
             && self.muted_until.is_none_or(|until| until <= Instant::now())
     }
 
@@ -251,59 +263,56 @@ impl Connection {
         self.draining.get_or_insert(reason);
     }
 
-    /// Serves what has been received, then reads once. Whether anything happened.
-    fn poll_requests(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let mut progress = false;
+    /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
+    /// up when serving takes long. Whether anything happened.
+    fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let mut began = None;
         while self.may_serve() {
-            match self.input.next_frame()? {
-                Some(frame) => {
-                    progress = true;
-                    self.served = self.served.wrapping_add(1);
-                    let in_order = self.in_flight.is_empty();
-                    let handled = if in_order {
-                        if self.output.bytes.capacity() == 0 {
-                            self.output = ResponseBuffer::pooled();
-                        }
-                        dispatch::handle(
-                            &self.broker,
-                            &self.context,
-                            &mut self.client,
-                            frame,
-                            &mut self.output,
-                        )
-                    } else {
-                        let mut response = ResponseBuffer::pooled();
-                        let handled = dispatch::handle(
-                            &self.broker,
-                            &self.context,
-                            &mut self.client,
-                            frame,
-                            &mut response,
-                        );
-                        if let Handled::Answered = handled {
-                            self.in_flight.push_back(InFlight::Finished(response));
-                        }
-                        handled
-                    };
-                    self.note(handled);
+            let Some(frame) = self.input.next_frame()? else { break };
+            let handled = match self.in_flight.is_empty() {
+                true => {
+                    if self.output.bytes.capacity() == 0 {
+                        self.output = ResponseBuffer::pooled();
+                    }
+                    dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut self.output)
                 }
-                None if progress => break,
-                None => return self.poll_fill(context),
+                false => {
+                    let mut response = ResponseBuffer::pooled();
+                    let handled =
+                        dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut response);
+                    if let Handled::Answered = handled {
+                        response.settle();
+                        self.finished_bytes += response.backlog();
+                        self.in_flight.push_back(InFlight::Finished(response));
+                    }
+                    handled
+                }
+            };
+            self.served = self.served.wrapping_add(1);
+            self.note(handled);
+            let now = Instant::now();
+            self.active_at = now;
+            if now - *began.get_or_insert(now) > TURN_TIME_MAX {
+                *turn = 0;
+                break;
             }
         }
-        self.input.rest();
-        if progress {
-            self.active_at = Instant::now();
+        if began.is_none() {
+            return self.poll_fill(turn, context);
         }
-        Ok(progress)
+        self.input.rest();
+        Ok(true)
     }
 
-    fn poll_fill(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+    fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let filled = self.input.poll_fill(&mut self.stream, &self.broker.request_memory, context);
         match filled {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
-            Poll::Ready(Ok(_)) => self.active_at = Instant::now(),
+            Poll::Ready(Ok(read)) => {
+                self.active_at = Instant::now();
+                *turn = turn.saturating_sub(read);
+            }
             Poll::Ready(Err(error)) => return Err(error.into()),
             Poll::Pending => {
                 self.input.rest();

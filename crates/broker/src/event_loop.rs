@@ -26,6 +26,9 @@ const OVERLOAD_SHARE: f64 = 0.85;
 /// Time over which the share of busy time is taken.
 const BUSY_WINDOW: Duration = Duration::from_millis(50);
 
+/// Threads of a loop for work that waits for the disk. What waits for a thread waits in the order of its arrival.
+const BACKGROUND_THREADS_MAX: usize = 8;
+
 enum Order {
     Run(Pin<Box<dyn Future<Output = ()> + Send>>),
     Stop,
@@ -170,7 +173,11 @@ impl Drop for Placement {
 }
 
 fn start_loop(index: usize) -> io::Result<(Arc<EventLoop>, JoinHandle<()>)> {
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(BACKGROUND_THREADS_MAX)
+        .build()?;
     let (tasks, mut incoming) = mpsc::unbounded_channel();
     let load = Mutex::new(Load { at: Instant::now(), busy: Duration::ZERO, share: 0.0 });
     let handle = runtime.handle().clone();

@@ -121,7 +121,9 @@ impl FetchSessions {
         match request.session_epoch {
             INITIAL_EPOCH | FINAL_EPOCH => {
                 self.slots.remove(&request.session_id);
-                let partitions = wanted(&request.topics, by_id);
+                // A partition that is named twice counts once, as Kafka has it: each place costs a registration.
+                let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).into_iter().collect();
+                let partitions = Vec::from_iter(partitions);
                 let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
                 let session = opens.then(|| self.open(&partitions, by_id, now_ms)).flatten();
                 Ok(Plan { session, incremental: false, partitions })
@@ -311,6 +313,17 @@ mod tests {
 
     fn answer(high_watermark: i64, has_records: bool) -> Answer {
         Answer { has_records, is_error: false, high_watermark, log_start_offset: 0 }
+    }
+
+    #[test]
+    fn a_partition_that_is_named_twice_is_read_once() {
+        for session_epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
+            let request = request((NO_SESSION, session_epoch), &[(3, 10), (4, 20), (3, 30)], &[]);
+            let plan = FetchSessions::new(10, 0).plan(&request, true, 0).expect("it is no session's");
+            let read: Vec<_> =
+                plan.partitions.iter().map(|((_, index), wanted)| (*index, wanted.offset)).collect();
+            assert_eq!(read, [(3, 30), (4, 20)]);
+        }
     }
 
     #[test]

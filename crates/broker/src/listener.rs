@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::broker::Broker;
@@ -140,7 +140,11 @@ fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
         principal: ANONYMOUS.into(),
         software: Mutex::default(),
     };
-    let prepared = stream.set_nodelay(true).and_then(|()| stream.into_std());
+    let prepared = stream
+        .set_nodelay(true)
+        // A peer that vanished without a word is noticed by the kernel, also while its request waits.
+        .and_then(|()| SockRef::from(&stream).set_keepalive(true))
+        .and_then(|()| stream.into_std());
     match prepared {
         Ok(stream) => run(broker.clone(), Arc::new(context), stream, counted, broker.event_loops.place()),
         Err(error) => tracing::warn!(%peer, "connection dropped: {error}"),

@@ -16,6 +16,9 @@ use crate::cold_reads::{ColdRead, ColdReads};
 /// Bytes that one connection sends before others on its loop get their turn.
 pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
 
+/// Sent bytes from which on it pays to move the unsent ones to the front.
+const COMPACT_BYTES_MIN: usize = 32 * 1024;
+
 /// One or more encoded responses.
 #[derive(Default)]
 pub(crate) struct ResponseBuffer {
@@ -65,6 +68,25 @@ impl ResponseBuffer {
         self.files.extend(other.files.drain(..).map(|(at, range)| (base + at, range)));
     }
 
+    /// Lets go of memory that a short response does not need; for responses that wait behind others.
+    pub(crate) fn settle(&mut self) {
+        if self.bytes.capacity() >= 4 * self.bytes.len() {
+            let settled = self.bytes.as_slice().to_vec();
+            buffers::give(std::mem::replace(&mut self.bytes, settled));
+        }
+    }
+
+    /// Lets go of what is sent. Without it, the buffer of a client that is always a little behind would grow for as
+    /// long as it is connected. Done when half is sent, so that each byte is moved once at most.
+    fn compact(&mut self) {
+        if self.sent < COMPACT_BYTES_MIN || self.sent < self.bytes.len() - self.sent {
+            return;
+        }
+        self.bytes.drain(..self.sent);
+        self.files.iter_mut().for_each(|(at, _)| *at -= self.sent);
+        self.sent = 0;
+    }
+
     /// Sends up to `turn` bytes, which it lowers by what it sent. Ready when all is sent or the turn is used up.
     pub(crate) fn poll_send(
         &mut self,
@@ -73,6 +95,7 @@ impl ResponseBuffer {
         turn: &mut usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        self.compact();
         while !self.is_empty() && *turn > 0 {
             let sent = ready!(self.poll_send_some(stream, cold_reads, *turn, context))?;
             *turn = turn.saturating_sub(sent);
@@ -166,5 +189,42 @@ fn poll_sendfile(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => return Poll::Ready(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(bytes: usize) -> ResponseBuffer {
+        let mut response = ResponseBuffer::default();
+        response.bytes.resize(bytes, 7);
+        response
+    }
+
+    #[test]
+    fn a_reader_that_is_always_behind_does_not_make_the_buffer_grow() {
+        let mut output = response(100_000);
+        for _ in 0..1000 {
+            // The socket takes all but a rest, then the next response comes.
+            output.sent = output.bytes.len() - 1000;
+            output.compact();
+            output.append(response(100_000));
+            assert!(
+                output.bytes.len() <= 200_000,
+                "{} bytes for a backlog of {}",
+                output.bytes.len(),
+                output.backlog()
+            );
+            assert_eq!(output.backlog(), 101_000);
+        }
+    }
+
+    #[test]
+    fn a_waiting_response_takes_what_it_needs() {
+        let mut response = ResponseBuffer::pooled();
+        response.bytes.extend_from_slice(b"short");
+        response.settle();
+        assert!(response.bytes.capacity() < 100 && response.bytes == b"short");
     }
 }

@@ -76,6 +76,19 @@ struct Fetch {
     may_wait: bool,
 }
 
+/// A waiter that partitions know of. They forget it however the wait ends: also when its connection does, since an idle
+/// partition would keep it, and the connection's memory with it, for ever.
+struct Registration<'a> {
+    fetch: &'a Fetch,
+    waiter: Arc<FetchWaiter>,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.fetch.forget(&self.waiter);
+    }
+}
+
 /// What one pass over all partitions found, in the order of the plan.
 struct Reads {
     found: Vec<Result<partition::PartitionData, ErrorCode>>,
@@ -130,26 +143,29 @@ impl Fetch {
 
     /// The long poll.
     async fn wait(self, deadline: Instant) -> Result<ResponseBuffer, String> {
-        let waiter = Arc::new(FetchWaiter::default());
-        let reads = loop {
+        let reads = self.wait_for_reads(deadline).await;
+        self.answer_cold(reads).await
+    }
+
+    async fn wait_for_reads(&self, deadline: Instant) -> Reads {
+        let registration = Registration { fetch: self, waiter: Arc::default() };
+        let waiter = &registration.waiter;
+        let is_over =
+            |reads: &Reads| self.is_satisfied(reads) || reads.is_cold || self.broker.stopping.is_stopping();
+        loop {
             waiter.begin();
-            let reads = self.read(Some(&waiter));
-            if self.is_satisfied(&reads) || reads.is_cold || self.broker.stopping.is_stopping() {
-                break reads;
+            let reads = self.read(Some(waiter));
+            if is_over(&reads) {
+                return reads;
             }
             waiter.arm(self.bytes_min - reads.bytes);
-            let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(&waiter, context))).await;
-            self.forget(&waiter);
-            if woken.is_err() {
-                break self.read(None);
-            }
+            let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
+            self.forget(waiter);
             let reads = self.read(None);
-            if self.is_satisfied(&reads) || reads.is_cold || self.broker.stopping.is_stopping() {
-                break reads;
+            if woken.is_err() || is_over(&reads) {
+                return reads;
             }
-        };
-        self.forget(&waiter);
-        self.answer_cold(reads).await
+        }
     }
 
     /// Answers when every index that has to come from the disk is read.

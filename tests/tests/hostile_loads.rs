@@ -1,0 +1,351 @@
+//! Loads that are too slow, too large or too many: memory keeps its bounds and neighbours their latency.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use mainstem_records::Compression;
+use mainstem_tests::hostile::batches::batch;
+use mainstem_tests::hostile::client::{Client, PRODUCE_VERSION, produce, request_bytes};
+use mainstem_tests::hostile::probe::Probe;
+use mainstem_tests::hostile::victim::Victim;
+use mainstem_tests::hostile::{is_long, wait_until};
+use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use mainstem_wire::messages::fetch_response::FetchResponse;
+use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::{Decoder, ErrorCode, Message};
+
+const MIB: u64 = 1 << 10;
+
+/// One thread serves everybody: who holds it up holds up the probe.
+const ONE_LOOP: (&str, &str) = ("num.network.threads", "1");
+
+const FETCH_VERSION: i16 = 11;
+
+/// A fetch of one partition, outside of any session.
+fn fetch(topic: &str, offset: i64, bytes_max: i32) -> FetchRequest<'_> {
+    let partition =
+        FetchPartition { fetch_offset: offset, partition_max_bytes: bytes_max, ..Default::default() };
+    let topic = FetchTopic { topic: topic.into(), partitions: vec![partition], ..Default::default() };
+    FetchRequest {
+        min_bytes: 1,
+        max_bytes: bytes_max,
+        session_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    }
+}
+
+/// Fills partition 0 of a new topic with batches of `value_bytes`.
+fn fill(victim: &Victim, topic: &str, value_bytes: usize, count: usize) {
+    let mut client = Client::connect(victim.address);
+    client.create_topic(topic, 1, &[]);
+    let batch = batch(Compression::None, value_bytes);
+    for _ in 0..count {
+        assert_eq!(client.produce(topic, 0, 1, &batch), ErrorCode::NONE);
+    }
+}
+
+fn assert_peak(victim: &Victim, mib_max: u64) {
+    let peak = victim.memory_kib("VmHWM");
+    println!("VmHWM {} MiB", peak as f64 / MIB as f64);
+    assert!(peak <= mib_max * MIB, "VmHWM {peak} KiB above {mib_max} MiB");
+}
+
+#[test]
+fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
+    let limit = (64 << 20).to_string();
+    let mut victim = Victim::start(&[ONE_LOOP, ("queued.max.request.bytes", &limit)]);
+    Client::connect(victim.address).create_topic("slow", 1, &[("max.message.bytes", "20000000")]);
+    let batch = batch(Compression::None, 10 << 20);
+    let request = request_bytes(PRODUCE_VERSION, 1, &produce("slow", 0, 1, &batch));
+    let probe = Probe::start(victim.address, "probe");
+    let mut clients: Vec<_> = (0..200).map(|_| Client::connect(victim.address)).collect();
+    for client in &clients {
+        client.socket.set_nonblocking(true).unwrap();
+    }
+    // Each sends a little at a time; what the budget does not admit stays in the kernel's buffers.
+    let mut sent = vec![0; clients.len()];
+    let began = Instant::now();
+    let drip = Duration::from_secs(if is_long() { 60 } else { 4 });
+    while began.elapsed() < drip {
+        for (client, sent) in clients.iter_mut().zip(&mut sent) {
+            let end = request.len().min(*sent + 20_000);
+            if let Ok(written) = client.socket.write(&request[*sent..end]) {
+                *sent += written;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    // 64 MiB, one more request, the batch that is being read, and the process itself.
+    assert_peak(&victim, 64 + 10 + 16);
+    // In the end all of them finish, when they send as fast as they may.
+    let senders = clients.into_iter().zip(sent).map(|(mut client, sent)| {
+        let rest = request[sent..].to_vec();
+        std::thread::spawn(move || {
+            client.socket.set_nonblocking(false).unwrap();
+            client.socket.write_all(&rest).is_ok() && client.frame().is_ok()
+        })
+    });
+    let finished = senders.collect::<Vec<_>>().into_iter().filter_map(|sender| sender.join().ok());
+    let finished = finished.filter(|finished| *finished).count();
+    println!("{finished} of 200 finished after {:?}", began.elapsed());
+    assert_eq!(finished + victim.logged("arrived too slowly").len(), 200);
+    assert_peak(&victim, 64 + 10 + 16);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_sender_that_stops_is_closed_when_others_wait() {
+    let mut victim = Victim::start(&[("queued.max.request.bytes", "1000000")]);
+    Client::connect(victim.address).create_topic("stuck", 1, &[]);
+    let mut stuck = Client::connect(victim.address);
+    // It announces a megabyte, sends half and stops: the budget is used up.
+    stuck.socket.write_all(&1_048_576_i32.to_be_bytes()).unwrap();
+    stuck.socket.write_all(&vec![0; 500_000]).unwrap();
+    let mut waiting = Client::connect(victim.address);
+    let batch = batch(Compression::None, 900_000);
+    assert_eq!(
+        waiting.produce("stuck", 0, 1, &batch),
+        ErrorCode::NONE,
+        "it is served when the other is closed"
+    );
+    assert!(stuck.is_closed());
+    victim.expect_logged("arrived too slowly", 1);
+    victim.assert_sound();
+}
+
+#[test]
+fn ten_thousand_pipelined_requests_without_reading_hold_bounded_memory() {
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    fill(&victim, "read", 16_000, 20);
+    victim.reset_memory_peak();
+    let probe = Probe::start(victim.address, "probe");
+    let mut requests = Vec::new();
+    for id in 0..10_000 {
+        match id % 2 {
+            0 => requests.extend(request_bytes(0, id, &ApiVersionsRequest::default())),
+            _ => requests.extend(request_bytes(FETCH_VERSION, id, &fetch("read", 0, 30_000))),
+        }
+    }
+    let clients: Vec<_> = (0..16).map(|_| Client::connect(victim.address)).collect();
+    let mut writers = Vec::new();
+    for client in &clients {
+        let (mut socket, requests) = (client.socket.try_clone().unwrap(), requests.clone());
+        socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+        writers.push(std::thread::spawn(move || socket.write_all(&requests)));
+    }
+    for writer in writers {
+        // The broker stops reading: the socket fills up and the time runs out.
+        let _ = writer.join().unwrap();
+    }
+    probe.measure(500);
+    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    assert_peak(&victim, 32);
+    victim.assert_sound();
+}
+
+/// Reads answers at the pace at which they come, always a little behind: the broker's buffer is never empty.
+#[test]
+fn a_reader_that_is_always_behind_does_not_make_the_broker_grow() {
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    fill(&victim, "read", 25_000, 4);
+    let mut client = Client::connect(victim.address);
+    victim.reset_memory_peak();
+    let request = request_bytes(FETCH_VERSION, 1, &fetch("read", 0, 30_000));
+    let count = 8_000;
+    let mut socket: TcpStream = client.socket.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        for _ in 0..count {
+            socket.write_all(&request).unwrap();
+        }
+    });
+    let mut buffer = vec![0; 50_000];
+    let mut left: usize = count * 25_000;
+    while left > 0 {
+        left = left.saturating_sub(client.socket.read(&mut buffer).unwrap());
+        // Slower than the broker makes them.
+        std::thread::yield_now();
+    }
+    drop(client);
+    let _ = writer.join();
+    assert_peak(&victim, 16);
+    victim.assert_sound();
+}
+
+#[test]
+fn slow_readers_of_large_fetches_hold_bounded_memory() {
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    fill(&victim, "large", 900_000, 30);
+    fill(&victim, "small", 25_000, 40);
+    victim.reset_memory_peak();
+    let probe = Probe::start(victim.address, "probe");
+    let mut clients: Vec<_> = (0..64).map(|_| Client::connect(victim.address)).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        let (topic, bytes_max) = if index % 2 == 0 { ("large", 50 << 20) } else { ("small", 30_000) };
+        for _ in 0..20 {
+            client.send(FETCH_VERSION, &fetch(topic, 0, bytes_max)).unwrap();
+        }
+    }
+    let mut some = [0; 1000];
+    for _ in 0..20 {
+        clients.iter_mut().for_each(|client| client.socket.read_exact(&mut some).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    // At most the backlog of a connection, for half of them, and the process itself.
+    assert_peak(&victim, 32);
+    victim.assert_sound();
+}
+
+#[test]
+fn requests_that_name_a_hundred_thousand_things_are_answered() {
+    let mut victim = Victim::start(&[ONE_LOOP, ("auto.create.topics.enable", "false")]);
+    let mut client = Client::connect(victim.address);
+    client.create_topic("once", 1, &[]);
+    let probe = Probe::start(victim.address, "probe");
+    let partitions = |partition: fn(i32) -> i32| {
+        let partition = |index| FetchPartition {
+            partition: partition(index),
+            partition_max_bytes: 1 << 20,
+            ..Default::default()
+        };
+        (0..100_000).map(partition).collect::<Vec<_>>()
+    };
+    let cases: [fn(i32) -> i32; 2] = [|index| index + 1, |_| 0];
+    for case in cases {
+        let topic = FetchTopic { topic: "once".into(), partitions: partitions(case), ..Default::default() };
+        let request = FetchRequest { max_wait_ms: 100, topics: vec![topic], ..fetch("once", 0, 1 << 20) };
+        let body = client.ask(FETCH_VERSION, &request);
+        let response = FetchResponse::decode(&mut Decoder::new(&body), FETCH_VERSION).unwrap();
+        let answered = response.responses[0].partitions.len();
+        assert!(answered == 100_000 || answered == 1, "{answered} partitions");
+    }
+    let named =
+        |index| MetadataRequestTopic { name: Some(format!("name-{index}").into()), ..Default::default() };
+    let topics = Some((0..100_000).map(named).collect());
+    let body =
+        client.ask(9, &MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() });
+    assert!(body.len() > 100_000 * 10);
+    probe.finish().assert_calm(Duration::from_millis(50), Duration::from_millis(300));
+    assert_peak(&victim, 128);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_join_with_giant_metadata_is_answered_or_refused() {
+    let mut victim =
+        Victim::start(&[("group.initial.rebalance.delay.ms", "0"), ("offsets.topic.num.partitions", "1")]);
+    for bytes in [100_000, 900_000, 8 << 20] {
+        let mut client = Client::connect(victim.address);
+        let join = |member_id: &str| JoinGroupRequest {
+            group_id: format!("giant-{bytes}").into(),
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 10_000,
+            member_id: member_id.to_owned().into(),
+            protocol_type: "consumer".into(),
+            protocols: vec![JoinGroupRequestProtocol {
+                name: "range".into(),
+                metadata: vec![7; bytes].into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        client.send(3, &join("")).unwrap();
+        let answered = client.frame();
+        assert!(answered.is_ok(), "{bytes} bytes of metadata: {answered:?}");
+    }
+    assert_peak(&victim, 64);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_flood_of_automatic_creations_leaves_the_broker_whole() {
+    let mut victim = Victim::start(&[]);
+    let probe = Probe::start(victim.address, "probe");
+    let creators = (0..8).map(|creator| {
+        let address = victim.address;
+        std::thread::spawn(move || {
+            let mut client = Client::connect(address);
+            for index in 0..10 {
+                let named = |topic| MetadataRequestTopic {
+                    name: Some(format!("flood-{creator}-{index}-{topic}").into()),
+                    ..Default::default()
+                };
+                let topics = Some((0..5).map(named).collect());
+                client.ask(
+                    9,
+                    &MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() },
+                );
+            }
+        })
+    });
+    for creator in creators.collect::<Vec<_>>() {
+        creator.join().unwrap();
+    }
+    probe.finish().assert_calm(Duration::from_millis(100), Duration::from_secs(1));
+    assert_peak(&victim, 32);
+    victim.assert_sound();
+}
+
+/// Drops a file's pages from the page cache.
+fn drop_pages(path: &std::path::Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    assert!(file.read_at(&mut [0; 0], 0).is_ok());
+}
+
+#[test]
+fn a_cold_read_does_not_hold_up_its_loop() {
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    let alone = Probe::alone(victim.address, "alone", 1000);
+    let count = if is_long() { 1100 } else { 280 };
+    fill(&victim, "cold", 1_000_000, count);
+    let folder = victim.data_dir().join("cold-0");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            drop_pages(&path);
+        }
+    }
+    let probe = Probe::start(victim.address, "probe");
+    let mut client = Client::connect(victim.address);
+    let began = Instant::now();
+    let mut offset = 0;
+    while offset < count as i64 {
+        let body = client.ask(FETCH_VERSION, &fetch("cold", offset, 50 << 20));
+        let response = FetchResponse::decode(&mut Decoder::new(&body), FETCH_VERSION).unwrap();
+        assert_eq!(response.responses[0].partitions[0].error_code, 0);
+        offset += (body.len() / 1_000_000) as i64;
+    }
+    let beside = probe.finish();
+    println!("{count} MB read in {:?}; alone p99 {:?}", began.elapsed(), alone.quantile(0.99));
+    let (by_loop, by_helper) = (victim.bytes_from_disk("loop-0"), victim.bytes_from_disk("cold-reads"));
+    println!("bytes from disk: by the loop {by_loop}, by the helper {by_helper}");
+    assert!(by_helper > count as u64 * 900_000, "the pages were not cold");
+    assert!(by_loop < by_helper / 100, "the loop itself waited for the disk");
+    // On two busy cores the kernel alone keeps a ready thread waiting for some of its time slices.
+    beside
+        .assert_calm((alone.quantile(0.99) * 10).max(Duration::from_millis(25)), Duration::from_millis(150));
+    assert_peak(&victim, 24);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_connection_that_never_reads_is_closed_in_the_end() {
+    let mut victim = Victim::start(&[("connections.max.idle.ms", "1000")]);
+    fill(&victim, "unread", 900_000, 20);
+    let mut client = Client::connect(victim.address);
+    client.ask(0, &ApiVersionsRequest::default());
+    let descriptors = victim.descriptors();
+    for _ in 0..20 {
+        client.send(FETCH_VERSION, &fetch("unread", 0, 50 << 20)).unwrap();
+    }
+    wait_until("it is closed", Duration::from_secs(10), || victim.descriptors() < descriptors);
+    victim.assert_sound();
+}
