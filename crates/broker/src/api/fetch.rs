@@ -133,13 +133,14 @@ impl Fetch {
         let waiter = Arc::new(FetchWaiter::default());
         let reads = loop {
             waiter.begin();
+            let registered = Registered { fetch: &self, waiter: &waiter };
             let reads = self.read(Some(&waiter));
             if self.is_satisfied(&reads) || reads.is_cold || self.broker.stopping.is_stopping() {
                 break reads;
             }
             waiter.arm(self.bytes_min - reads.bytes);
             let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(&waiter, context))).await;
-            self.forget(&waiter);
+            drop(registered);
             if woken.is_err() {
                 break self.read(None);
             }
@@ -148,7 +149,6 @@ impl Fetch {
                 break reads;
             }
         };
-        self.forget(&waiter);
         self.answer_cold(reads).await
     }
 
@@ -217,6 +217,19 @@ impl Fetch {
             Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
         };
         session.lock().note_answer(key, answer) || !self.plan.incremental
+    }
+}
+
+/// A waiter that its partitions know of. It is taken back however the wait ends: a client that goes away drops the
+/// whole request, and a partition without traffic would keep the waiters of all such clients.
+struct Registered<'a> {
+    fetch: &'a Fetch,
+    waiter: &'a Arc<FetchWaiter>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.fetch.forget(self.waiter);
     }
 }
 
