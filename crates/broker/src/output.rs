@@ -10,7 +10,7 @@ use mainstem_log::FileRange;
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
 
-use crate::buffers;
+use crate::buffers::{self, BUFFER_BYTES};
 use crate::cold_reads::{ColdRead, ColdReads};
 
 /// Bytes that one connection sends before others on its loop get their turn.
@@ -76,11 +76,21 @@ impl ResponseBuffer {
         while !self.is_empty() && *turn > 0 {
             let sent = ready!(self.poll_send_some(stream, cold_reads, *turn, context))?;
             *turn = turn.saturating_sub(sent);
+            self.forget_sent();
         }
         if self.is_empty() {
             self.reset();
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Drops what is sent, now and then: a client that always has another answer coming never empties the buffer.
+    fn forget_sent(&mut self) {
+        if self.sent >= BUFFER_BYTES && !self.is_empty() {
+            self.bytes.drain(..self.sent);
+            self.files.iter_mut().for_each(|(at, _)| *at -= self.sent);
+            self.sent = 0;
+        }
     }
 
     fn poll_send_some(
@@ -166,5 +176,23 @@ fn poll_sendfile(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => return Poll::Ready(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_dropped_before_all_is_sent() {
+        let mut response = ResponseBuffer::default();
+        response.bytes.resize(BUFFER_BYTES, 1);
+        response.bytes.push(2);
+        response.sent = BUFFER_BYTES - 1;
+        response.forget_sent();
+        assert_eq!(response.bytes.len(), BUFFER_BYTES + 1, "not for a few bytes");
+        response.sent = BUFFER_BYTES;
+        response.forget_sent();
+        assert_eq!((response.bytes.as_slice(), response.backlog()), (&[2][..], 1));
     }
 }
