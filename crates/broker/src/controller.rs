@@ -43,6 +43,10 @@ const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 /// Leader epoch of metadata batches while one node writes them all.
 const METADATA_EPOCH: i32 = 1;
 
+/// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
+/// of the 10,000 that a request may create.
+const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
+
 /// Threads that open logs at start.
 const OPENERS: usize = 2;
 
@@ -288,9 +292,15 @@ fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
 
-/// The metadata log keeps everything, in segments of Kafka's size for it.
+/// The metadata log keeps everything, in segments of Kafka's size for it. A change is one batch whatever its size: a
+/// start after a crash has a record for each partition of the node.
 fn metadata_settings() -> Arc<TopicSettings> {
-    let log = LogConfig { retention_ms: None, retention_bytes: None, ..LogConfig::default() };
+    let log = LogConfig {
+        retention_ms: None,
+        retention_bytes: None,
+        max_message_bytes: METADATA_BATCH_BYTES_MAX,
+        ..LogConfig::default()
+    };
     Arc::new(TopicSettings { log: Arc::new(log), write_caching: false, min_insync_replicas: 1 })
 }
 
