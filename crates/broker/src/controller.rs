@@ -69,6 +69,17 @@ pub enum ControllerError {
     /// The metadata log holds what cannot be.
     #[error("{0}")]
     Heart(#[from] HeartError),
+    /// A newer release has finalised a feature.
+    #[error(
+        "the metadata log was written by a newer release: feature {feature} is at level {level}, which this one does \
+         not know; start the release that wrote it"
+    )]
+    NewerFeature {
+        /// Its name.
+        feature: String,
+        /// Its finalised level.
+        level: i16,
+    },
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
@@ -122,6 +133,9 @@ impl Controller {
         })?;
         if let Some(error) = failed {
             return Err(error.into());
+        }
+        if let Some((feature, level)) = heart.image().unsupported_feature() {
+            return Err(ControllerError::NewerFeature { feature: feature.to_owned(), level });
         }
         heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
