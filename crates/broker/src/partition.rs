@@ -124,11 +124,6 @@ impl Partition {
         *self.settings.write() = settings;
     }
 
-    /// The log directory that holds it.
-    pub(crate) fn dir(&self) -> &Arc<LogDir> {
-        &self.dir
-    }
-
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
     ///
     /// # Errors
