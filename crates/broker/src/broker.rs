@@ -85,9 +85,10 @@ impl Broker {
         }
         match self.dirs.iter().find(|dir| dir.has_failed_sync()) {
             None => Ok(()),
-            Some(dir) => {
-                Err(format!("log directory {}: a sync failed, its partitions are stopped", dir.path().display()))
-            }
+            Some(dir) => Err(format!(
+                "log directory {}: a sync failed, its partitions are stopped",
+                dir.path().display()
+            )),
         }
     }
 }

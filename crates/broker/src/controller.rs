@@ -385,7 +385,8 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
 
 fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     // A topic whose logs could not be opened is not served, but may have left directories.
-    let partitions = broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
+    let partitions =
+        broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
     let now = broker.clock.now();
     if image.name == OFFSETS_TOPIC {
         broker.groups.unload(broker, &partitions);

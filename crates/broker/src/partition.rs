@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::{
-    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared, ReadBound,
-    ReadPlan, prepare,
+    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared,
+    ReadBound, ReadPlan, prepare,
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;

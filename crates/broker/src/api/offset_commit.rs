@@ -27,16 +27,14 @@ pub(crate) fn serve(
     let mut request: OffsetCommitRequest<'_> = body(decoder, context.version)?;
     let group = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
     let mut refused = Vec::new();
-    request.topics.retain_mut(|topic| {
-        match group.and_then(|()| resolve(broker, &context, topic)) {
-            Ok(known) => {
-                refused.extend(take_unknown_partitions(topic, known.partitions.len()));
-                !topic.partitions.is_empty()
-            }
-            Err(error) => {
-                refused.push(refuse(topic, error));
-                false
-            }
+    request.topics.retain_mut(|topic| match group.and_then(|()| resolve(broker, &context, topic)) {
+        Ok(known) => {
+            refused.extend(take_unknown_partitions(topic, known.partitions.len()));
+            !topic.partitions.is_empty()
+        }
+        Err(error) => {
+            refused.push(refuse(topic, error));
+            false
         }
     });
     if request.topics.is_empty() && !refused.is_empty() {
