@@ -23,6 +23,8 @@ pub(crate) struct FlushState {
     cut: Option<i64>,
     /// When the oldest record was appended that no sync covers or will cover.
     since_mono_ms: Option<u64>,
+    /// A sync failed: no later one proves anything.
+    failed: bool,
 }
 
 impl FlushState {
@@ -68,7 +70,13 @@ impl FlushState {
 impl Log {
     /// What has to be synced so that everything appended until now is durable. Followed by one [`Log::flushed`] or
     /// [`Log::failed`] before it is called again.
+    ///
+    /// After a failed sync there is nothing to be done any more, and nothing further becomes durable: a sync that was
+    /// asked for before would succeed without the pages that the kernel has dropped.
     pub fn flush_work(&mut self) -> FlushWork {
+        if self.flush.failed {
+            return FlushWork { upto: self.durable_end, ..FlushWork::default() };
+        }
         let mut files = std::mem::take(&mut self.flush.files);
         if self.log_end > self.durable_end {
             files.push(self.active.file.clone());
@@ -92,6 +100,7 @@ impl Log {
     /// that a second sync would succeed without them.
     pub fn failed(&mut self, error: &io::Error) {
         self.flush.in_flight = None;
+        self.flush.failed = true;
         self.stop(error);
     }
 

@@ -207,3 +207,10 @@ fn parent_of(path: &Path) -> &Path {
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
+
+/// Whether an error says that the process or the system has no descriptor or memory left to open a file with: nothing
+/// happened to any file, and the same call may succeed later.
+pub fn is_short_of_handles(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
