@@ -104,12 +104,18 @@ impl Log {
         self.stop(error);
     }
 
-    /// Whether `flush.messages`, `flush.ms` or a closed segment ask for a sync that nobody waits for.
-    pub fn flush_due(&self, mono_ms: u64) -> bool {
+    /// Whether so many records are unsynced that `flush.messages` asks for a sync: Kafka answers the produce that brought
+    /// the last of them only when that is done, whatever its `acks`.
+    pub fn flush_messages_due(&self) -> bool {
         let covered = self.flush.in_flight.unwrap_or(self.durable_end).max(self.durable_end);
+        self.log_end - covered >= self.config.flush_messages
+    }
+
+    /// Whether a sync is due that nobody waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
+    pub fn flush_due(&self, mono_ms: u64) -> bool {
         let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
         self.flush.rolled
-            || self.log_end - covered >= self.config.flush_messages
+            || self.flush_messages_due()
             || age.is_some_and(|age| i64::try_from(age).unwrap_or(i64::MAX) >= self.config.flush_ms)
     }
 
