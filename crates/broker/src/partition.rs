@@ -64,8 +64,10 @@ impl Durable {
 pub(crate) struct AppendOutcome {
     /// Offsets, time stamp, whether it was a duplicate.
     pub(crate) appended: Appended,
-    /// The topic wants so many unsynced messages and no more: even acks=1 waits (`flush.messages`).
-    pub(crate) flush_due: bool,
+    /// Even acks=1 waits for the sync: so many messages are unsynced as `flush.messages` allows.
+    pub(crate) must_sync: bool,
+    /// A sync is due, whoever waits for it.
+    sync_due: bool,
 }
 
 /// Why nothing was appended.
@@ -161,7 +163,7 @@ impl Partition {
         let mut state = self.state.lock();
         let outcome = state.append(&batch, now)?;
         drop(state);
-        if outcome.flush_due {
+        if outcome.sync_due {
             self.request_flush();
         }
         Ok(outcome)
@@ -359,7 +361,8 @@ impl State {
             let bytes = batch.size();
             self.fetches.retain(|waiter| !waiter.readable(bytes));
         }
-        Ok(AppendOutcome { appended, flush_due: log.flush_due(now.mono_ms) })
+        let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
+        Ok(AppendOutcome { appended, must_sync, sync_due })
     }
 
     /// Whether the log is durable up to `upto`, or will never be; None: not yet.

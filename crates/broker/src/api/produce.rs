@@ -197,7 +197,7 @@ fn append(
     let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
     broker.metrics.appended(records.len());
     let appended = outcome.appended;
-    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.flush_due);
+    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,
         log_append_time_ms: appended.log_append_time.unwrap_or(-1),
