@@ -12,8 +12,9 @@ use mainstem_coordination::metadata::{
     ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, ProducerIds,
     ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
-use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
+use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
@@ -43,6 +44,10 @@ const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 /// Leader epoch of metadata batches while one node writes them all.
 const METADATA_EPOCH: i32 = 1;
 
+/// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
+/// of the 10,000 that a request may create.
+const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
+
 /// Threads that open logs at start.
 const OPENERS: usize = 2;
 
@@ -65,6 +70,16 @@ pub enum ControllerError {
     /// The metadata log holds what cannot be.
     #[error("{0}")]
     Heart(#[from] HeartError),
+    /// A newer release has raised a feature beyond what this one knows.
+    #[error(
+        "the data is of a newer release: feature {name} has level {level}; start the release that wrote it"
+    )]
+    Feature {
+        /// The feature.
+        name: String,
+        /// Its level.
+        level: i16,
+    },
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
@@ -118,6 +133,9 @@ impl Controller {
         })?;
         if let Some(error) = failed {
             return Err(error.into());
+        }
+        if let Some((name, level)) = heart.image().unsupported_feature() {
+            return Err(ControllerError::Feature { name: name.to_owned(), level });
         }
         heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
@@ -288,9 +306,15 @@ fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
 
-/// The metadata log keeps everything, in segments of Kafka's size for it.
+/// The metadata log keeps everything, in segments of Kafka's size for it. A change is one batch whatever its size: a
+/// start after a crash has a record for each partition of the node.
 fn metadata_settings() -> Arc<TopicSettings> {
-    let log = LogConfig { retention_ms: None, retention_bytes: None, ..LogConfig::default() };
+    let log = LogConfig {
+        retention_ms: None,
+        retention_bytes: None,
+        max_message_bytes: METADATA_BATCH_BYTES_MAX,
+        ..LogConfig::default()
+    };
     Arc::new(TopicSettings { log: Arc::new(log), write_caching: false, min_insync_replicas: 1 })
 }
 
@@ -359,23 +383,23 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
 }
 
 fn delete(broker: &Arc<Broker>, image: &TopicImage) {
-    let Some(topic) = broker.topics.remove(&image.id) else { return };
+    // A topic whose logs could not be opened is not served, but may have left directories.
+    let partitions =
+        broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
     let now = broker.clock.now();
     if image.name == OFFSETS_TOPIC {
-        broker.groups.unload(broker, &topic.partitions);
+        broker.groups.unload(broker, &partitions);
     }
-    for partition in &topic.partitions {
-        let delay_ms = partition.settings().log.file_delete_delay_ms;
-        // Closed without a sync: nobody needs the records any more.
-        drop(partition.take_log());
-        let name = TopicPartition::new(partition.topic.clone(), partition.index);
-        let due_ms = now.mono_ms.saturating_add(delay_ms);
-        if let Err(error) = partition.dir().set_aside(&[name], SetAside::Delete, due_ms) {
-            tracing::error!(
-                topic = image.name,
-                partition = partition.index,
-                "its files could not be set aside: {error}"
-            );
+    // Closed without a sync: nobody needs the records any more.
+    partitions.iter().for_each(|partition| drop(partition.take_log()));
+    let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
+    let due_ms = now.mono_ms.saturating_add(delay_ms);
+    let name: Arc<str> = image.name.as_str().into();
+    let names: Vec<_> =
+        (0..).take(image.partitions.len()).map(|index| TopicPartition::new(name.clone(), index)).collect();
+    for dir in &broker.dirs {
+        if let Err(error) = dir.set_aside(&names, SetAside::Delete, due_ms) {
+            tracing::error!(topic = image.name, "its files could not be set aside: {error}");
         }
     }
     broker.groups.topic_deleted(broker, &image.name);
@@ -436,21 +460,24 @@ fn dir_of<'a>(
         .ok_or_else(|| ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory })
 }
 
-/// Directories of partitions that no topic has: left by a deletion that a crash cut short, or copied in.
+/// Directories of partitions that no topic has: left by a deletion that a crash cut short (there may be a new topic of
+/// the same name and another id by now), or copied in.
 fn set_strays_aside(broker: &Broker, image: &MetadataImage) -> io::Result<()> {
     for dir in &broker.dirs {
-        let is_known = |partition: &TopicPartition| {
-            &*partition.topic == names::CLUSTER_METADATA
-                || image.topic(&partition.topic).is_some_and(|topic| {
-                    usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
-                })
-        };
-        let strays: Vec<_> = dir
-            .partitions()?
-            .into_iter()
-            .map(|found| found.partition)
-            .filter(|found| !is_known(found))
-            .collect();
+        let mut strays = Vec::new();
+        for FoundPartition { partition, path } in dir.partitions()? {
+            let topic = image.topic(&partition.topic).filter(|topic| {
+                usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
+            });
+            // A directory without an id was created right before a power cut; it belongs to the topic of its name.
+            let is_known = match topic {
+                Some(topic) => read_topic_id(&**dir.storage(), &path)?.is_none_or(|id| id == topic.id.0),
+                None => &*partition.topic == names::CLUSTER_METADATA,
+            };
+            if !is_known {
+                strays.push(partition);
+            }
+        }
         if !strays.is_empty() {
             dir.set_aside(&strays, SetAside::Stray, 0)?;
         }

@@ -153,10 +153,12 @@ impl FetchSessions {
         slot.used_ms = now_ms;
         slot.size = session.partitions.len();
         let partitions = session.in_turn();
-        if partitions.is_empty() {
-            self.slots.remove(&request.session_id);
-        }
         drop(session);
+        if partitions.is_empty() {
+            // The client learns from the answer, which names no session, that this one is closed.
+            self.slots.remove(&request.session_id);
+            return Ok(Plan { session: None, incremental: false, partitions });
+        }
         Ok(Plan { session: Some(shared), incremental: true, partitions })
     }
 
@@ -338,6 +340,7 @@ mod tests {
         assert_eq!(offsets(&next), [(1, 25)]);
         let empty = sessions.plan(&request((id, 3), &[], &[1]), true, 3).expect("resumes");
         assert!(empty.partitions.is_empty());
+        assert_eq!(empty.session_id(), NO_SESSION);
         assert_eq!(sessions.len(), 0, "a session without partitions is closed");
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mainstem_log::Ends;
 use mainstem_wire::ApiKey;
 
 use crate::api;
@@ -126,6 +127,9 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     text.0
 }
 
+/// A metric of each partition: its name, what it means, and where it is taken from.
+type Column = (&'static str, &'static str, fn(&Ends) -> i64);
+
 fn partitions(broker: &Broker, text: &mut Exposition) {
     let topics = broker.topics.all();
     let partitions: Vec<_> = topics.iter().flat_map(|topic| &topic.partitions).collect();
@@ -133,7 +137,7 @@ fn partitions(broker: &Broker, text: &mut Exposition) {
     text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", partitions.len() as f64);
     let ends = partitions.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
-    let columns: [(&str, &str, fn(&mainstem_log::Ends) -> i64); 3] = [
+    let columns: [Column; 3] = [
         ("mainstem_partition_log_start_offset", "First offset of the partition.", |ends| ends.log_start),
         ("mainstem_partition_high_watermark", "First offset that cannot be read yet.", |ends| {
             ends.high_watermark

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use mainstem_coordination::config::{BrokerConfig, Endpoint};
@@ -31,6 +32,7 @@ use crate::groups::Groups;
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
 use crate::metrics::Metrics;
+use crate::partition::{Durable, Partition};
 use crate::replay::ReplayError;
 use crate::stopping::Stopping;
 use crate::topics::Topics;
@@ -38,6 +40,9 @@ use crate::{http, random};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// How often a stop looks whether it is to hurry.
+const HURRY_CHECK: Duration = Duration::from_millis(50);
 
 /// Why the broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -340,15 +345,15 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
     first.spawn(Groups::run_timer(broker.clone()));
 }
 
+/// Syncs and closes all logs, then marks the directories as left in order. Whether they were.
 fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
     let mut partitions = broker.partitions();
     partitions.push(broker.controller.log().clone());
+    if !sync_logs(&partitions, hurry, progress) {
+        return false;
+    }
     let mut in_order = true;
-    for (done, partition) in partitions.iter().enumerate() {
-        if hurry.load(Ordering::Acquire) {
-            return false;
-        }
-        progress(done, partitions.len());
+    for partition in &partitions {
         if let Some(log) = partition.take_log()
             && let Err(error) = log.close()
         {
@@ -356,7 +361,6 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
             tracing::error!(topic = %partition.topic, partition = partition.index, "not closed in order: {error}");
         }
     }
-    progress(partitions.len(), partitions.len());
     for dir in &broker.dirs {
         match in_order.then(|| dir.stop_clean()) {
             Some(Ok(true)) => {}
@@ -367,5 +371,39 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
             Some(Ok(false)) | None => in_order = false,
         }
     }
+    in_order
+}
+
+/// Syncs all logs together, unless hurried. Whether all of them are on disk.
+fn sync_logs(
+    partitions: &[Arc<Partition>],
+    hurry: &AtomicBool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> bool {
+    let (told, synced) = mpsc::channel();
+    for partition in partitions {
+        let told = told.clone();
+        partition.prepare_close(Durable::Call(Box::new(move |result| {
+            // Nobody listens any more when the stop was hurried.
+            let _ = told.send(result);
+        })));
+    }
+    let mut done = 0;
+    let mut in_order = true;
+    while done < partitions.len() {
+        progress(done, partitions.len());
+        if hurry.load(Ordering::Acquire) {
+            return false;
+        }
+        match synced.recv_timeout(HURRY_CHECK) {
+            Ok(result) => {
+                done += 1;
+                in_order &= result.is_ok();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+    progress(done, partitions.len());
     in_order
 }

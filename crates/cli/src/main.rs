@@ -1,7 +1,21 @@
 //! The `mainstem` binary: the server and the operator's tools.
 
+mod assignor;
+mod backoff;
+mod base64;
 mod client;
+mod cluster;
 mod commands;
+mod committed;
+mod disk;
+mod interrupt;
+mod member;
+mod offsets;
+mod output;
+mod partitioner;
+mod record_json;
+mod target;
+mod timestamp;
 
 use std::process::ExitCode;
 
@@ -9,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 /// One durable log: a Kafka-compatible broker and its tools.
 #[derive(Debug, Parser)]
-#[command(name = "mainstem", version, about, propagate_version = true)]
+#[command(name = "mainstem", version, propagate_version = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -19,15 +33,31 @@ struct Arguments {
 enum Command {
     /// Run a broker.
     Start(commands::start::Start),
+    /// Create, list, describe, alter and delete topics.
+    Topic(commands::topic::TopicArguments),
+    /// Write records from standard input to a topic.
+    Produce(commands::produce::Produce),
+    /// Read records of a topic.
+    Consume(commands::consume::Consume),
+    /// List and describe consumer groups.
+    Group(commands::group::GroupArguments),
+    /// Look at log files on disk; they are not changed.
+    Log(commands::log::LogArguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Start(start) => commands::start::run(&start),
+        Command::Topic(topic) => commands::topic::run(&topic),
+        Command::Produce(produce) => commands::produce::run(&produce),
+        Command::Consume(consume) => commands::consume::run(&consume),
+        Command::Group(group) => commands::group::run(&group),
+        Command::Log(log) => commands::log::run(&log),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mainstem: {error:#}");
             ExitCode::FAILURE

@@ -34,12 +34,15 @@ mod tests {
 
     type Body = fn(&[u8]);
 
-    const BODIES: [(&str, Body); 5] = [
+    const BODIES: [(&str, Body); 8] = [
         ("meta_properties", super::meta_properties),
         ("checkpoint", super::checkpoint),
         ("clean_shutdown", super::clean_shutdown),
         ("partition_metadata", super::partition_metadata),
         ("partition_dir", super::partition_dir),
+        ("leader_epochs", crate::fuzz::leader_epochs),
+        ("producer_snapshot", crate::fuzz::producer_snapshot),
+        ("segment", crate::fuzz::segment),
     ];
 
     fn corpus(name: &str) -> Vec<Vec<u8>> {

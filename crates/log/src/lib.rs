@@ -13,11 +13,15 @@ pub mod descriptors;
 pub mod dir;
 pub mod flusher;
 #[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
 pub mod fuzz_texts;
 pub mod marker;
 pub mod meta_properties;
 pub mod partition_dir;
 pub mod partition_metadata;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod storage;
 pub mod uuid;
 

@@ -165,10 +165,11 @@ impl Log {
         }
     }
 
-    /// Moves the high watermark, up or down, within what there is. Returns whether it moved.
+    /// Raises the high watermark, at most to the log end. A lower one than the present one is old news that was delayed
+    /// on its way, and is ignored. Returns whether it moved.
     pub fn set_high_watermark(&mut self, offset: i64) -> bool {
-        let offset = offset.clamp(self.log_start, self.log_end);
-        std::mem::replace(&mut self.high_watermark, offset) != offset
+        let raised = offset.min(self.log_end).max(self.high_watermark);
+        std::mem::replace(&mut self.high_watermark, raised) != raised
     }
 
     /// Whether the high watermark follows the log end by itself, as with one replica. Holds after opening.
@@ -177,6 +178,13 @@ impl Log {
         if follow {
             self.high_watermark = self.log_end;
         }
+    }
+
+    /// From now on the high watermark moves only by [`Log::set_high_watermark`], and begins at `offset`: that of the
+    /// replication checkpoint, or the log start when nothing is known.
+    pub fn hold_high_watermark(&mut self, offset: i64) {
+        self.follow_log_end = false;
+        self.high_watermark = offset.clamp(self.log_start, self.log_end);
     }
 
     /// Bytes of all segments.
@@ -284,9 +292,10 @@ impl Log {
         let base_offset = segment.base_offset;
         segment.push_time(&mut self.active.last_time_entry);
         self.write_indexes()?;
-        if std::mem::take(&mut self.active.indexes_unsynced) {
+        if self.active.indexes_unsynced {
             self.flush.add_file(self.files.open(base_offset, FileKind::Index)?);
             self.flush.add_file(self.files.open(base_offset, FileKind::TimeIndex)?);
+            self.active.indexes_unsynced = false;
         }
         Ok(())
     }
@@ -348,7 +357,13 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod kafka_tools;
+#[cfg(test)]
+mod replication;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

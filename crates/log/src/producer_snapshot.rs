@@ -138,3 +138,44 @@ impl Fields<'_> {
         i64::from_be_bytes(self.take())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(name: &str) -> Vec<u8> {
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/producer_snapshot").join(name);
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_reads_back_with_all_five_batches() {
+        let state = decode(&golden("five-and-one"), 0).unwrap();
+        let five = state.get(5).unwrap();
+        let sequences: Vec<_> = five.batches().iter().map(|batch| batch.last_sequence).collect();
+        assert_eq!((five.epoch, sequences), (1, vec![0, 1, 2, 3, 4]));
+        let open = state.get(6).unwrap();
+        assert_eq!(
+            (open.batches().len(), open.transaction_first_offset, open.coordinator_epoch),
+            (0, Some(40), 2)
+        );
+        assert_eq!(encode(&state), golden("five-and-one"));
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let bytes = golden("five-and-one");
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len], 0).is_err(), "{len}");
+        }
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            assert!(decode(&damaged, 0).is_err(), "{at}");
+        }
+        let mut newer = bytes;
+        newer[1] = 2;
+        assert_eq!(decode(&newer, 0).unwrap_err(), SnapshotFault::Version(2));
+    }
+}

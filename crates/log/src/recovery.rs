@@ -20,12 +20,12 @@ use crate::inventory::{FoundSegment, Inventory};
 use crate::leader_epochs::LeaderEpochs;
 use crate::log::{Active, Log, PartitionIdentity, read_epochs};
 use crate::offset_index::OffsetEntry;
-use crate::partition_metadata::{read_topic_id, write_topic_id};
+use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::retention::Deletions;
 use crate::segment::Segment;
-use crate::storage::read_exact_at;
+use crate::storage::{Advice, OpenMode, read_exact_at};
 use crate::truncate::{remove_segment_files, reopen_active};
 use crate::walk::{SegmentWalk, Trust, Walked};
 use std::path::PathBuf;
@@ -136,7 +136,14 @@ fn open_directory(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<(Pa
     let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
     let mut names = FlushWork::default();
     match found {
-        Some(id) if id == identity.topic_id => {}
+        Some(id) if id == identity.topic_id => {
+            if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
+                // Whoever was killed may not have synced it.
+                let file = path.join(PARTITION_METADATA);
+                let opened = storage.open(&file, OpenMode::ReadWrite);
+                names.files.push(opened.map_err(LogError::io("open", file))?);
+            }
+        }
         Some(_) => return Err(LogError::OtherTopic { path }),
         None => {
             // A power cut right after the creation leaves a directory without it.
@@ -205,7 +212,8 @@ impl Opening<'_> {
 
     fn attempt(&mut self, found: &Inventory) -> Result<Opened, LogError> {
         self.report = Recovery::new(self.last_stop);
-        let mut segments = self.load(&found.segments)?;
+        let kept = self.drop_deleted(&found.segments)?;
+        let mut segments = self.load(kept)?;
         if self.last_stop == LastStop::UncleanOtherBoot {
             // They may be of records that were cut off since, and the names came back.
             self.remove_snapshots(found, self.recovery_point)?;
@@ -215,15 +223,18 @@ impl Opening<'_> {
         let (active, log_end) = reopen_active(self.files, last, file, self.mono_ms)?;
         if log_end < self.noted_start {
             // Records were deleted up to here; those that followed never reached the disk.
-            for segment in segments {
+            for segment in segments.iter().rev() {
                 remove_segment_files(self.files, segment.base_offset)?;
             }
+            self.files.sync_dir()?;
             return self.start_anew(found, self.noted_start);
         }
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
             LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
                 self.note_unsynced(&segments)?;
+                // A cut, this one's or one that a crash has interrupted, may not be on disk.
+                self.flush.add_file(active.file.clone());
                 self.recovery_point.min(log_end)
             }
         };
@@ -244,6 +255,16 @@ impl Opening<'_> {
             log_end: offset,
             durable_end: offset,
         })
+    }
+
+    /// Removes segments of which every record is before the log start: they were deleted, but not all of the names had
+    /// gone when the power went.
+    fn drop_deleted<'f>(&self, found: &'f [FoundSegment]) -> Result<&'f [FoundSegment], LogError> {
+        let ends = found.iter().skip(1).map(|next| next.base_offset);
+        let count = ends.take_while(|end| *end <= self.noted_start).count();
+        let (deleted, kept) = found.split_at(count);
+        deleted.iter().try_for_each(|segment| remove_segment_files(self.files, segment.base_offset))?;
+        Ok(kept)
     }
 
     /// Takes the segments in order; what has to be walked is walked, and ends where it is torn.
@@ -301,6 +322,11 @@ impl Opening<'_> {
             LastStop::UncleanOtherBoot if suspect => Trust::until_offset(self.recovery_point),
             _ => Trust::whole(),
         };
+        if suspect && self.last_stop == LastStop::UncleanOtherBoot {
+            // Under the same boot this is what a failed sync leaves: pages that count as clean and are not on disk.
+            // What is believed has to come from the disk.
+            self.files.open(found.base_offset, FileKind::Log)?.advise(Advice::DontNeed, 0, 0);
+        }
         let walk =
             SegmentWalk { files: self.files, found, trust, index_interval: self.config.index_interval_bytes };
         let walked = walk.run(&mut self.epochs)?;
@@ -344,7 +370,8 @@ impl Opening<'_> {
             remove_segment_files(self.files, segment.base_offset)?;
             self.report.segments_dropped += 1;
         }
-        Ok(())
+        // Before anything is appended under their offsets.
+        if found.is_empty() { Ok(()) } else { self.files.sync_dir() }
     }
 
     fn remove_snapshots(&self, found: &Inventory, behind: i64) -> Result<(), LogError> {

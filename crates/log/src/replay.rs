@@ -12,14 +12,15 @@ use crate::segment::patient;
 use crate::storage::read_small_file;
 
 impl Log {
-    /// Takes the producers' state from the newest snapshot and the log. Snapshots that are behind the log end, damaged,
-    /// or neither the newest nor of a segment's base are removed.
+    /// Takes the producers' state from the newest snapshot and the log. Snapshots are removed that are behind the log end,
+    /// or before the first segment (what came between is unknown), or damaged, or neither the newest nor of a segment's
+    /// base.
     pub(crate) fn reload_producers(&mut self, mono_ms: u64) -> Result<(), LogError> {
         let mut offsets = list_snapshots(&self.files)?;
         self.producers = ProducerState::default();
         self.snapshot_offset = None;
         while let Some(offset) = offsets.pop() {
-            if offset <= self.log_end
+            if (self.segments[0].base_offset..=self.log_end).contains(&offset)
                 && let Some(state) = read_snapshot(&self.files, offset, mono_ms)?
             {
                 self.producers = state;

@@ -114,11 +114,12 @@ impl Log {
         }
         if count == self.segments.len() {
             self.roll(mono_ms)?;
+            self.sync_closed()?;
             done.rolled = true;
         }
         let next = self.segments[count].base_offset;
-        self.sync_names_before_deletion()?;
         self.raise_log_start(next);
+        self.make_deletion_safe()?;
         for mut segment in self.segments.drain(..count) {
             segment.close_cached();
             done.segments_deleted += 1;
@@ -176,12 +177,22 @@ impl Log {
         Ok(wall_ms.saturating_sub(timestamp) > retention_ms)
     }
 
-    /// A power cut must not keep the deletion and forget the segment that comes after: offsets would start anew.
-    fn sync_names_before_deletion(&mut self) -> Result<(), LogError> {
+    /// Without any record left, the producers' state is in the snapshot alone.
+    fn sync_closed(&mut self) -> Result<(), LogError> {
+        let synced = self.flush.files().iter().try_for_each(|file| file.sync_data());
+        synced.inspect_err(|error| self.stop(error)).map_err(LogError::io("sync", &*self.files.dir))
+    }
+
+    /// What has to be on disk before segments go. A power cut must not keep the deletion and forget the segment that
+    /// comes after, or offsets would start anew. And it may undo the deletion of some and not of others: the log start
+    /// tells the next start that a gap below it is none.
+    fn make_deletion_safe(&mut self) -> Result<(), LogError> {
         if self.flush.names_are_unsynced() {
             self.files.sync_dir()?;
         }
-        Ok(())
+        let checkpoint = &self.dir.checkpoints().log_start;
+        checkpoint.set(&self.partition, self.log_start);
+        checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))
     }
 
     fn remove_deleted(&mut self, mono_ms: u64) -> Result<usize, LogError> {

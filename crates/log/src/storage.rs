@@ -1,5 +1,5 @@
 //! The seam between a log and its medium: every file operation of this crate goes through [`Storage`] and
-//! [`StorageFile`], so that a test can stand in for the disk ([`crate::sim`]) and drop, tear or refuse what was
+//! [`StorageFile`], so that a test can stand in for the disk (module `sim`) and drop, tear or refuse what was
 //! not synced. [`RealStorage`] is the operating system's own.
 //!
 //! Assumptions about the medium: a completed [`StorageFile::sync_data`] makes the file's bytes and length durable;
@@ -208,4 +208,11 @@ fn parent_of(path: &Path) -> &Path {
 /// Whether an error says that the medium has no room: a full file system or a spent quota.
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error says that the process or the system has no descriptor or memory left to open a file with: nothing
+/// happened to any file, and the same call may succeed later.
+pub fn is_short_of_handles(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }

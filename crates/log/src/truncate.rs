@@ -10,9 +10,10 @@ use crate::inventory::list_snapshots;
 use crate::log::{Active, Log};
 use crate::patience::Patience;
 use crate::scan::Scanned;
-use crate::segment::{Segment, patient};
+use crate::segment::{Lookup, Segment, patient};
 use crate::storage::StorageFile;
 use crate::time_index::TimestampOffset;
+use std::path::Path;
 use std::sync::Arc;
 
 impl Log {
@@ -61,7 +62,6 @@ impl Log {
         self.active = Active::new(self.create_active_files()?, mono_ms);
         self.segments.push(Segment::empty(offset));
         self.recent.clear();
-        self.dir.checkpoints().log_start.set(&self.partition, offset);
         for snapshot in list_snapshots(&self.files)? {
             self.files.remove(snapshot, FileKind::Snapshot)?;
         }
@@ -76,6 +76,16 @@ impl Log {
         if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
             checkpoint.set(&self.partition, to);
             checkpoint.commit().map_err(LogError::io("write the recovery point in", self.dir.path()))?;
+        }
+        Ok(())
+    }
+
+    /// A log start that is noted above the log end would have the next start begin there, without a record.
+    fn lower_noted_start(&mut self) -> Result<(), LogError> {
+        let checkpoint = &self.dir.checkpoints().log_start;
+        if checkpoint.get(&self.partition).is_some_and(|noted| noted > self.log_start) {
+            checkpoint.set(&self.partition, self.log_start);
+            checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))?;
         }
         Ok(())
     }
@@ -111,8 +121,11 @@ impl Log {
 
     /// Undoes what was derived from the records behind the log end.
     fn forget_from_log_end(&mut self, mono_ms: u64) -> Result<(), LogError> {
-        self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
+        // A batch that holds the offset went as a whole, so the log may end before what was asked for.
+        self.lower_recovery_point(self.log_end)?;
         self.log_start = self.log_start.min(self.log_end);
+        self.lower_noted_start()?;
+        self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
         self.flush.note_cut(self.log_end);
         self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);
         self.reload_producers(mono_ms)
@@ -162,33 +175,42 @@ pub(crate) fn reopen_active(
 ) -> Result<(Active, i64), LogError> {
     let path = files.path(segment.base_offset, FileKind::Log);
     segment.largest = None;
-    let mut largest = segment.largest(files)?;
+    let indexed = segment.largest(files)?;
     let lookup_files = segment.lookup_files(files, Some(&file)).map_err(LogError::io("open", &*path))?;
     let lookup = segment.lookup(i64::MAX, lookup_files);
     let start = patient(lookup.start(i64::MAX, Patience::Wait)).map_err(LogError::io("read", &*path))?;
-    let mut active = Active::new(file, mono_ms);
-    active.last_time_entry = largest.timestamp;
-    let mut batches = lookup.batches(start, Patience::Wait);
-    loop {
-        match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
-            Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
-                largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
-            }
-            Scanned::Batch(_) => {}
-            Scanned::End if start == 0 || batches.position() > start => break,
-            Scanned::End => {
-                let reason = "the index points behind the end";
-                return Err(LogError::Damaged { path, position: start, reason });
-            }
-            Scanned::Torn { position, reason } => return Err(LogError::Damaged { path, position, reason }),
-        }
-    }
-    let log_end = batches.next_offset();
+    let (largest, log_end) = walk_tail(&lookup, start, indexed, &path)?;
     segment.largest = Some(largest);
+    let mut active = Active::new(file, mono_ms);
+    active.last_time_entry = indexed.timestamp;
     active.bytes_since_index = segment.len - start as u32;
     let first = patient(lookup.batches(0, Patience::Wait).next(false));
     if let Scanned::Batch(batch) = first.map_err(LogError::io("read", path))? {
         active.first_timestamp = Some(batch.max_timestamp);
     }
     Ok((active, log_end))
+}
+
+/// Walks to the end of a segment; returns the largest timestamp, of which the index knows a part, and the log end.
+fn walk_tail(
+    lookup: &Lookup,
+    start: u64,
+    mut largest: TimestampOffset,
+    path: &Path,
+) -> Result<(TimestampOffset, i64), LogError> {
+    let damaged = |position, reason| LogError::Damaged { path: path.to_owned(), position, reason };
+    let mut batches = lookup.batches(start, Patience::Wait);
+    loop {
+        match patient(batches.next(false)).map_err(LogError::io("read", path))? {
+            Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
+                largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+            }
+            Scanned::Batch(_) => {}
+            Scanned::End if start == 0 || batches.position() > start => {
+                return Ok((largest, batches.next_offset()));
+            }
+            Scanned::End => return Err(damaged(start, "the index points behind the end")),
+            Scanned::Torn { position, reason } => return Err(damaged(position, reason)),
+        }
+    }
 }

@@ -203,11 +203,23 @@ class Member:
             self.write(f"c {offset.partition} {offset.offset}")
         self.out.flush()
 
+    def commit_revoked(self, partitions):
+        """A close may come when the member has joined a new generation whose leader has not assigned it yet: until it
+        has, a coordinator takes no commits of that generation."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return self.commit(partitions)
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError.REBALANCE_IN_PROGRESS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
     def assigned(self, _consumer, partitions):
         self.note("assigned", partitions)
 
     def revoked(self, _consumer, partitions):
-        self.commit([p.partition for p in partitions])
+        self.commit_revoked([p.partition for p in partitions])
         self.forget(partitions)
         self.note("revoked", partitions)
 

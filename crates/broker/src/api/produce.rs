@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_log::Origin;
+use mainstem_records::Batch;
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
@@ -207,8 +208,7 @@ fn permitted(
         return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
     }
     if request.transactional_id.is_some() {
-        let message = Some(transactions::NOT_SERVED.to_owned());
-        return Err(Refusal { message, ..transactions::NOT_SERVED_ERROR.into() });
+        return Err(not_transactional());
     }
     let topic = match context.version {
         13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
@@ -219,6 +219,11 @@ fn permitted(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION.into());
     }
     Ok(topic)
+}
+
+fn not_transactional() -> Refusal {
+    let message = Some(transactions::NOT_SERVED.to_owned());
+    Refusal { message, ..transactions::NOT_SERVED_ERROR.into() }
 }
 
 type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64)>);
@@ -239,10 +244,14 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => &[],
     };
+    // Kafka goes by the records too: nobody could ever end the transaction that such a batch begins.
+    if Batch::split_first(records).is_ok_and(|(batch, _)| batch.attributes().is_transactional()) {
+        return Err(not_transactional());
+    }
     let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
     broker.metrics.appended(records.len());
     let appended = outcome.appended;
-    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.flush_due);
+    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,
         log_append_time_ms: appended.log_append_time.unwrap_or(-1),

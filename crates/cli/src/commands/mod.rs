@@ -1,3 +1,8 @@
-//! The commands, one file each: parse, call, print.
+//! One file per command: what it takes, what it does, what it prints.
 
+pub(crate) mod consume;
+pub(crate) mod group;
+pub(crate) mod log;
+pub(crate) mod produce;
 pub(crate) mod start;
+pub(crate) mod topic;

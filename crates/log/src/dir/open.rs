@@ -244,17 +244,15 @@ impl Opening<'_> {
         BootRecord::new(self.storage.clone(), self.path)
     }
 
-    /// Writes the identity where it is not complete and removes the marker; both are durable on return.
+    /// Writes the identity where it is not complete and removes the marker; both are durable on return. So are all names
+    /// that a process left which was killed: what is read under them is built upon from here on.
     fn take_possession(&self, before: Option<MetaProperties>) -> Result<MetaProperties, OpenDirError> {
         let meta = self.complete(before.as_ref());
-        let written = before.as_ref() != Some(&meta);
-        if written {
+        if before.as_ref() != Some(&meta) {
             self.failed("writing meta.properties", meta.write(&*self.storage, self.path))?;
         }
-        let removed = self.failed("removing its marker", CleanShutdown::remove(&*self.storage, self.path))?;
-        if written || removed {
-            self.failed("syncing it", self.storage.sync_dir(self.path))?;
-        }
+        self.failed("removing its marker", CleanShutdown::remove(&*self.storage, self.path))?;
+        self.failed("syncing it", self.storage.sync_dir(self.path))?;
         Ok(meta)
     }
 

@@ -25,6 +25,22 @@ fn what_was_appended_is_read_over_many_segments() {
 }
 
 #[test]
+fn nothing_becomes_durable_after_a_failed_sync() {
+    let bench = Bench::real(LogConfig::default());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..10);
+    flush(&mut log);
+    bench.append_numbers(&mut log, 10..20);
+    log.flush_work();
+    log.failed(&std::io::Error::other("the disk is gone"));
+    // A sync that was asked for before the failure comes behind it and succeeds.
+    let work = log.flush_work();
+    assert!(work.files.is_empty() && work.directories.is_empty(), "{work:?}");
+    log.flushed(work.upto);
+    assert_eq!(log.ends().durable_end, 10);
+}
+
+#[test]
 fn a_clean_stop_needs_no_walk() {
     let bench = Bench::real(small_segments());
     let (mut log, recovery) = bench.open("a");
@@ -78,8 +94,7 @@ fn a_read_knows_its_bounds() {
     let bench = Bench::real(LogConfig::default());
     let (mut log, _) = bench.open("a");
     bench.append_numbers(&mut log, 0..10);
-    log.follow_log_end(false);
-    log.set_high_watermark(6);
+    log.hold_high_watermark(6);
     let read = |from, bound, bytes, one| log.read(from, bound, bytes, one);
     for outside in [-1, 11] {
         let error = read(outside, ReadBound::LogEnd, 100, true).unwrap_err();
@@ -156,15 +171,17 @@ fn deleted_records_stay_deleted() {
     bench.append_numbers(&mut log, 0..100);
     assert!(log.delete_records_before(101).is_err());
     assert_eq!(log.delete_records_before(55).unwrap(), 55);
+    assert_numbers(&bench.read_all(&log), 55..100);
     log.dir().checkpoints().log_start.commit().expect("a checkpoint");
+    let before = log.segment_count();
     drop(log);
     let (mut log, _) = bench.open("a");
     assert_eq!(log.ends().log_start, 55);
+    assert!(log.segment_count() < before, "whole segments before the start are gone");
     assert_numbers(&bench.read_all(&log), 55..100);
-    let before = log.segment_count();
+    assert_eq!(log.delete_records_before(80).unwrap(), 80);
     assert!(log.maintain(WALL_MS, bench.mono_ms).unwrap().segments_deleted > 0);
-    assert!(log.segment_count() < before);
-    assert_numbers(&bench.read_all(&log), 55..100);
+    assert_numbers(&bench.read_all(&log), 80..100);
     assert_eq!(log.delete_records_before(-1).unwrap(), 100);
 }
 

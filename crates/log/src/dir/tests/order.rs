@@ -51,8 +51,9 @@ fn the_marker_is_gone_for_good_before_anything_is_written() {
 }
 
 #[test]
-fn a_start_after_a_kill_syncs_nothing() {
-    assert_eq!(start_steps(&[Life::Killed(BOOT)]), ["lock .lock", "remove .kafka_cleanshutdown"]);
+fn a_start_after_a_kill_makes_durable_what_names_it_found() {
+    let expected = ["lock .lock", "remove .kafka_cleanshutdown", "SYNC directory ."];
+    assert_eq!(start_steps(&[Life::Killed(BOOT)]), expected);
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! Records on standard output.
+
+use std::io::{self, BufWriter, Stdout, Write};
+
+use anyhow::Result;
+use mainstem_records::Record;
+
+use crate::output::written;
+use crate::record_json::to_json;
+
+/// How null is shown where there is no JSON, as Kafka's console consumer shows it.
+const NULL: &[u8] = b"null";
+
+/// What is printed of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Value,
+    KeyAndValue,
+    Json,
+}
+
+/// Prints records up to a number.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    format: Format,
+    left: Option<u64>,
+    out: BufWriter<Stdout>,
+}
+
+impl Printer {
+    /// Prints at most `max` records, if that is given.
+    pub(crate) fn new(format: Format, max: Option<u64>) -> Self {
+        Printer { format, left: max, out: BufWriter::with_capacity(64 << 10, io::stdout()) }
+    }
+
+    /// Whether no further record is wanted.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// Prints a record.
+    pub(crate) fn print(&mut self, topic: &str, partition: i32, record: &Record<'_>) -> Result<()> {
+        self.left = self.left.map(|left| left - 1);
+        write_record(&mut self.out, self.format, topic, partition, record).map_err(written)
+    }
+
+    /// Hands on what was printed.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.out.flush().map_err(written)
+    }
+}
+
+fn write_record(
+    out: &mut impl Write,
+    format: Format,
+    topic: &str,
+    partition: i32,
+    record: &Record<'_>,
+) -> io::Result<()> {
+    match format {
+        Format::Json => return writeln!(out, "{}", to_json(Some(topic), Some(partition), record)),
+        Format::KeyAndValue => {
+            out.write_all(record.key.unwrap_or(NULL))?;
+            out.write_all(b"\t")?;
+        }
+        Format::Value => {}
+    }
+    out.write_all(record.value.unwrap_or(NULL))?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Scratch};
+
+    use super::*;
+
+    fn printed(format: Format) -> String {
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset: 7, ..Default::default() });
+        let headers = [Header { key: b"trace", value: Some(b"\xff") }];
+        builder.append(1_700_000_000_000, Some(b"k1"), Some(b"one"), &headers).unwrap();
+        builder.append(1_700_000_000_001, None, None, &[]).unwrap();
+        let bytes = builder.build().unwrap();
+        let (batch, _) = Batch::split_first(&bytes).unwrap();
+        let (mut buffer, mut out) = (Vec::new(), Vec::new());
+        for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).unwrap() {
+            write_record(&mut out, format, "orders", 2, &record.unwrap()).unwrap();
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn formats() {
+        expect![["one\nnull\n"]].assert_eq(&printed(Format::Value));
+        expect![["k1\tone\nnull\tnull\n"]].assert_eq(&printed(Format::KeyAndValue));
+        expect![[r#"
+            {"headers":[{"key":"trace","value_base64":"/w=="}],"key":"k1","offset":7,"partition":2,"timestamp":1700000000000,"topic":"orders","value":"one"}
+            {"headers":[],"key":null,"offset":8,"partition":2,"timestamp":1700000000001,"topic":"orders","value":null}
+        "#]]
+        .assert_eq(&printed(Format::Json));
+    }
+}

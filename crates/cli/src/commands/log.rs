@@ -1,0 +1,30 @@
+//! `mainstem log`: looks at log files on disk, read-only.
+
+mod dump;
+mod verify;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What `log` takes.
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    #[command(subcommand)]
+    command: LogCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LogCommand {
+    /// Print the batches of segment files.
+    Dump(dump::Dump),
+    /// Check every file of a partition or of a data directory; exit code 1 if there is a fault.
+    Verify(verify::Verify),
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
+    match &arguments.command {
+        LogCommand::Dump(dump) => dump::run(dump),
+        LogCommand::Verify(verify) => verify::run(verify),
+    }
+}

@@ -1,0 +1,122 @@
+//! What a line of the input means.
+
+use anyhow::{Context, Result, bail};
+
+use super::Produce;
+use crate::record_json::{self, NewHeader, NewRecord};
+
+/// KEY=VALUE of `--header`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeaderArgument {
+    key: String,
+    value: String,
+}
+
+impl HeaderArgument {
+    /// Reads KEY=VALUE; the value may have further equals signs.
+    pub(crate) fn parse(text: &str) -> Result<HeaderArgument, String> {
+        match text.split_once('=') {
+            Some((key, value)) => Ok(HeaderArgument { key: key.to_owned(), value: value.to_owned() }),
+            None => Err("expected KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+/// How lines become records.
+#[derive(Debug)]
+pub(crate) struct LineFormat {
+    kind: Kind,
+    headers: Vec<NewHeader>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Value { key: Option<Vec<u8>> },
+    KeyAndValue { separator: Vec<u8> },
+    Json,
+}
+
+impl LineFormat {
+    /// As the command line says.
+    pub(crate) fn new(produce: &Produce) -> Self {
+        let kind = match (&produce.key_separator, produce.json) {
+            (_, true) => Kind::Json,
+            (Some(separator), false) => Kind::KeyAndValue { separator: separator.clone().into_bytes() },
+            (None, false) => Kind::Value { key: produce.key.clone().map(String::into_bytes) },
+        };
+        let header = |header: &HeaderArgument| NewHeader {
+            key: header.key.clone().into_bytes(),
+            value: Some(header.value.clone().into_bytes()),
+        };
+        LineFormat { kind, headers: produce.headers.iter().map(header).collect() }
+    }
+
+    /// The record of a line, whose number is for the error.
+    pub(crate) fn parse(&self, line: &[u8], number: u64) -> Result<NewRecord> {
+        let mut record = match &self.kind {
+            Kind::Value { key } => {
+                NewRecord { key: key.clone(), value: Some(line.to_vec()), ..NewRecord::default() }
+            }
+            Kind::KeyAndValue { separator } => {
+                let Some(at) = find(line, separator) else {
+                    bail!(
+                        "line {number} of the input has no key: {:?} is not in it; choose another --key-separator",
+                        String::from_utf8_lossy(separator)
+                    );
+                };
+                let (key, rest) = line.split_at(at);
+                let value = rest[separator.len()..].to_vec();
+                NewRecord { key: Some(key.to_vec()), value: Some(value), ..NewRecord::default() }
+            }
+            Kind::Json => record_json::parse(line).with_context(|| format!("line {number} of the input"))?,
+        };
+        record.headers.extend_from_slice(&self.headers);
+        Ok(record)
+    }
+}
+
+/// Where `needle` is first found.
+fn find(line: &[u8], needle: &[u8]) -> Option<usize> {
+    match needle.is_empty() {
+        true => None,
+        false => line.windows(needle.len()).position(|window| window == needle),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(kind: Kind, line: &str) -> Result<NewRecord> {
+        let headers = vec![NewHeader { key: b"h".to_vec(), value: Some(b"1".to_vec()) }; 2];
+        LineFormat { kind, headers }.parse(line.as_bytes(), 3)
+    }
+
+    #[test]
+    fn lines_become_records() {
+        let record = parse(Kind::KeyAndValue { separator: b"::".to_vec() }, "a::b::c").unwrap();
+        assert_eq!(record.key.as_deref(), Some(b"a".as_slice()));
+        assert_eq!(record.value.as_deref(), Some(b"b::c".as_slice()));
+        assert_eq!(record.headers.len(), 2);
+        let record = parse(Kind::Value { key: None }, "").unwrap();
+        assert_eq!((record.key, record.value.as_deref()), (None, Some(b"".as_slice())));
+        let record = parse(Kind::Json, r#"{"key":"k","headers":{"own":"x"}}"#).unwrap();
+        assert_eq!((record.headers.len(), record.value), (3, None));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for kind in [Kind::KeyAndValue { separator: b":".to_vec() }, Kind::Json] {
+            let error = format!("{:#}", parse(kind, "no colon").unwrap_err());
+            assert!(error.contains("line 3 of the input"), "{error}");
+        }
+    }
+
+    #[test]
+    fn headers_may_have_empty_values() {
+        let header = |key: &str, value: &str| Ok(HeaderArgument { key: key.into(), value: value.into() });
+        assert_eq!(HeaderArgument::parse("k=v=w"), header("k", "v=w"));
+        assert_eq!(HeaderArgument::parse("k="), header("k", ""));
+        assert!(HeaderArgument::parse("k").is_err());
+    }
+}

@@ -1,0 +1,294 @@
+//! The commands against the broker of the same binary.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use support::{Run, mainstem, run, run_with_input};
+
+/// How long anything may take that is waited for.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A broker on a directory of its own.
+struct Broker {
+    dir: TempDir,
+    process: Child,
+    address: String,
+}
+
+impl Broker {
+    fn start() -> Broker {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
+            .args([
+                "start",
+                "--listen",
+                "127.0.0.1:0",
+                "--json",
+                "--set",
+                "group.initial.rebalance.delay.ms=0",
+            ])
+            .arg("--data-dir")
+            .arg(dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).expect("the ready line is JSON");
+        let address = ready["listeners"][0]["address"].as_str().unwrap().to_owned();
+        Broker { dir, process, address }
+    }
+
+    fn run(&self, arguments: &str) -> Run {
+        run(&self.address, arguments)
+    }
+
+    fn produce(&self, arguments: &str, input: &str) -> String {
+        run_with_input(&self.address, &format!("produce {arguments}"), input.as_bytes()).ok()
+    }
+
+    fn data(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn stop(&mut self) {
+        interrupt(&self.process);
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn interrupt(process: &Child) {
+    let pid = rustix::process::Pid::from_child(process);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+fn numbers(from: u32, to: u32) -> String {
+    (from..=to).map(|number| format!("{number}\n")).collect()
+}
+
+fn lines(text: &str) -> BTreeSet<&str> {
+    text.lines().collect()
+}
+
+#[test]
+fn topics_come_change_and_go() {
+    let broker = Broker::start();
+    let created = broker
+        .run("topic create orders -p 3 --config retention.ms=86400000 --config write.caching=true --json");
+    let created = created.json();
+    assert_eq!((&created["partitions"], &created["created"]), (&json!(3), &json!(true)));
+    assert!(broker.run("topic create orders").failed().contains("TOPIC_ALREADY_EXISTS"));
+    assert_eq!(broker.run("topic create orders --if-not-exists").ok(), "topic orders exists already\n");
+    assert!(broker.run("topic create x --config no.such.key=1").failed().contains("INVALID_CONFIG"));
+    let described = broker.run("topic describe orders --json").json();
+    let configs: BTreeSet<_> = described[0]["configs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["name"].as_str(), c["value"].as_str()))
+        .collect();
+    assert_eq!(
+        configs,
+        [(Some("retention.ms"), Some("86400000")), (Some("write.caching"), Some("true"))].into()
+    );
+    broker.run("topic alter orders -p 5 --set retention.ms=1000000 --delete-config write.caching").ok();
+    let described = broker.run("topic describe orders").ok();
+    assert!(
+        described.contains("\n  retention.ms=1000000\n") && !described.contains("write.caching"),
+        "{described}"
+    );
+    assert_eq!(broker.run("topic list --json").json()[0]["partitions"], 5);
+    assert!(broker.run("topic alter orders -p 2").failed().contains("INVALID_PARTITIONS"));
+    assert_eq!(broker.run("topic delete orders").ok(), "deleted topic orders\n");
+    assert_eq!(broker.run("topic delete orders --if-exists").ok(), "there is no topic orders\n");
+    assert_eq!(broker.run("topic list --json").json(), json!([]));
+}
+
+#[test]
+fn records_come_back_as_they_went() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 3").ok();
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        for acks in ["all", "1"] {
+            broker.run("topic create codecs").ok();
+            broker.produce(&format!("codecs -z {codec} --acks {acks} --batch-bytes 5000"), &numbers(1, 5000));
+            assert_eq!(broker.run("consume codecs").ok(), numbers(1, 5000), "{codec}");
+            broker.run("topic delete codecs").ok();
+        }
+    }
+    let line = r#"{"headers":[{"key":"h","value":"1"},{"key":"h","value_base64":"/w=="}],"key":"k","partition":2,"timestamp":1700000000000,"value":null}"#;
+    let report = broker.produce("t --json", &format!("{line}\n"));
+    assert_eq!(serde_json::from_str::<Value>(&report).unwrap()["acknowledged"], 1);
+    let consumed = broker.run("consume t --json").ok();
+    let mut back: Value = serde_json::from_str(&consumed).unwrap();
+    assert_eq!(back["offset"], 0);
+    for broker_field in ["offset", "topic"] {
+        back.as_object_mut().unwrap().remove(broker_field);
+    }
+    assert_eq!(back.to_string(), line);
+}
+
+#[test]
+fn reading_starts_and_ends_where_it_is_told() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 1").ok();
+    let timed: String = (0..100)
+        .map(|n| format!("{{\"value\":\"{n}\",\"timestamp\":{}}}\n", 1_700_000_000_000i64 + n))
+        .collect();
+    broker.produce("t --json", &timed);
+    for (arguments, expected) in [
+        ("--from 97", "97\n98\n99\n"),
+        ("--from -2", "98\n99\n"),
+        ("--from end", ""),
+        ("--from @1700000000098", "98\n99\n"),
+        ("--from 2023-11-14T22:13:20.099Z", "99\n"),
+        ("--max 2", "0\n1\n"),
+        ("--partition 0 --from 10 --max 1 --with-key", "null\t10\n"),
+    ] {
+        assert_eq!(broker.run(&format!("consume t {arguments}")).ok(), expected, "{arguments}");
+    }
+    let message = broker.run("consume t --from 101").failed();
+    assert!(message.contains("it has 0 to 100"), "{message}");
+    assert!(broker.run("consume t --partition 1").failed().contains("no partition 1"));
+}
+
+#[test]
+fn keys_go_where_the_java_client_puts_them() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 4").ok();
+    broker.produce("t -s :", "21:a\nfoobar:b\n21:c\n");
+    // (murmur2(key) & 0x7fffffff) % 4 of the values in Kafka's own tests.
+    assert_eq!(broker.run("consume t -k -p 0").ok(), "21\ta\n21\tc\n");
+    assert_eq!(broker.run("consume t -k -p 2").ok(), "foobar\tb\n");
+}
+
+#[test]
+fn a_group_goes_on_where_it_stopped() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 2").ok();
+    broker.produce("t --batch-bytes 500", &numbers(1, 1000));
+    let first = broker.run("consume t --group g --max 300").ok();
+    let second = broker.run("consume t --group g").ok();
+    assert_eq!((first.lines().count(), second.lines().count()), (300, 700));
+    let both = first + &second;
+    assert_eq!(lines(&both), lines(&numbers(1, 1000)));
+    assert_eq!(broker.run("consume t --group g").ok(), "");
+    let listed = broker.run("group list --json").json();
+    assert_eq!((&listed[0]["group"], &listed[0]["state"]), (&json!("g"), &json!("Empty")));
+    let described = broker.run("group describe g --json").json();
+    let lags: Vec<_> = described["offsets"].as_array().unwrap().iter().map(|offset| &offset["lag"]).collect();
+    assert_eq!(lags, [0, 0]);
+    let message = broker.run("group describe nobody").failed();
+    assert!(message.contains("there is no group nobody"), "{message}");
+}
+
+#[test]
+fn members_share_a_topic_and_leave_in_order() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 2").ok();
+    let member = || {
+        let mut command = mainstem(&broker.address, "consume t --group g --follow");
+        command.spawn().unwrap()
+    };
+    let members = [member(), member()];
+    let described = wait_for(|| {
+        let group = broker.run("group describe g --json");
+        let group: Value = serde_json::from_str(&group.stdout).ok()?;
+        let shared =
+            group["offsets"].as_array()?.iter().map(|o| o["member"].as_str()).collect::<BTreeSet<_>>();
+        (group["state"] == "Stable" && shared.len() == 2).then_some(group)
+    });
+    assert_eq!(described["members"].as_array().unwrap().len(), 2);
+    broker.produce("t --batch-bytes 20", &numbers(1, 100));
+    wait_for(|| lag(&broker).is_some_and(|lag| lag < 100).then_some(()));
+    let mut all = String::new();
+    for mut member in members {
+        // Each hands its partitions on; nothing is lost and nothing is read twice.
+        wait_for(|| lag(&broker).map(|_| ()));
+        interrupt(&member);
+        assert!(member.wait().unwrap().success());
+        member.stdout.take().unwrap().read_to_string(&mut all).unwrap();
+    }
+    all.push_str(&broker.run("consume t --group g").ok());
+    assert_eq!(all.lines().count(), 100);
+    assert_eq!(lines(&all), lines(&numbers(1, 100)));
+    assert_eq!(broker.run("group describe g --json").json()["state"], "Empty");
+}
+
+/// Records that the group has not committed; none while it rebalances.
+fn lag(broker: &Broker) -> Option<i64> {
+    let group: Value = serde_json::from_str(&broker.run("group describe g --json").stdout).ok()?;
+    let stable = group["state"] == "Stable";
+    let offsets = group["offsets"].as_array()?;
+    let lag = |offset: &Value| {
+        Some(offset["latest_offset"].as_i64()? - offset["committed_offset"].as_i64().unwrap_or(0))
+    };
+    stable.then(|| offsets.iter().map(lag).sum())?
+}
+
+fn wait_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "the condition did not come true in {DEADLINE:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let broker = Broker::start();
+    broker.run("topic create t").ok();
+    broker.produce("t", &numbers(1, 200_000));
+    let mut consumer = mainstem(&broker.address, "consume t").spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(consumer.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "1\n");
+    let run: Run = consumer.wait_with_output().unwrap().into();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn logs_are_dumped_and_verified() {
+    let mut broker = Broker::start();
+    broker.run("topic create t -p 1 --config segment.bytes=1048576").ok();
+    broker.produce("t --batch-bytes 20000", &numbers(1, 200_000));
+    broker.produce("t -z zstd --batch-bytes 2000", &numbers(1, 5000));
+    broker.stop();
+    let data = broker.data().display().to_string();
+    let verified = broker.run(&format!("log verify {data} --json")).json();
+    assert_eq!(verified["faults"], json!([]), "{verified}");
+    assert!(verified["segments"].as_u64() >= Some(3), "{verified}");
+    let dump = broker.run(&format!("log dump {data}/t-0 --records --indexes --json")).ok();
+    let records = dump.lines().filter(|line| line.contains(r#""kind":"record""#)).count();
+    assert_eq!(records, 205_000);
+    assert!(dump.contains(r#""kind":"index_entry""#));
+    assert!(!dump.contains(r#""crc_valid":false"#));
+    let log = broker.data().join("t-0/00000000000000000000.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let faulty = broker.run(&format!("log verify {data}"));
+    assert!(faulty.stdout.contains("00000000000000000000.log at byte 0"), "{faulty:?}");
+    assert!(faulty.failed().contains("1 fault found"));
+}

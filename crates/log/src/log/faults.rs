@@ -1,0 +1,270 @@
+//! What can be wrong with files and disks, one test each.
+
+use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
+use crate::sim::SimStorage;
+use crate::storage::{OpenMode, Storage, write_all_at};
+use crate::{AppendError, Log, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn filled(bench: &Bench) -> Log {
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    log
+}
+
+fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.to_string_lossy().ends_with(suffix));
+    files.sort();
+    files
+}
+
+/// Damages the files of a log that was left in order, or not, and expects all records back.
+fn check_mended(clean: bool, damage: impl Fn(&Path)) {
+    let bench = Bench::real(small_segments());
+    let log = filled(&bench);
+    let dir = log.path().to_owned();
+    if clean {
+        bench.stop_clean(log);
+    } else {
+        drop(log);
+    }
+    damage(&dir);
+    let (mut log, _) = bench.open("a");
+    assert_eq!(bench.read_all(&log).len(), 100);
+    for from in 0..100 {
+        assert_eq!(read_from(&log, from).len() as i64, 100 - from, "from {from}");
+    }
+    assert_eq!(log.offset_for_timestamp(WALL_MS).unwrap().unwrap().offset, 0);
+    bench.append_numbers(&mut log, 100..103);
+    assert_eq!(bench.read_all(&log).len(), 103);
+}
+
+#[test]
+fn a_missing_index_is_made_anew() {
+    for suffix in [".index", ".timeindex"] {
+        check_mended(true, |dir| std::fs::remove_file(&files(dir, suffix)[2]).unwrap());
+        check_mended(false, |dir| std::fs::remove_file(files(dir, suffix).last().unwrap()).unwrap());
+    }
+}
+
+#[test]
+fn an_index_with_half_an_entry_is_made_anew() {
+    for suffix in [".index", ".timeindex"] {
+        check_mended(true, |dir| {
+            let file = std::fs::OpenOptions::new().write(true).open(&files(dir, suffix)[1]).unwrap();
+            file.set_len(file.metadata().unwrap().len() + 5).unwrap();
+        });
+    }
+}
+
+/// Known fault: an index that was emptied or leads nowhere, so that readers skip records.
+#[test]
+fn an_index_that_is_wrong_costs_time_and_no_records() {
+    check_mended(true, |dir| std::fs::write(&files(dir, ".index")[1], []).unwrap());
+    for position in [u32::MAX, 77] {
+        check_mended(true, |dir| {
+            let mut entry = 3i32.to_be_bytes().to_vec();
+            entry.extend_from_slice(&position.to_be_bytes());
+            std::fs::write(&files(dir, ".index")[1], &entry).unwrap();
+            std::fs::write(files(dir, ".index").last().unwrap(), &entry).unwrap();
+        });
+    }
+}
+
+#[test]
+fn leftovers_of_interrupted_work_are_put_away() {
+    for clean in [true, false] {
+        check_mended(clean, |dir| {
+            let leftovers = [
+                "00000000000000000000.log.deleted",
+                "00000000000000000007.index",
+                "00000000000000000000.log.cleaned",
+                "00000000000000000000.timeindex.swap",
+                "leader-epoch-checkpoint.tmp",
+            ];
+            for name in leftovers {
+                std::fs::write(dir.join(name), b"left").unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_finished_compaction_takes_the_place_of_its_input() {
+    check_mended(true, |dir| {
+        // The output of a compaction that has merged the first two segments and dropped nothing.
+        let logs = files(dir, ".log");
+        let mut merged = std::fs::read(&logs[0]).unwrap();
+        merged.extend(std::fs::read(&logs[1]).unwrap());
+        std::fs::write(logs[0].with_extension("log.swap"), merged).unwrap();
+    });
+}
+
+#[test]
+fn damaged_snapshots_and_epochs_are_taken_from_the_log() {
+    check_mended(true, |dir| {
+        for snapshot in files(dir, ".snapshot") {
+            std::fs::write(snapshot, b"nonsense").unwrap();
+        }
+        std::fs::write(dir.join("leader-epoch-checkpoint"), b"nonsense").unwrap();
+    });
+}
+
+#[test]
+fn a_torn_tail_is_cut() {
+    let bench = Bench::real(small_segments());
+    for torn in [1, 17, 60, 61, 100] {
+        let (mut log, _) = bench.open("a");
+        let end = log.ends().log_end;
+        bench.append_numbers(&mut log, end..end + 3);
+        let path = files(log.path(), ".log").pop().unwrap();
+        drop(log);
+        let bytes =
+            TestBatch::of(&["a batch of which not all bytes are there, or not the right ones"]).bytes();
+        let mut file = std::fs::read(&path).unwrap();
+        let whole = file.len();
+        file.extend_from_slice(&bytes[..torn]);
+        std::fs::write(&path, &file).unwrap();
+        let (log, recovery) = bench.open("a");
+        assert_eq!((recovery.bytes_cut, log.ends().log_end), (torn as u64, end + 3));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), whole as u64);
+    }
+}
+
+#[test]
+fn damage_below_the_recovery_point_is_not_cut_away() {
+    let bench = Bench::real(small_segments());
+    let log = filled(&bench);
+    let path = files(log.path(), ".log").pop().unwrap();
+    bench.stop_clean(log);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let length = bytes.len();
+    bytes[16] = 9;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = bench.try_open(&bench.dir("a")).unwrap_err();
+    assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), length as u64);
+}
+
+#[test]
+fn a_full_disk_refuses_appends_and_serves_reads_until_there_is_room() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let mut log = filled(&bench);
+    for room in 0..200 {
+        storage.set_room(Some(room));
+        let before = (log.ends(), log.size());
+        let value = format!("value {:060}", log.ends().log_end);
+        match bench.append(&mut log, &TestBatch::of(&[&value])) {
+            Err(AppendError::OutOfSpace(_)) => assert_eq!((log.ends(), log.size()), before),
+            Ok(_) => assert!(room > 100),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(bench.read_all(&log).len() as i64, log.ends().log_end);
+    }
+    storage.set_room(None);
+    let end = log.ends().log_end;
+    bench.append_numbers(&mut log, end..end + 50);
+    drop(log);
+    storage.kill();
+    let (log, recovery) = bench.open("a");
+    assert_eq!((recovery.bytes_cut, bench.read_all(&log).len() as i64), (0, end + 50));
+}
+
+#[test]
+fn a_failed_sync_stops_the_partition_for_good() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let mut log = filled(&bench);
+    storage.fail_syncs(1);
+    let work = log.flush_work();
+    let error = work.files.iter().find_map(|file| file.sync_data().err()).expect("the sync fails");
+    log.failed(&error);
+    let refused = bench.append(&mut log, &TestBatch::of(&["x"])).unwrap_err();
+    assert!(matches!(refused, AppendError::Stopped(_)), "{refused}");
+    let refused = log.read(0, ReadBound::LogEnd, 100, true).unwrap_err();
+    assert!(matches!(refused, ReadError::Stopped(_)), "{refused}");
+    assert_eq!(log.ends().durable_end, 0);
+    assert!(log.close().is_err());
+}
+
+#[test]
+fn a_read_that_needs_the_disk_is_put_off_and_locks_nothing() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let mut log = filled(&bench);
+    storage.set_cold(true);
+    let tail = log.read(99, ReadBound::HighWatermark, 1000, true).unwrap();
+    assert!(matches!(&tail, ReadPlan::Range(range) if range.recent), "{tail:?}");
+    let ReadPlan::Later(pending) = log.read(50, ReadBound::HighWatermark, 1000, true).unwrap() else {
+        panic!("a cold read must not be planned without the disk");
+    };
+    bench.append_numbers(&mut log, 100..110);
+    let range = resolve(pending.resolve().unwrap()).unwrap();
+    let bytes = range.to_vec().unwrap();
+    let (batch, _) = mainstem_records::Batch::split_first(&bytes).unwrap();
+    assert_eq!(batch.base_offset(), 50);
+}
+
+#[test]
+fn truncation_while_a_sync_runs_is_not_taken_for_durable() {
+    let bench = Bench::real(small_segments());
+    let mut log = filled(&bench);
+    let work = log.flush_work();
+    log.truncate_suffix(60, bench.mono_ms).unwrap();
+    bench.append_numbers(&mut log, 60..100);
+    log.flushed(work.upto);
+    assert_eq!(log.ends().durable_end, 60);
+    flush(&mut log);
+    assert_eq!(log.ends().durable_end, 100);
+}
+
+#[test]
+fn flush_settings_ask_for_syncs() {
+    let mut bench = Bench::real(LogConfig { flush_messages: 3, flush_ms: 100, ..LogConfig::default() });
+    bench.mono_ms = 5000;
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..2);
+    assert!(!log.flush_due(5099) && log.flush_due(5100) && !log.flush_messages_due());
+    bench.append_numbers(&mut log, 2..3);
+    assert!(log.flush_due(5000) && log.flush_messages_due());
+    let work = log.flush_work();
+    assert!(!log.flush_due(6000), "what is being synced is not asked for again");
+    log.flushed(work.upto);
+    assert!(!log.flush_due(6000) && log.unflushed() == 0);
+}
+
+#[test]
+fn segments_roll_by_age_and_by_full_indexes() {
+    let bench = Bench::real(LogConfig { segment_ms: 1000, ..LogConfig::default() });
+    let (mut log, _) = bench.open("a");
+    for (timestamp, segments) in [(0, 1), (1000, 1), (1001, 2), (500, 2), (2001, 2), (2002, 3)] {
+        bench.append(&mut log, &TestBatch::of(&["x"]).at(WALL_MS + timestamp)).unwrap();
+        assert_eq!(log.segment_count(), segments, "{timestamp}");
+    }
+    assert!(!log.maintain(WALL_MS, bench.mono_ms + 1000).unwrap().rolled);
+    assert!(log.maintain(WALL_MS, bench.mono_ms + 1001).unwrap().rolled);
+
+    let full = LogConfig { index_interval_bytes: 0, segment_index_bytes: 80, ..LogConfig::default() };
+    let bench = Bench::real(full);
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..40);
+    assert_eq!(log.segment_count(), 4);
+    assert_eq!(bench.read_all(&log).len(), 40);
+}
+
+#[test]
+fn other_files_are_left_alone() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let log = filled(&bench);
+    let path = log.path().join("notes.txt");
+    write_all_at(&*storage.open(&path, OpenMode::Create).unwrap(), b"hello", 0).unwrap();
+    drop(log);
+    storage.kill();
+    let (log, _) = bench.open("a");
+    assert_eq!(bench.read_all(&log).len(), 100);
+    assert!(storage.exists(&path).unwrap(), "what is not ours is left alone");
+}

@@ -1,0 +1,250 @@
+//! A file system in memory that can be crashed: it knows what is in the page cache and what is on the disk.
+//!
+//! [`SimStorage::power_cut`] keeps what was synced and, of the rest, a random part: whole writes, single sectors of
+//! them, or nothing; names in the same way. Handles from before do not work any more. [`SimStorage::kill`] is the death
+//! of the process alone: everything written stays. Syncs fail and room runs out on demand. Everything random comes from
+//! a seed.
+
+mod disk;
+mod random;
+
+pub use random::Random;
+
+use crate::storage::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock};
+use disk::{Disk, InodeId};
+use parking_lot::Mutex;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A simulated file system. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct SimStorage {
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl fmt::Debug for SimStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimStorage").finish_non_exhaustive()
+    }
+}
+
+impl SimStorage {
+    /// An empty file system with room without end.
+    pub fn new() -> SimStorage {
+        SimStorage::default()
+    }
+
+    /// The process dies: its handles and locks are gone, what it wrote is not.
+    pub fn kill(&self) {
+        self.disk.lock().forget_process();
+    }
+
+    /// The power goes: what was not synced survives in part, as `random` has it.
+    pub fn power_cut(&self, random: &mut Random) {
+        let mut disk = self.disk.lock();
+        disk.power_cut(random);
+        disk.forget_process();
+    }
+
+    /// Lets the next `count` syncs of files fail. What they should have synced is lost with the next power cut, whatever
+    /// later syncs say.
+    pub fn fail_syncs(&self, count: usize) {
+        self.disk.lock().syncs_to_fail = count;
+    }
+
+    /// Sets how many bytes may still be written beyond the present ends of files; `None`: any number.
+    pub fn set_room(&self, bytes: Option<u64>) {
+        self.disk.lock().room = bytes;
+    }
+
+    /// Lets so many more changes (writes, syncs, names) happen; then everything that would change something fails, as
+    /// if the machine had stopped in the middle of it. `None`: it goes on.
+    pub fn stop_after(&self, changes: Option<u64>) {
+        self.disk.lock().changes_left = changes;
+    }
+
+    /// Whether reads that must not wait find nothing in the page cache.
+    pub fn set_cold(&self, cold: bool) {
+        self.disk.lock().cold = cold;
+    }
+
+    /// What is in the page cache and what is on disk, a line a file; for whoever looks for the cause of a loss.
+    pub fn describe(&self) -> String {
+        let (disk, mut lines) = (self.disk.lock(), Vec::new());
+        disk.describe(disk::ROOT, Path::new("/"), &mut lines);
+        lines.join("\n")
+    }
+
+    /// Successful syncs of files and directories so far.
+    pub fn syncs(&self) -> usize {
+        self.disk.lock().syncs
+    }
+}
+
+impl Storage for SimStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        let mut disk = self.disk.lock();
+        let inode = disk.open(path, mode)?;
+        let process = disk.process;
+        Ok(Arc::new(SimFile { disk: self.disk.clone(), inode, process, writable: mode != OpenMode::Read }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.disk.lock().list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.disk.lock().find(path).is_ok())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.lock().rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.disk.lock().remove(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.lock().create_dir(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.lock().remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let inode = disk.find(dir)?;
+        disk.sync(inode)
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
+        let mut disk = self.disk.lock();
+        disk.open(path, OpenMode::Create)?;
+        if !disk.locks.insert(path.to_owned()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(SimLock { disk: self.disk.clone(), path: path.to_owned(), process: disk.process }))
+    }
+
+    fn free_space(&self, _: &Path) -> io::Result<u64> {
+        Ok(self.disk.lock().room.unwrap_or(u64::MAX))
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
+        self.disk.lock().find(path).map(|_| None)
+    }
+}
+
+struct SimLock {
+    disk: Arc<Mutex<Disk>>,
+    path: PathBuf,
+    process: u64,
+}
+
+impl StorageLock for SimLock {}
+
+impl fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimLock").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut disk = self.disk.lock();
+        if disk.process == self.process {
+            disk.locks.remove(&self.path);
+        }
+    }
+}
+
+struct SimFile {
+    disk: Arc<Mutex<Disk>>,
+    inode: InodeId,
+    process: u64,
+    writable: bool,
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimFile").field("inode", &self.inode).finish_non_exhaustive()
+    }
+}
+
+impl SimFile {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.disk.lock();
+        if disk.process != self.process {
+            return Err(io::Error::other("a handle from before a crash"));
+        }
+        use_it(&mut disk)
+    }
+
+    fn for_writing<T>(&self, use_it: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.with(use_it)
+    }
+}
+
+impl StorageFile for SimFile {
+    fn write_at(&self, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        self.for_writing(|disk| disk.write(self.inode, position, bytes))
+    }
+
+    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
+        self.with(|disk| Ok(disk.read(self.inode, position, buf)))
+    }
+
+    fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {
+        self.with(|disk| Ok((!disk.cold).then(|| disk.read(self.inode, position, buf))))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.with(|disk| Ok(disk.len(self.inode)))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.for_writing(|disk| disk.set_len(self.inode, len))
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.with(|disk| disk.sync(self.inode))
+    }
+
+    fn sync_fs(&self) -> io::Result<()> {
+        self.with(Disk::sync_all)
+    }
+
+    fn advise(&self, advice: Advice, _: u64, _: u64) {
+        if advice == Advice::DontNeed {
+            // A handle from before a crash advises nobody.
+            let _ = self.with(|disk| {
+                disk.drop_clean(self.inode);
+                Ok(())
+            });
+        }
+    }
+
+    fn resident(&self, _: u64, _: u64) -> Option<bool> {
+        None
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;
