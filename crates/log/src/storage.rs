@@ -48,6 +48,8 @@ pub enum Advice {
     WillNeed,
     /// It is not read soon: its pages may go.
     DontNeed,
+    /// Whoever reads says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
+    Random,
 }
 
 /// A held exclusive lock on a file; dropping it releases the lock.
