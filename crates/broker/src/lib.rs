@@ -47,5 +47,6 @@ mod wake;
 
 pub use controller::ControllerError;
 pub use mainstem_coordination::config;
+pub use mainstem_log::dir::LastStop;
 pub use replay::ReplayError;
 pub use server::{Ready, Server, StartError};

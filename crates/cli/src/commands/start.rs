@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use mainstem_broker::config::{BrokerConfig, Properties, Sources};
-use mainstem_broker::{Ready, Server};
+use mainstem_broker::{LastStop, Ready, Server};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -103,6 +103,16 @@ fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
     Ok(overrides)
 }
 
+/// How the data directory was left, in a word for programs.
+fn last_stop_name(last_stop: LastStop) -> &'static str {
+    match last_stop {
+        LastStop::New => "new",
+        LastStop::Clean => "clean",
+        LastStop::UncleanSameBoot => "unclean",
+        LastStop::UncleanOtherBoot => "unclean-other-boot",
+    }
+}
+
 /// The ready line: who listens for a program to wait for, and what an operator wants to see at a glance.
 fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
     let took_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -117,6 +127,7 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             "listeners": listeners,
             "http": ready.http,
             "cluster_id": ready.cluster_id,
+            "last_stop": last_stop_name(ready.last_stop),
             "took_ms": took_ms,
             "acks_all_waits_for": waits_for,
             "fdatasync_us": fdatasync_us,
