@@ -106,6 +106,8 @@ pub(crate) struct Controller {
     /// Held from a decision until it is carried out: one change at a time.
     turn: Mutex<()>,
     producer_ids: Mutex<ProducerIds>,
+    /// Topics whose logs could not be opened when they were created or grown.
+    unserved: Mutex<Vec<Uuid>>,
 }
 
 impl Controller {
@@ -140,7 +142,13 @@ impl Controller {
         heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
         let producer_ids = Mutex::default();
-        Ok(Controller { heart: RwLock::new(heart), log, turn: Mutex::new(()), producer_ids })
+        Ok(Controller {
+            heart: RwLock::new(heart),
+            log,
+            turn: Mutex::new(()),
+            producer_ids,
+            unserved: Mutex::default(),
+        })
     }
 
     /// What is committed.
@@ -172,7 +180,7 @@ impl Controller {
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics)
+        open_all(broker, &topics).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// CreateTopics.
@@ -183,7 +191,22 @@ impl Controller {
     ) -> Vec<CreatableTopicResult<'static>> {
         let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
-        reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics)
+        let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
+        if !request.validate_only {
+            topics.iter_mut().for_each(|topic| own_up(broker, topic));
+        }
+        topics
+    }
+
+    /// Tries again to serve what could not be served when it was created.
+    pub(crate) fn serve_the_unserved(&self, broker: &Broker) {
+        let ids = self.unserved.lock().clone();
+        if !ids.is_empty() {
+            let _turn = self.turn.lock();
+            let topics: Vec<_> = ids.iter().filter_map(|id| self.image().topic_by_id(*id).cloned()).collect();
+            self.unserved.lock().clear();
+            serve(broker, &topics);
+        }
     }
 
     /// Creates topics that somebody named and that are not there, as `auto.create.topics.enable` wants it.
@@ -302,6 +325,14 @@ impl Controller {
     }
 }
 
+/// A topic that exists and is not served yet is no success.
+fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
+    if topic.error_code == 0 && broker.topics.by_name(&topic.name).is_none() {
+        topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR.code();
+        topic.error_message = Some("The topic was created; its files cannot be opened yet.".into());
+    }
+}
+
 fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
@@ -347,14 +378,22 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
-    if let Err(error) = open_all(broker, &topics) {
-        tracing::error!("{error}");
-    }
+    serve(broker, &topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
         && let Err(error) = broker.groups.load(broker, &topic.partitions)
     {
         tracing::error!("{OFFSETS_TOPIC} cannot be read: {error}");
+    }
+}
+
+/// Serves topics. Those whose logs cannot be opened now (no space, no descriptors) are tried again.
+fn serve(broker: &Broker, topics: &[TopicImage]) {
+    let mut unserved = broker.controller.unserved.lock();
+    unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
+    for (id, error) in open_all(broker, topics) {
+        tracing::error!("{error}; it is tried again");
+        unserved.push(id);
     }
 }
 
@@ -405,15 +444,16 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     broker.groups.topic_deleted(broker, &image.name);
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
-fn open_all(broker: &Broker, topics: &[TopicImage]) -> Result<(), ControllerError> {
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What could not be opened, with
+/// its topic.
+fn open_all(broker: &Broker, topics: &[TopicImage]) -> Vec<(Uuid, ControllerError)> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failure = Mutex::new(None);
+    let failures = Mutex::new(Vec::new());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
             match open_topic(broker, topic) {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => *failure.lock() = Some(error),
+                Err(error) => failures.lock().push((topic.id, error)),
             }
         }
     };
@@ -422,7 +462,7 @@ fn open_all(broker: &Broker, topics: &[TopicImage]) -> Result<(), ControllerErro
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failure.into_inner().map_or(Ok(()), Err)
+    failures.into_inner()
 }
 
 fn open_topic(broker: &Broker, image: &TopicImage) -> Result<Topic, ControllerError> {

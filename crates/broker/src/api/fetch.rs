@@ -127,18 +127,20 @@ impl Fetch {
                 current_leader_epoch: wanted.current_leader_epoch,
                 last_fetched_epoch: wanted.last_fetched_epoch,
             };
-            let found = match target {
-                Ok(partition) => partition.read(&read, waiter),
-                Err(error) => Err(*error),
-            };
-            reads.note(found, read.bytes_max);
+            match target {
+                Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
+                // As in Kafka what is unknown does not end the wait of the others; its client would else ask again
+                // and again until its metadata is new.
+                Err(error) => reads.found.push(Err(*error)),
+            }
         }
         reads
     }
 
     /// Whether the answer leaves now: enough bytes, an error, nobody to wait for, or no time to.
     fn is_satisfied(&self, reads: &Reads) -> bool {
-        reads.is_final || !self.may_wait || self.targets.is_empty() || reads.bytes >= self.bytes_min
+        let nothing_to_wait_for = self.targets.iter().all(Result::is_err);
+        reads.is_final || !self.may_wait || nothing_to_wait_for || reads.bytes >= self.bytes_min
     }
 
     /// The long poll.
