@@ -157,7 +157,7 @@ impl Fetch {
         let served = in_background(move || {
             let reads = self.read(None);
             if !reads.is_cold && !self.is_satisfied(&reads) {
-                return Err(self);
+                return Err(Box::new(self));
             }
             let mut out = ResponseBuffer::default();
             self.answer(reads.resolve(), &mut out);
