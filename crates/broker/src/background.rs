@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
+use crate::buffers::Reservation;
 use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
@@ -21,20 +22,37 @@ pub(crate) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + 
 pub(crate) type Blocking =
     fn(&Arc<Broker>, &RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
 
-/// Serves a request on a thread where waiting is allowed. It gets its own copy of the body, since the frame's buffer
-/// goes on to the next request; the copy counts against `queued.max.request.bytes` like the frame did.
+/// A copy of a request's body, since the frame's buffer goes on to the next request. It counts against
+/// `queued.max.request.bytes` as the frame did.
+pub(crate) struct OwnedBody {
+    bytes: Vec<u8>,
+    _reservation: Reservation,
+}
+
+impl OwnedBody {
+    /// Copies what a decoder has before it.
+    pub(crate) fn copy(broker: &Broker, body: &Decoder<'_>) -> Self {
+        let bytes = body.rest().to_vec();
+        OwnedBody { _reservation: broker.request_memory.take(bytes.len()), bytes }
+    }
+
+    /// Decodes it from its beginning.
+    pub(crate) fn decoder(&self) -> Decoder<'_> {
+        Decoder::new(&self.bytes)
+    }
+}
+
+/// Serves a request on a thread where waiting is allowed.
 pub(crate) fn serve_in_background(
     broker: &Arc<Broker>,
     context: RequestContext,
     decoder: &Decoder<'_>,
     serve: Blocking,
 ) -> Handled {
-    let (broker, body) = (broker.clone(), decoder.rest().to_vec());
-    let reservation = broker.request_memory.take(body.len());
+    let (broker, body) = (broker.clone(), OwnedBody::copy(broker, decoder));
     let work = move || {
-        let _reservation = reservation;
         let mut out = ResponseBuffer::default();
-        let handled = serve(&broker, &context, &mut Decoder::new(&body), &mut out);
+        let handled = serve(&broker, &context, &mut body.decoder(), &mut out);
         (handled, out, context)
     };
     let response = Box::pin(async move {

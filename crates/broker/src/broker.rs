@@ -75,14 +75,20 @@ impl Broker {
         self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
     }
 
-    /// Whether every log directory serves.
+    /// Whether every log directory serves, with all its partitions.
     ///
     /// # Errors
     /// Which does not, and why.
     pub(crate) fn health(&self) -> Result<(), String> {
-        match self.dirs.iter().find_map(|dir| dir.failure()) {
+        if let Some(failure) = self.dirs.iter().find_map(|dir| dir.failure()) {
+            return Err(format!("log directory {}: {}", failure.path.display(), failure.reason));
+        }
+        match self.dirs.iter().find(|dir| dir.has_failed_sync()) {
             None => Ok(()),
-            Some(failure) => Err(format!("log directory {}: {}", failure.path.display(), failure.reason)),
+            Some(dir) => Err(format!(
+                "log directory {}: a sync failed, its partitions are stopped",
+                dir.path().display()
+            )),
         }
     }
 }

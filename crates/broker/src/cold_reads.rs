@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use mainstem_log::FileRange;
+use mainstem_log::storage::Advice;
 use parking_lot::{Condvar, Mutex};
 
 use crate::wake::TaskWaker;
@@ -126,7 +127,11 @@ impl Queue {
     }
 }
 
+/// Reads a range, so that it is in the page cache. The kernel is told to read nothing ahead of it: its read-ahead would
+/// go on in the loop that sends the range, and have that loop wait for pages that are on their way.
 fn read_through(range: &FileRange, piece: &mut [u8]) -> io::Result<()> {
+    range.file.advise(Advice::Random, 0, 0);
+    range.file.advise(Advice::WillNeed, range.position, range.len as u64);
     let (mut position, end) = (range.position, range.position + range.len as u64);
     while position < end {
         let length = piece.len().min((end - position) as usize);

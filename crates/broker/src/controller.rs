@@ -12,8 +12,9 @@ use mainstem_coordination::metadata::{
     ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, ProducerIds,
     ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
-use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
+use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
@@ -42,6 +43,10 @@ const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 
 /// Leader epoch of metadata batches while one node writes them all.
 const METADATA_EPOCH: i32 = 1;
+
+/// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
+/// of the 10,000 that a request may create.
+const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
 
 /// Threads that open logs at start.
 const OPENERS: usize = 2;
@@ -101,6 +106,8 @@ pub(crate) struct Controller {
     /// Held from a decision until it is carried out: one change at a time.
     turn: Mutex<()>,
     producer_ids: Mutex<ProducerIds>,
+    /// Topics whose logs could not be opened when they were created or grown.
+    unserved: Mutex<Vec<Uuid>>,
 }
 
 impl Controller {
@@ -135,7 +142,13 @@ impl Controller {
         heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
         let producer_ids = Mutex::default();
-        Ok(Controller { heart: RwLock::new(heart), log, turn: Mutex::new(()), producer_ids })
+        Ok(Controller {
+            heart: RwLock::new(heart),
+            log,
+            turn: Mutex::new(()),
+            producer_ids,
+            unserved: Mutex::default(),
+        })
     }
 
     /// What is committed.
@@ -167,7 +180,7 @@ impl Controller {
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics)
+        open_all(broker, &topics).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// CreateTopics.
@@ -178,7 +191,22 @@ impl Controller {
     ) -> Vec<CreatableTopicResult<'static>> {
         let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
-        reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics)
+        let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
+        if !request.validate_only {
+            topics.iter_mut().for_each(|topic| own_up(broker, topic));
+        }
+        topics
+    }
+
+    /// Tries again to serve what could not be served when it was created.
+    pub(crate) fn serve_the_unserved(&self, broker: &Broker) {
+        let ids = self.unserved.lock().clone();
+        if !ids.is_empty() {
+            let _turn = self.turn.lock();
+            let topics: Vec<_> = ids.iter().filter_map(|id| self.image().topic_by_id(*id).cloned()).collect();
+            self.unserved.lock().clear();
+            serve(broker, &topics);
+        }
     }
 
     /// Creates topics that somebody named and that are not there, as `auto.create.topics.enable` wants it.
@@ -297,13 +325,27 @@ impl Controller {
     }
 }
 
+/// A topic that exists and is not served yet is no success.
+fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
+    if topic.error_code == 0 && broker.topics.by_name(&topic.name).is_none() {
+        topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR.code();
+        topic.error_message = Some("The topic was created; its files cannot be opened yet.".into());
+    }
+}
+
 fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
 
-/// The metadata log keeps everything, in segments of Kafka's size for it.
+/// The metadata log keeps everything, in segments of Kafka's size for it. A change is one batch whatever its size: a
+/// start after a crash has a record for each partition of the node.
 fn metadata_settings() -> Arc<TopicSettings> {
-    let log = LogConfig { retention_ms: None, retention_bytes: None, ..LogConfig::default() };
+    let log = LogConfig {
+        retention_ms: None,
+        retention_bytes: None,
+        max_message_bytes: METADATA_BATCH_BYTES_MAX,
+        ..LogConfig::default()
+    };
     Arc::new(TopicSettings { log: Arc::new(log), write_caching: false, min_insync_replicas: 1 })
 }
 
@@ -336,14 +378,22 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
-    if let Err(error) = open_all(broker, &topics) {
-        tracing::error!("{error}");
-    }
+    serve(broker, &topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
         && let Err(error) = broker.groups.load(broker, &topic.partitions)
     {
         tracing::error!("{OFFSETS_TOPIC} cannot be read: {error}");
+    }
+}
+
+/// Serves topics. Those whose logs cannot be opened now (no space, no descriptors) are tried again.
+fn serve(broker: &Broker, topics: &[TopicImage]) {
+    let mut unserved = broker.controller.unserved.lock();
+    unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
+    for (id, error) in open_all(broker, topics) {
+        tracing::error!("{error}; it is tried again");
+        unserved.push(id);
     }
 }
 
@@ -372,37 +422,38 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
 }
 
 fn delete(broker: &Arc<Broker>, image: &TopicImage) {
-    let Some(topic) = broker.topics.remove(&image.id) else { return };
+    // A topic whose logs could not be opened is not served, but may have left directories.
+    let partitions =
+        broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
     let now = broker.clock.now();
     if image.name == OFFSETS_TOPIC {
-        broker.groups.unload(broker, &topic.partitions);
+        broker.groups.unload(broker, &partitions);
     }
-    for partition in &topic.partitions {
-        let delay_ms = partition.settings().log.file_delete_delay_ms;
-        // Closed without a sync: nobody needs the records any more.
-        drop(partition.take_log());
-        let name = TopicPartition::new(partition.topic.clone(), partition.index);
-        let due_ms = now.mono_ms.saturating_add(delay_ms);
-        if let Err(error) = partition.dir().set_aside(&[name], SetAside::Delete, due_ms) {
-            tracing::error!(
-                topic = image.name,
-                partition = partition.index,
-                "its files could not be set aside: {error}"
-            );
+    // Closed without a sync: nobody needs the records any more.
+    partitions.iter().for_each(|partition| drop(partition.take_log()));
+    let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
+    let due_ms = now.mono_ms.saturating_add(delay_ms);
+    let name: Arc<str> = image.name.as_str().into();
+    let names: Vec<_> =
+        (0..).take(image.partitions.len()).map(|index| TopicPartition::new(name.clone(), index)).collect();
+    for dir in &broker.dirs {
+        if let Err(error) = dir.set_aside(&names, SetAside::Delete, due_ms) {
+            tracing::error!(topic = image.name, "its files could not be set aside: {error}");
         }
     }
     broker.groups.topic_deleted(broker, &image.name);
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
-fn open_all(broker: &Broker, topics: &[TopicImage]) -> Result<(), ControllerError> {
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What could not be opened, with
+/// its topic.
+fn open_all(broker: &Broker, topics: &[TopicImage]) -> Vec<(Uuid, ControllerError)> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failure = Mutex::new(None);
+    let failures = Mutex::new(Vec::new());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
             match open_topic(broker, topic) {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => *failure.lock() = Some(error),
+                Err(error) => failures.lock().push((topic.id, error)),
             }
         }
     };
@@ -411,7 +462,7 @@ fn open_all(broker: &Broker, topics: &[TopicImage]) -> Result<(), ControllerErro
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failure.into_inner().map_or(Ok(()), Err)
+    failures.into_inner()
 }
 
 fn open_topic(broker: &Broker, image: &TopicImage) -> Result<Topic, ControllerError> {
@@ -449,21 +500,24 @@ fn dir_of<'a>(
         .ok_or_else(|| ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory })
 }
 
-/// Directories of partitions that no topic has: left by a deletion that a crash cut short, or copied in.
+/// Directories of partitions that no topic has: left by a deletion that a crash cut short (there may be a new topic of
+/// the same name and another id by now), or copied in.
 fn set_strays_aside(broker: &Broker, image: &MetadataImage) -> io::Result<()> {
     for dir in &broker.dirs {
-        let is_known = |partition: &TopicPartition| {
-            &*partition.topic == names::CLUSTER_METADATA
-                || image.topic(&partition.topic).is_some_and(|topic| {
-                    usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
-                })
-        };
-        let strays: Vec<_> = dir
-            .partitions()?
-            .into_iter()
-            .map(|found| found.partition)
-            .filter(|found| !is_known(found))
-            .collect();
+        let mut strays = Vec::new();
+        for FoundPartition { partition, path } in dir.partitions()? {
+            let topic = image.topic(&partition.topic).filter(|topic| {
+                usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
+            });
+            // A directory without an id was created right before a power cut; it belongs to the topic of its name.
+            let is_known = match topic {
+                Some(topic) => read_topic_id(&**dir.storage(), &path)?.is_none_or(|id| id == topic.id.0),
+                None => &*partition.topic == names::CLUSTER_METADATA,
+            };
+            if !is_known {
+                strays.push(partition);
+            }
+        }
         if !strays.is_empty() {
             dir.set_aside(&strays, SetAside::Stray, 0)?;
         }

@@ -21,6 +21,10 @@ const FINAL_EPOCH: i32 = -1;
 /// A session that was not used for this long may make room for another (as Kafka's `min.incremental.fetch...`).
 const EVICTION_MS: u64 = 120_000;
 
+/// Partitions that all sessions together remember, about 100 bytes each. A client for which there is no room names its
+/// partitions in every request.
+const PARTITIONS_MAX: usize = 200_000;
+
 /// How a request names a topic: by name up to version 12, by id from 13.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum TopicKey {
@@ -92,6 +96,8 @@ struct Slot {
 /// All sessions of a broker, at most `max.incremental.fetch.session.cache.slots`.
 pub(crate) struct FetchSessions {
     slots: HashMap<i32, Slot>,
+    /// Partitions that all sessions remember.
+    partitions: usize,
     max: usize,
     next_id: i32,
 }
@@ -100,7 +106,7 @@ impl FetchSessions {
     /// An empty cache. Ids count from a start that differs between restarts, so that an old client's id is not taken
     /// for a new session.
     pub(crate) fn new(max: usize, seed: u32) -> Self {
-        FetchSessions { slots: HashMap::new(), max, next_id: (seed >> 1) as i32 }
+        FetchSessions { slots: HashMap::new(), partitions: 0, max, next_id: (seed >> 1) as i32 }
     }
 
     /// Sessions that are open.
@@ -151,13 +157,27 @@ impl FetchSessions {
         session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
         session.update(request);
         slot.used_ms = now_ms;
-        slot.size = session.partitions.len();
-        let partitions = session.in_turn();
-        if partitions.is_empty() {
-            self.slots.remove(&request.session_id);
+        let before = std::mem::replace(&mut slot.size, session.partitions.len());
+        self.partitions = self.partitions - before + slot.size;
+        if self.partitions > PARTITIONS_MAX && slot.size > before {
+            // The client opens a full one, for which there is room or not.
+            self.close(request.session_id);
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
         }
+        let partitions = session.in_turn();
         drop(session);
+        if partitions.is_empty() {
+            // The client learns from the answer, which names no session, that this one is closed.
+            self.close(request.session_id);
+            return Ok(Plan { session: None, incremental: false, partitions });
+        }
         Ok(Plan { session: Some(shared), incremental: true, partitions })
+    }
+
+    fn close(&mut self, id: i32) -> bool {
+        let closed = self.slots.remove(&id);
+        self.partitions -= closed.as_ref().map_or(0, |slot| slot.size);
+        closed.is_some()
     }
 
     /// Opens a session if there is room, or one that may go.
@@ -170,10 +190,14 @@ impl FetchSessions {
         if self.slots.len() >= self.max && !self.evict(partitions.len(), now_ms) {
             return None;
         }
+        if self.partitions + partitions.len() > PARTITIONS_MAX {
+            return None;
+        }
         let id = self.unused_id();
         let partitions = partitions.iter().cloned().collect();
         let session = Arc::new(Mutex::new(Session { id, epoch: 1, by_id, partitions, start: 0 }));
         let size = session.lock().partitions.len();
+        self.partitions += size;
         self.slots.insert(id, Slot { session: session.clone(), used_ms: now_ms, opened_ms: now_ms, size });
         Some(session)
     }
@@ -188,7 +212,7 @@ impl FetchSessions {
             old.min_by_key(|(_, slot)| slot.size).filter(|(_, slot)| slot.size < size)
         };
         let Some(id) = unused.or_else(smaller).map(|(id, _)| *id) else { return false };
-        self.slots.remove(&id).is_some()
+        self.close(id)
     }
 
     fn unused_id(&mut self) -> i32 {
@@ -338,6 +362,7 @@ mod tests {
         assert_eq!(offsets(&next), [(1, 25)]);
         let empty = sessions.plan(&request((id, 3), &[], &[1]), true, 3).expect("resumes");
         assert!(empty.partitions.is_empty());
+        assert_eq!(empty.session_id(), NO_SESSION);
         assert_eq!(sessions.len(), 0, "a session without partitions is closed");
     }
 
@@ -368,6 +393,20 @@ mod tests {
         let failed = Answer { is_error: true, ..answer(6, false) };
         assert!(session.lock().note_answer(key, failed));
         assert!(session.lock().note_answer(key, answer(6, false)), "after an error the ends are told again");
+    }
+
+    #[test]
+    fn what_all_sessions_remember_is_bounded() {
+        let mut sessions = FetchSessions::new(10, 5);
+        let many: Vec<_> = (0..PARTITIONS_MAX as i32).map(|partition| (partition, 0)).collect();
+        let large = sessions.plan(&request((0, 0), &many, &[]), true, 0).expect("opens").session_id();
+        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("answers");
+        assert_eq!(small.session_id(), NO_SESSION, "there is no room");
+        let grown = sessions.plan(&request((large, 1), &[(-1, 0)], &[]), true, 0);
+        assert_eq!(grown.err(), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!((sessions.len(), sessions.partitions), (0, 0));
+        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens");
+        assert!(small.session_id() > 0);
     }
 
     #[test]

@@ -98,6 +98,7 @@ impl Rounds {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
+        broker.controller.serve_the_unserved(broker);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));
         }

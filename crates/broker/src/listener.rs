@@ -5,8 +5,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use mainstem_coordination::config::NetworkConfig;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,8 +22,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections by address, and the limits on them.
 pub(crate) struct ConnectionCounts {
-    max: usize,
-    per_address_max: usize,
+    /// What the descriptors allow, whatever the configuration says.
+    most: usize,
     overrides: HashMap<IpAddr, usize>,
     counts: Mutex<Counts>,
     next_id: AtomicU64,
@@ -41,15 +42,9 @@ struct Counted {
 }
 
 impl ConnectionCounts {
-    /// `max.connections`, `max.connections.per.ip` and its overrides.
-    pub(crate) fn new(max: usize, per_address_max: usize, overrides: HashMap<IpAddr, usize>) -> Self {
-        ConnectionCounts {
-            max,
-            per_address_max,
-            overrides,
-            counts: Mutex::default(),
-            next_id: AtomicU64::new(1),
-        }
+    /// Counts from none. `most` is what the descriptors allow; overrides of `max.connections.per.ip` by address.
+    pub(crate) fn new(most: usize, overrides: HashMap<IpAddr, usize>) -> Self {
+        ConnectionCounts { most, overrides, counts: Mutex::default(), next_id: AtomicU64::new(1) }
     }
 
     /// Connections that are open now.
@@ -57,11 +52,12 @@ impl ConnectionCounts {
         self.counts.lock().total
     }
 
-    fn admit(&self, address: IpAddr) -> Result<(), String> {
-        let allowed = *self.overrides.get(&address).unwrap_or(&self.per_address_max);
+    fn admit(&self, address: IpAddr, network: &NetworkConfig) -> Result<(), String> {
+        let allowed = *self.overrides.get(&address).unwrap_or(&network.max_connections_per_ip);
+        let most = network.max_connections.min(self.most);
         let mut counts = self.counts.lock();
-        if counts.total >= self.max {
-            return Err(format!("{} connections are open (max.connections)", self.max));
+        if counts.total >= most {
+            return Err(format!("{most} connections are open (max.connections)"));
         }
         let own = counts.by_address.entry(address).or_default();
         if *own >= allowed {
@@ -111,13 +107,17 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
     };
     let mut stopping = std::pin::pin!(broker.stopping.notified());
+    let mut pace = Pace { second: Instant::now(), accepted: 0 };
     while !broker.stopping.is_stopping() {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
             () = &mut stopping => return,
         };
         match accepted {
-            Ok((stream, peer)) => admit(&broker, listener, stream, peer),
+            Ok((stream, peer)) => {
+                admit(&broker, listener, stream, peer);
+                pace.keep(broker.config().network.max_connection_creation_rate).await;
+            }
             Err(error) => {
                 tracing::warn!("a connection could not be accepted: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -126,9 +126,29 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
     }
 }
 
+/// `max.connection.creation.rate`: what comes faster waits in the kernel's queue.
+struct Pace {
+    second: Instant,
+    accepted: u32,
+}
+
+impl Pace {
+    /// Counts a connection; waits for the end of the second once it has its share.
+    async fn keep(&mut self, per_second: u32) {
+        const SECOND: Duration = Duration::from_secs(1);
+        if self.second.elapsed() >= SECOND {
+            *self = Pace { second: Instant::now(), accepted: 0 };
+        }
+        self.accepted += 1;
+        if self.accepted >= per_second.max(1) {
+            tokio::time::sleep(SECOND.saturating_sub(self.second.elapsed())).await;
+        }
+    }
+}
+
 fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) {
     let address = peer.ip().to_canonical();
-    if let Err(why) = broker.connections.admit(address) {
+    if let Err(why) = broker.connections.admit(address, &broker.config().network) {
         tracing::warn!(%peer, "connection refused: {why}");
         return;
     }

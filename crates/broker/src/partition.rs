@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::{
-    AppendError, Appended, DeleteRecordsError, Ends, Log, LogError, Maintained, Origin, Prepared, ReadBound,
-    ReadPlan, prepare,
+    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared,
+    ReadBound, ReadPlan, prepare,
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
@@ -64,8 +64,10 @@ impl Durable {
 pub(crate) struct AppendOutcome {
     /// Offsets, time stamp, whether it was a duplicate.
     pub(crate) appended: Appended,
-    /// The topic wants so many unsynced messages and no more: even acks=1 waits (`flush.messages`).
-    pub(crate) flush_due: bool,
+    /// Even acks=1 waits for the sync: so many messages are unsynced as `flush.messages` allows.
+    pub(crate) must_sync: bool,
+    /// A sync is due, whoever waits for it.
+    sync_due: bool,
 }
 
 /// Why nothing was appended.
@@ -124,11 +126,6 @@ impl Partition {
         *self.settings.write() = settings;
     }
 
-    /// The log directory that holds it.
-    pub(crate) fn dir(&self) -> &Arc<LogDir> {
-        &self.dir
-    }
-
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
     ///
     /// # Errors
@@ -136,6 +133,16 @@ impl Partition {
     pub(crate) fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
         let state = self.state.lock();
         state.lead(current_leader_epoch)
+    }
+
+    /// Where an epoch ends (KIP-320): the largest one known up to `epoch`, and the offset at which the next began.
+    ///
+    /// # Errors
+    /// As [`Self::lead`].
+    pub(crate) fn end_of_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<EpochEnd, ErrorCode> {
+        let mut state = self.state.lock();
+        let leader_epoch = state.lead(current_leader_epoch)?;
+        Ok(end_of_epoch(state.log()?, leader_epoch, epoch))
     }
 
     /// Appends the record batch of a client or a coordinator, and wakes the fetches that can now read it.
@@ -156,7 +163,7 @@ impl Partition {
         let mut state = self.state.lock();
         let outcome = state.append(&batch, now)?;
         drop(state);
-        if outcome.flush_due {
+        if outcome.sync_due {
             self.request_flush();
         }
         Ok(outcome)
@@ -173,10 +180,10 @@ impl Partition {
         waiter: Option<&Arc<FetchWaiter>>,
     ) -> Result<PartitionData, ErrorCode> {
         let mut state = self.state.lock();
-        state.lead(request.current_leader_epoch)?;
+        let leader_epoch = state.lead(request.current_leader_epoch)?;
         let log = state.log()?;
         let ends = log.ends();
-        if let Some(diverging) = diverging(log, request) {
+        if let Some(diverging) = diverging(log, leader_epoch, request) {
             return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging: Some(diverging) });
         }
         let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
@@ -354,7 +361,8 @@ impl State {
             let bytes = batch.size();
             self.fetches.retain(|waiter| !waiter.readable(bytes));
         }
-        Ok(AppendOutcome { appended, flush_due: log.flush_due(now.mono_ms) })
+        let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
+        Ok(AppendOutcome { appended, must_sync, sync_due })
     }
 
     /// Whether the log is durable up to `upto`, or will never be; None: not yet.
@@ -369,13 +377,26 @@ impl State {
 }
 
 /// The largest epoch up to the client's and its end, if the client has read beyond that end (KIP-595).
-fn diverging(log: &Log, request: &PartitionRead) -> Option<(i32, i64)> {
+fn diverging(log: &Log, leader_epoch: i32, request: &PartitionRead) -> Option<(i32, i64)> {
     if request.last_fetched_epoch < 0 {
         return None;
     }
-    let end = log.end_offset_for_epoch(request.last_fetched_epoch);
+    let end = end_of_epoch(log, leader_epoch, request.last_fetched_epoch);
     (end.epoch < request.last_fetched_epoch || end.end_offset < request.offset)
         .then_some((end.epoch, end.end_offset))
+}
+
+/// Where an epoch ends. The log knows the epochs that have records; the one in which this node leads begins at the log
+/// end as long as it has none (Kafka notes it when a leader is elected). A client gets that epoch from Metadata and
+/// ListOffsets, and would take "unknown" for a truncation.
+fn end_of_epoch(log: &Log, leader_epoch: i32, epoch: i32) -> EpochEnd {
+    let latest = log.leader_epochs().latest();
+    let has_no_records = latest.is_none_or(|latest| latest < leader_epoch);
+    if has_no_records && (0..=leader_epoch).contains(&epoch) && latest.is_none_or(|latest| latest < epoch) {
+        let known = if epoch == leader_epoch { epoch } else { latest.unwrap_or(epoch) };
+        return EpochEnd { epoch: known, end_offset: log.ends().log_end };
+    }
+    log.end_offset_for_epoch(epoch)
 }
 
 impl FlushTarget for Partition {

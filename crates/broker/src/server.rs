@@ -41,6 +41,9 @@ use crate::{http, random};
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
+/// An answer's length has to fit the 31 bits of a frame, with room for all but the records.
+const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
+
 /// How often a stop looks whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
@@ -122,7 +125,7 @@ impl Server {
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
         let dirs = open_dirs(&config, descriptors, &clock)?;
-        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads)?;
+        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
         let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
         let recovered = broker.controller.start(&broker).map_err(StartError::from).and_then(|()| {
             let offsets = broker.topics.by_name(crate::groups::OFFSETS_TOPIC);
@@ -224,6 +227,11 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Loops beyond the cores would only take turns.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
     let storage: Arc<dyn Storage> = Arc::new(RealStorage);
     // Connections and the segments that are written have the first claim on descriptors.
@@ -261,7 +269,7 @@ fn assemble(
     let limits = Limits {
         request_bytes_max: network.request_max_bytes,
         connection_idle: Duration::from_millis(network.connections_max_idle_ms.unwrap_or(u64::MAX / 4)),
-        fetch_bytes_max: network.fetch_max_bytes,
+        fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
     let seed = u32::from_ne_bytes(random::bytes());
@@ -295,7 +303,7 @@ fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCount
             Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
         }
     }
-    ConnectionCounts::new(network.max_connections.min(most), network.max_connections_per_ip, overrides)
+    ConnectionCounts::new(most, overrides)
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {

@@ -12,7 +12,7 @@ use crate::offset_index::OffsetEntry;
 use crate::producer_state::{ProducerBatch, ProducerFault, Verdict};
 use crate::recent::RecentBatch;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, is_out_of_space};
+use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
 use crate::time_index::{TimeEntry, TimestampOffset};
 use mainstem_records::{
     Batch, BatchError, HEADER_BYTES, InvalidBatch, NO_PRODUCER_ID, Origin, RecompressError, Recompression,
@@ -161,7 +161,7 @@ impl Log {
     /// this returns the bytes are in the page cache.
     ///
     /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log goes on; after
-    /// [`AppendError::Storage`] it is stopped.
+    /// [`AppendError::Storage`] it is stopped, unless only a descriptor was missing to begin a segment.
     pub fn append(
         &mut self,
         batch: &Prepared<'_>,
@@ -355,6 +355,8 @@ impl Log {
     fn refuse(&mut self, error: LogError) -> AppendError {
         match error {
             LogError::Io { source, .. } if is_out_of_space(&source) => AppendError::OutOfSpace(source),
+            // The segment that is active stays so; the next append tries again.
+            LogError::Io { source, .. } if is_short_of_handles(&source) => AppendError::Storage(source),
             LogError::Io { source, .. } => {
                 self.stop(&source);
                 AppendError::Storage(source)

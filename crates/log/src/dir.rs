@@ -309,6 +309,11 @@ impl LogDir {
         self.health.failure.get()
     }
 
+    /// Whether a sync has failed since the start: the partitions that it was for are stopped.
+    pub fn has_failed_sync(&self) -> bool {
+        self.health.sync_failed.load(Ordering::Acquire)
+    }
+
     /// Stops in order, after every log was flushed with all its names, and closed, and has noted its recovery
     /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed or
     /// the directory is offline; the next start checks.

@@ -23,6 +23,8 @@ pub(crate) struct FlushState {
     cut: Option<i64>,
     /// When the oldest record was appended that no sync covers or will cover.
     since_mono_ms: Option<u64>,
+    /// A sync failed: no later one proves anything.
+    failed: bool,
 }
 
 impl FlushState {
@@ -68,7 +70,13 @@ impl FlushState {
 impl Log {
     /// What has to be synced so that everything appended until now is durable. Followed by one [`Log::flushed`] or
     /// [`Log::failed`] before it is called again.
+    ///
+    /// After a failed sync there is nothing to be done any more, and nothing further becomes durable: a sync that was
+    /// asked for before would succeed without the pages that the kernel has dropped.
     pub fn flush_work(&mut self) -> FlushWork {
+        if self.flush.failed {
+            return FlushWork { upto: self.durable_end, ..FlushWork::default() };
+        }
         let mut files = std::mem::take(&mut self.flush.files);
         if self.log_end > self.durable_end {
             files.push(self.active.file.clone());
@@ -92,15 +100,22 @@ impl Log {
     /// that a second sync would succeed without them.
     pub fn failed(&mut self, error: &io::Error) {
         self.flush.in_flight = None;
+        self.flush.failed = true;
         self.stop(error);
     }
 
-    /// Whether `flush.messages`, `flush.ms` or a closed segment ask for a sync that nobody waits for.
-    pub fn flush_due(&self, mono_ms: u64) -> bool {
+    /// Whether so many records are unsynced that `flush.messages` asks for a sync: Kafka answers the produce that brought
+    /// the last of them only when that is done, whatever its `acks`.
+    pub fn flush_messages_due(&self) -> bool {
         let covered = self.flush.in_flight.unwrap_or(self.durable_end).max(self.durable_end);
+        self.log_end - covered >= self.config.flush_messages
+    }
+
+    /// Whether a sync is due that nobody waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
+    pub fn flush_due(&self, mono_ms: u64) -> bool {
         let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
         self.flush.rolled
-            || self.log_end - covered >= self.config.flush_messages
+            || self.flush_messages_due()
             || age.is_some_and(|age| i64::try_from(age).unwrap_or(i64::MAX) >= self.config.flush_ms)
     }
 

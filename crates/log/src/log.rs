@@ -292,9 +292,10 @@ impl Log {
         let base_offset = segment.base_offset;
         segment.push_time(&mut self.active.last_time_entry);
         self.write_indexes()?;
-        if std::mem::take(&mut self.active.indexes_unsynced) {
+        if self.active.indexes_unsynced {
             self.flush.add_file(self.files.open(base_offset, FileKind::Index)?);
             self.flush.add_file(self.files.open(base_offset, FileKind::TimeIndex)?);
+            self.active.indexes_unsynced = false;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::retention::Deletions;
 use crate::segment::Segment;
-use crate::storage::{OpenMode, read_exact_at};
+use crate::storage::{Advice, OpenMode, read_exact_at};
 use crate::truncate::{remove_segment_files, reopen_active};
 use crate::walk::{SegmentWalk, Trust, Walked};
 use std::path::PathBuf;
@@ -322,6 +322,11 @@ impl Opening<'_> {
             LastStop::UncleanOtherBoot if suspect => Trust::until_offset(self.recovery_point),
             _ => Trust::whole(),
         };
+        if suspect && self.last_stop == LastStop::UncleanOtherBoot {
+            // Under the same boot this is what a failed sync leaves: pages that count as clean and are not on disk.
+            // What is believed has to come from the disk.
+            self.files.open(found.base_offset, FileKind::Log)?.advise(Advice::DontNeed, 0, 0);
+        }
         let walk =
             SegmentWalk { files: self.files, found, trust, index_interval: self.config.index_interval_bytes };
         let walked = walk.run(&mut self.epochs)?;

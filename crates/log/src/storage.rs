@@ -48,6 +48,8 @@ pub enum Advice {
     WillNeed,
     /// It is not read soon: its pages may go.
     DontNeed,
+    /// Whoever reads says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
+    Random,
 }
 
 /// A held exclusive lock on a file; dropping it releases the lock.
@@ -206,4 +208,11 @@ fn parent_of(path: &Path) -> &Path {
 /// Whether an error says that the medium has no room: a full file system or a spent quota.
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error says that the process or the system has no descriptor or memory left to open a file with: nothing
+/// happened to any file, and the same call may succeed later.
+pub fn is_short_of_handles(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }

@@ -10,9 +10,10 @@ use crate::inventory::list_snapshots;
 use crate::log::{Active, Log};
 use crate::patience::Patience;
 use crate::scan::Scanned;
-use crate::segment::{Segment, patient};
+use crate::segment::{Lookup, Segment, patient};
 use crate::storage::StorageFile;
 use crate::time_index::TimestampOffset;
+use std::path::Path;
 use std::sync::Arc;
 
 impl Log {
@@ -174,33 +175,42 @@ pub(crate) fn reopen_active(
 ) -> Result<(Active, i64), LogError> {
     let path = files.path(segment.base_offset, FileKind::Log);
     segment.largest = None;
-    let mut largest = segment.largest(files)?;
+    let indexed = segment.largest(files)?;
     let lookup_files = segment.lookup_files(files, Some(&file)).map_err(LogError::io("open", &*path))?;
     let lookup = segment.lookup(i64::MAX, lookup_files);
     let start = patient(lookup.start(i64::MAX, Patience::Wait)).map_err(LogError::io("read", &*path))?;
-    let mut active = Active::new(file, mono_ms);
-    active.last_time_entry = largest.timestamp;
-    let mut batches = lookup.batches(start, Patience::Wait);
-    loop {
-        match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
-            Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
-                largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
-            }
-            Scanned::Batch(_) => {}
-            Scanned::End if start == 0 || batches.position() > start => break,
-            Scanned::End => {
-                let reason = "the index points behind the end";
-                return Err(LogError::Damaged { path, position: start, reason });
-            }
-            Scanned::Torn { position, reason } => return Err(LogError::Damaged { path, position, reason }),
-        }
-    }
-    let log_end = batches.next_offset();
+    let (largest, log_end) = walk_tail(&lookup, start, indexed, &path)?;
     segment.largest = Some(largest);
+    let mut active = Active::new(file, mono_ms);
+    active.last_time_entry = indexed.timestamp;
     active.bytes_since_index = segment.len - start as u32;
     let first = patient(lookup.batches(0, Patience::Wait).next(false));
     if let Scanned::Batch(batch) = first.map_err(LogError::io("read", path))? {
         active.first_timestamp = Some(batch.max_timestamp);
     }
     Ok((active, log_end))
+}
+
+/// Walks to the end of a segment; returns the largest timestamp, of which the index knows a part, and the log end.
+fn walk_tail(
+    lookup: &Lookup,
+    start: u64,
+    mut largest: TimestampOffset,
+    path: &Path,
+) -> Result<(TimestampOffset, i64), LogError> {
+    let damaged = |position, reason| LogError::Damaged { path: path.to_owned(), position, reason };
+    let mut batches = lookup.batches(start, Patience::Wait);
+    loop {
+        match patient(batches.next(false)).map_err(LogError::io("read", path))? {
+            Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
+                largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+            }
+            Scanned::Batch(_) => {}
+            Scanned::End if start == 0 || batches.position() > start => {
+                return Ok((largest, batches.next_offset()));
+            }
+            Scanned::End => return Err(damaged(start, "the index points behind the end")),
+            Scanned::Torn { position, reason } => return Err(damaged(position, reason)),
+        }
+    }
 }

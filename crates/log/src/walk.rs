@@ -71,45 +71,19 @@ struct Indexes {
 impl SegmentWalk<'_> {
     pub(crate) fn run(&self, epochs: &mut LeaderEpochs) -> Result<Walked, LogError> {
         let base_offset = self.found.base_offset;
-        let path = self.files.path(base_offset, FileKind::Log);
         let file = self.files.open(base_offset, FileKind::Log)?;
         if self.trust.may_cut && self.trust.check_from_position == 0 {
             // After a failed sync the page cache may hold what the disk does not.
             file.advise(Advice::DontNeed, 0, self.found.log_bytes);
         }
         let mut indexes = Indexes { largest: (-1, 0), entered: -1, ..Indexes::default() };
-        let range = 0..self.found.log_bytes.min(SEGMENT_BYTES_MAX);
-        let mut batches = BatchScan::new(&*file, Patience::Wait, range, base_offset, RECOVERY_CHUNK_BYTES);
-        loop {
-            let check = batches.position() >= self.trust.check_from_position
-                && batches.next_offset() >= self.trust.check_from_offset;
-            match patient(batches.next(check)).map_err(LogError::io("read", &*path))? {
-                Scanned::Batch(batch) if batch.last_offset - base_offset > i64::from(i32::MAX) => {
-                    let reason = "an offset is too far from the segment's base";
-                    return Err(LogError::Damaged { path, position: batch.position, reason });
-                }
-                Scanned::Batch(batch) => {
-                    indexes.note(&batch, base_offset, self.index_interval);
-                    if batch.leader_epoch >= 0 && epochs.latest().is_none_or(|last| batch.leader_epoch > last)
-                    {
-                        epochs.assign(batch.leader_epoch, batch.base_offset);
-                    }
-                }
-                Scanned::End => break,
-                Scanned::Torn { position, reason } => {
-                    if !self.trust.may_cut || batches.next_offset() < self.trust.check_from_offset {
-                        return Err(LogError::Damaged { path, position, reason });
-                    }
-                    break;
-                }
-            }
-        }
-        let (len, end) = (batches.position(), batches.next_offset());
+        let (len, end) = self.walk(&*file, &mut indexes, epochs)?;
         let bytes_cut = self.found.log_bytes - len;
         if bytes_cut > 0 {
             // Synced: a power cut that undoes the cut, but not what is appended next, would bring back batches that
             // fit behind it.
-            file.set_len(len).and_then(|()| file.sync_data()).map_err(LogError::io("cut", &*path))?;
+            let cut = file.set_len(len).and_then(|()| file.sync_data());
+            cut.map_err(LogError::io("cut", self.files.path(base_offset, FileKind::Log)))?;
         }
         indexes.finish();
         self.write_index(FileKind::Index, &indexes.offsets)?;
@@ -124,11 +98,52 @@ impl SegmentWalk<'_> {
         Ok(Walked { segment, end, bytes_cut })
     }
 
+    /// Notes every batch; returns where the last whole one ends, in the file and in offsets.
+    fn walk(
+        &self,
+        file: &dyn StorageFile,
+        indexes: &mut Indexes,
+        epochs: &mut LeaderEpochs,
+    ) -> Result<(u64, i64), LogError> {
+        let base_offset = self.found.base_offset;
+        let path = || self.files.path(base_offset, FileKind::Log);
+        let range = 0..self.found.log_bytes.min(SEGMENT_BYTES_MAX);
+        let mut batches = BatchScan::new(file, Patience::Wait, range, base_offset, RECOVERY_CHUNK_BYTES);
+        loop {
+            let trusted_until = self.trust.check_from_offset;
+            let check = batches.position() >= self.trust.check_from_position
+                && batches.next_offset() >= trusted_until;
+            match patient(batches.next(check)).map_err(LogError::io("read", path()))? {
+                Scanned::Batch(batch) if batch.last_offset - base_offset > i64::from(i32::MAX) => {
+                    let reason = "an offset is too far from the segment's base";
+                    return Err(LogError::Damaged { path: path(), position: batch.position, reason });
+                }
+                Scanned::Batch(batch) => {
+                    indexes.note(&batch, base_offset, self.index_interval);
+                    note_epoch(&batch, epochs);
+                }
+                Scanned::Torn { position, reason }
+                    if !self.trust.may_cut || batches.next_offset() < trusted_until =>
+                {
+                    return Err(LogError::Damaged { path: path(), position, reason });
+                }
+                Scanned::Torn { .. } | Scanned::End => break,
+            }
+        }
+        Ok((batches.position(), batches.next_offset()))
+    }
+
     /// Gives an index file this content, unless it has it.
     fn write_index(&self, kind: FileKind, content: &[u8]) -> Result<(), LogError> {
         let base_offset = self.found.base_offset;
         let file = self.files.open(base_offset, kind)?;
         write_if_other(&*file, content).map_err(LogError::io("write", self.files.path(base_offset, kind)))
+    }
+}
+
+fn note_epoch(batch: &ScannedBatch, epochs: &mut LeaderEpochs) {
+    if batch.leader_epoch >= 0 && epochs.latest().is_none_or(|last| batch.leader_epoch > last) {
+        epochs.assign(batch.leader_epoch, batch.base_offset);
     }
 }
 

@@ -14,6 +14,7 @@ use mainstem_wire::messages::produce_response::ProduceResponse;
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, Records, Request};
+use socket2::SockRef;
 
 /// How long an answer may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -106,7 +107,7 @@ impl Client {
 
     /// Goes away with a reset instead of an orderly end.
     pub fn vanish(self) {
-        let socket = socket2::SockRef::from(&self.socket);
+        let socket = SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO)).expect("it is a TCP socket");
     }
 

@@ -16,6 +16,13 @@ use super::wait_until;
 /// Pause between two requests: the probe is to measure, not to load.
 const PAUSE: Duration = Duration::from_micros(500);
 
+/// What a neighbour that is not held up stays below on two cores that are busy with other things too: the kernel alone
+/// keeps a ready thread waiting for some of its time slices.
+pub const CALM_P99: Duration = Duration::from_millis(25);
+
+/// The same for its slowest request.
+pub const CALM_WORST: Duration = Duration::from_millis(200);
+
 /// A thread that produces small records with acks=1, one after another.
 #[derive(Debug)]
 pub struct Probe {

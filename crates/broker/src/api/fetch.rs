@@ -33,6 +33,9 @@ const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Bytes that are copied into one response; what does not fit is sent from the file.
 const COPY_BYTES_TOTAL_MAX: usize = 256 * 1024;
 
+/// Partitions up to which a fetch is read on its event loop: a millisecond's work.
+const INLINE_PARTITIONS_MAX: usize = 5000;
+
 /// `isolation_level` of a consumer that reads no open transactions.
 const READ_COMMITTED: i8 = 1;
 
@@ -52,7 +55,14 @@ pub(crate) fn serve(
             return Ok(respond(&context, response, out));
         }
     };
+    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let fetch = Fetch::new(broker.clone(), context, &request, plan);
+    if fetch.targets.len() > INLINE_PARTITIONS_MAX {
+        return Ok(Handled::Later {
+            response: Box::pin(fetch.serve_large(Instant::now() + wait)),
+            holds: true,
+        });
+    }
     let reads = fetch.read(None);
     if reads.is_cold {
         return Ok(Handled::Later { response: Box::pin(fetch.answer_cold(reads)), holds: true });
@@ -60,7 +70,6 @@ pub(crate) fn serve(
     if fetch.is_satisfied(&reads) {
         return Ok(fetch.answer(reads, out));
     }
-    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     Ok(Handled::Later { response: Box::pin(fetch.wait(Instant::now() + wait)), holds: true })
 }
 
@@ -127,18 +136,37 @@ impl Fetch {
                 current_leader_epoch: wanted.current_leader_epoch,
                 last_fetched_epoch: wanted.last_fetched_epoch,
             };
-            let found = match target {
-                Ok(partition) => partition.read(&read, waiter),
-                Err(error) => Err(*error),
-            };
-            reads.note(found, read.bytes_max);
+            match target {
+                Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
+                // As in Kafka what is unknown does not end the wait of the others; its client would else ask again
+                // and again until its metadata is new.
+                Err(error) => reads.found.push(Err(*error)),
+            }
         }
         reads
     }
 
     /// Whether the answer leaves now: enough bytes, an error, nobody to wait for, or no time to.
     fn is_satisfied(&self, reads: &Reads) -> bool {
-        reads.is_final || !self.may_wait || self.targets.is_empty() || reads.bytes >= self.bytes_min
+        let nothing_to_wait_for = self.targets.iter().all(Result::is_err);
+        reads.is_final || !self.may_wait || nothing_to_wait_for || reads.bytes >= self.bytes_min
+    }
+
+    /// A fetch of so many partitions that reading them would hold up the neighbours of its connection.
+    async fn serve_large(self, deadline: Instant) -> Result<ResponseBuffer, String> {
+        let served = in_background(move || {
+            let reads = self.read(None);
+            if !reads.is_cold && !self.is_satisfied(&reads) {
+                return Err(Box::new(self));
+            }
+            let mut out = ResponseBuffer::default();
+            self.answer(reads.resolve(), &mut out);
+            Ok(out)
+        });
+        match served.await {
+            Ok(response) => Ok(response),
+            Err(fetch) => fetch.wait(deadline).await,
+        }
     }
 
     /// The long poll.

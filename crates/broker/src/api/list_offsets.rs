@@ -26,7 +26,8 @@ const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 /// The end of what is in tiered storage (KIP-1005), from version 9. There is none: unknown offset.
 const LATEST_TIERED: i64 = -5;
-/// The first offset that is not yet in tiered storage (KIP-1023), from version 11.
+/// The first offset that is not yet in tiered storage (KIP-1023), from version 11. Without such storage it is unknown
+/// too.
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 const READ_COMMITTED: i8 = 1;
@@ -130,10 +131,8 @@ fn find(
     match wanted.timestamp {
         LATEST => Ok(Found::end(readable, leader_epoch)),
         EARLIEST => Ok(Found::end(ends.log_start, epoch_at(ends.log_start))),
-        EARLIEST_LOCAL | EARLIEST_PENDING_UPLOAD => {
-            Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start)))
-        }
-        LATEST_TIERED => Ok(Found::nothing()),
+        EARLIEST_LOCAL => Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start))),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(Found::nothing()),
         timestamp => {
             let found = partition.with_log(|log| match timestamp {
                 MAX_TIMESTAMP => log.offset_of_max_timestamp(),

@@ -17,6 +17,9 @@ use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
 use crate::respond::respond;
 
+/// Named topics up to which a request is answered on its event loop; more would hold up its neighbours.
+const INLINE_TOPICS_MAX: usize = 1000;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -25,7 +28,8 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
     let request: MetadataRequest<'_> = body(decoder, context.version)?;
-    if !missing(broker, &context, &request).is_empty() {
+    let is_large = request.topics.as_ref().is_some_and(|topics| topics.len() > INLINE_TOPICS_MAX);
+    if is_large || !missing(broker, &context, &request).is_empty() {
         return Ok(serve_in_background(broker, context, &behind, create_and_answer));
     }
     Ok(answer(broker, &context, &request, out))

@@ -16,6 +16,7 @@ use crate::dispatch::{Handled, body};
 use crate::groups;
 use crate::output::ResponseBuffer;
 use crate::respond::respond;
+use crate::topics::Topic;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -26,10 +27,15 @@ pub(crate) fn serve(
     let mut request: OffsetCommitRequest<'_> = body(decoder, context.version)?;
     let group = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
     let mut refused = Vec::new();
-    request.topics.retain_mut(|topic| {
-        let known = group.and_then(|()| resolve(broker, &context, topic));
-        refused.extend(known.err().map(|error| refuse(topic, error)));
-        known.is_ok()
+    request.topics.retain_mut(|topic| match group.and_then(|()| resolve(broker, &context, topic)) {
+        Ok(known) => {
+            refused.extend(take_unknown_partitions(topic, known.partitions.len()));
+            !topic.partitions.is_empty()
+        }
+        Err(error) => {
+            refused.push(refuse(topic, error));
+            false
+        }
     });
     if request.topics.is_empty() && !refused.is_empty() {
         let response = OffsetCommitResponse { topics: refused, ..Default::default() };
@@ -45,19 +51,33 @@ pub(crate) fn serve(
     }))
 }
 
-/// Fills in the topic's name where the client gave its id (v10), and sees that it exists and may be read.
+/// Finds the topic, fills in its name where the client gave its id (v10), and sees that it may be read.
 fn resolve(
     broker: &Broker,
     context: &RequestContext,
     topic: &mut OffsetCommitRequestTopic<'_>,
-) -> Result<(), ErrorCode> {
-    if context.version >= 10 {
+) -> Result<Arc<Topic>, ErrorCode> {
+    let known = if context.version >= 10 {
         let known = broker.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
         topic.name = Cow::Owned(known.name.to_string());
-    } else if broker.topics.by_name(&topic.name).is_none() {
-        return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
-    }
-    authorize(context, Operation::Read, Resource::Topic(&topic.name))
+        known
+    } else {
+        broker.topics.by_name(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
+    };
+    authorize(context, Operation::Read, Resource::Topic(&topic.name))?;
+    Ok(known)
+}
+
+/// Takes out the partitions that a topic of `count` partitions does not have, and answers them.
+fn take_unknown_partitions(
+    topic: &mut OffsetCommitRequestTopic<'_>,
+    count: usize,
+) -> Option<OffsetCommitResponseTopic<'static>> {
+    let exists = |index: i32| usize::try_from(index).is_ok_and(|index| index < count);
+    let unknown: Vec<_> =
+        topic.partitions.extract_if(.., |partition| !exists(partition.partition_index)).collect();
+    let named = OffsetCommitRequestTopic { partitions: unknown, ..topic.clone() };
+    (!named.partitions.is_empty()).then(|| refuse(&named, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
 }
 
 fn refuse(topic: &OffsetCommitRequestTopic<'_>, error: ErrorCode) -> OffsetCommitResponseTopic<'static> {

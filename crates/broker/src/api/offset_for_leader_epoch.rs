@@ -54,7 +54,6 @@ fn end_of_epoch(
 ) -> Result<(i32, i64), ErrorCode> {
     let partition =
         broker.topics.partition(topic, wanted.partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    partition.lead(wanted.current_leader_epoch)?;
-    let end = partition.with_log(|log| log.end_offset_for_epoch(wanted.leader_epoch))?;
+    let end = partition.end_of_epoch(wanted.current_leader_epoch, wanted.leader_epoch)?;
     Ok((end.epoch, end.end_offset))
 }

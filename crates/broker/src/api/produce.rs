@@ -1,10 +1,12 @@
 //! Produce (0), v3-13: append record batches; answer when they are as safe as `acks` asks.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_log::Origin;
+use mainstem_records::Batch;
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
@@ -12,6 +14,7 @@ use mainstem_wire::messages::produce_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
 use tokio::time::timeout;
 
+use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
 use crate::connection::CloseReason;
 use crate::context::{Operation, RequestContext, Resource, authorize};
@@ -34,54 +37,132 @@ const ACKS_ALL: i16 = -1;
 /// Replicas that are in sync: this node's, as long as there are no others.
 const IN_SYNC_REPLICAS: i32 = 1;
 
+/// Time after which the appends of one request go on in the background; the one that is being made is finished.
+const INLINE_TIME_MAX: Duration = Duration::from_millis(5);
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
     let request: ProduceRequest<'_> = body(decoder, context.version)?;
-    let mut waits = Vec::new();
-    let mut responses = Vec::with_capacity(request.topic_data.len());
-    for (rank, data) in request.topic_data.iter().enumerate() {
-        let partition_responses = serve_topic(broker, &context, &request, rank, data, &mut waits);
-        responses.push((data, partition_responses));
+    let mut progress = Progress::default();
+    if !progress.append(broker, &context, &request, Some(Instant::now() + INLINE_TIME_MAX)) {
+        let response = Box::pin(finish_in_background(
+            broker.clone(),
+            context,
+            OwnedBody::copy(broker, &behind),
+            progress,
+        ));
+        return Ok(Handled::Later { response, holds: true });
     }
     if request.acks == 0 {
-        return Ok(without_response(responses.iter().flat_map(|(_, partitions)| partitions)));
-    }
-    if waits.is_empty() {
-        let responses = responses.into_iter().map(|(data, partition_responses)| TopicProduceResponse {
-            name: data.name.clone(),
-            topic_id: data.topic_id,
-            partition_responses,
-            ..Default::default()
+        return Ok(match progress.failure() {
+            None => Handled::Silent,
+            Some(failure) => Handled::Close(CloseReason::Refused(failure)),
         });
-        let response = ProduceResponse { responses: responses.collect(), ..Default::default() };
+    }
+    if progress.waits.is_empty() {
+        let responses = answers(&request, progress.responses, Cow::clone);
+        let response = ProduceResponse { responses, ..Default::default() };
         return Ok(respond(&context, response, out));
     }
-    let responses = responses.into_iter().map(|(data, partition_responses)| TopicProduceResponse {
-        name: data.name.clone().into_owned().into(),
-        topic_id: data.topic_id,
-        partition_responses,
-        ..Default::default()
-    });
-    let limit = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let response = Box::pin(finish(context, responses.collect(), waits, limit));
+    let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
+    let response = Box::pin(finish(context, responses, progress.waits, limit));
     Ok(Handled::Later { response, holds: false })
 }
 
-/// A client that wants no answer learns of a failure by losing its connection, as in Kafka.
-fn without_response<'a>(
-    mut responses: impl Iterator<Item = &'a PartitionProduceResponse<'static>>,
-) -> Handled {
-    match responses.find(|response| response.error_code != 0) {
-        None => Handled::Silent,
-        Some(failed) => {
-            let error = ErrorCode::from(failed.error_code);
-            Handled::Close(CloseReason::Refused(format!("a produce with acks=0 failed: {}", error.name())))
+/// How far a request's appends have come.
+#[derive(Default)]
+struct Progress {
+    /// By rank of the topic and rank of the partition in it.
+    responses: Vec<Vec<PartitionProduceResponse<'static>>>,
+    waits: Vec<Wait>,
+}
+
+impl Progress {
+    /// Appends what the request has for partitions that were not served yet, at least one of them, until the time is
+    /// over. Whether all are served.
+    fn append(
+        &mut self,
+        broker: &Broker,
+        context: &RequestContext,
+        request: &ProduceRequest<'_>,
+        until: Option<Instant>,
+    ) -> bool {
+        let mut is_first = true;
+        let unserved = self.responses.len().saturating_sub(1);
+        for (rank, data) in request.topic_data.iter().enumerate().skip(unserved) {
+            if self.responses.len() == rank {
+                self.responses.push(Vec::with_capacity(data.partition_data.len()));
+            }
+            let topic = permitted(broker, context, request, data);
+            for partition in data.partition_data.iter().skip(self.responses[rank].len()) {
+                if !std::mem::take(&mut is_first) && until.is_some_and(|until| until < Instant::now()) {
+                    return false;
+                }
+                self.append_partition(broker, request.acks, rank, &topic, partition);
+            }
         }
+        true
     }
+
+    fn append_partition(
+        &mut self,
+        broker: &Broker,
+        acks: i16,
+        rank: usize,
+        topic: &Result<Arc<Topic>, Refusal>,
+        data: &PartitionProduceData<'_>,
+    ) {
+        let appended = match topic {
+            Ok(topic) => append(broker, acks, topic, data),
+            Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
+        };
+        let responses = &mut self.responses[rank];
+        let response = match appended {
+            Ok((response, wait)) => {
+                let partition = responses.len();
+                self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
+                PartitionProduceResponse { index: data.index, ..response }
+            }
+            Err(refusal) => refused(data.index, refusal),
+        };
+        responses.push(response);
+    }
+
+    /// Why a client that wants no answer loses its connection: that is how it learns of a failure, as in Kafka.
+    fn failure(&self) -> Option<String> {
+        let failed = self.responses.iter().flatten().find(|response| response.error_code != 0)?;
+        let error = ErrorCode::from(failed.error_code);
+        Some(format!("a produce with acks=0 failed: {}", error.name()))
+    }
+}
+
+fn answers<'a, 'b>(
+    request: &ProduceRequest<'a>,
+    responses: Vec<Vec<PartitionProduceResponse<'static>>>,
+    name: fn(&Cow<'a, str>) -> Cow<'b, str>,
+) -> Vec<TopicProduceResponse<'b>> {
+    let answer = |(data, partition_responses): (&TopicProduceData<'a>, _)| TopicProduceResponse {
+        name: name(&data.name),
+        topic_id: data.topic_id,
+        partition_responses,
+        ..Default::default()
+    };
+    request.topic_data.iter().zip(responses).map(answer).collect()
+}
+
+/// A name that outlives the request.
+#[allow(clippy::ptr_arg, reason = "it stands where `Cow::clone` does")]
+fn owned(name: &Cow<'_, str>) -> Cow<'static, str> {
+    name.clone().into_owned().into()
+}
+
+fn wait_limit(request: &ProduceRequest<'_>) -> Duration {
+    Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0))
 }
 
 /// An append whose answer waits for the disk.
@@ -117,31 +198,6 @@ impl From<Refused> for Refusal {
     }
 }
 
-fn serve_topic(
-    broker: &Broker,
-    context: &RequestContext,
-    request: &ProduceRequest<'_>,
-    rank: usize,
-    data: &TopicProduceData<'_>,
-    waits: &mut Vec<Wait>,
-) -> Vec<PartitionProduceResponse<'static>> {
-    let topic = permitted(broker, context, request, data);
-    let serve = |(partition, data): (usize, &PartitionProduceData<'_>)| {
-        let appended = match &topic {
-            Ok(topic) => append(broker, request.acks, topic, data),
-            Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
-        };
-        match appended {
-            Ok((response, wait)) => {
-                waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
-                PartitionProduceResponse { index: data.index, ..response }
-            }
-            Err(refusal) => refused(data.index, refusal),
-        }
-    };
-    data.partition_data.iter().enumerate().map(serve).collect()
-}
-
 /// The topic, if it exists and may be written to by this request.
 fn permitted(
     broker: &Broker,
@@ -153,8 +209,7 @@ fn permitted(
         return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
     }
     if request.transactional_id.is_some() {
-        let message = Some(transactions::NOT_SERVED.to_owned());
-        return Err(Refusal { message, ..transactions::NOT_SERVED_ERROR.into() });
+        return Err(not_transactional());
     }
     let topic = match context.version {
         13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
@@ -165,6 +220,11 @@ fn permitted(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION.into());
     }
     Ok(topic)
+}
+
+fn not_transactional() -> Refusal {
+    let message = Some(transactions::NOT_SERVED.to_owned());
+    Refusal { message, ..transactions::NOT_SERVED_ERROR.into() }
 }
 
 type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64)>);
@@ -185,10 +245,14 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => &[],
     };
+    // Kafka goes by the records too: nobody could ever end the transaction that such a batch begins.
+    if Batch::split_first(records).is_ok_and(|(batch, _)| batch.attributes().is_transactional()) {
+        return Err(not_transactional());
+    }
     let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
     broker.metrics.appended(records.len());
     let appended = outcome.appended;
-    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.flush_due);
+    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,
         log_append_time_ms: appended.log_append_time.unwrap_or(-1),
@@ -211,6 +275,30 @@ fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
         record_errors: record_errors.collect(),
         error_message: refusal.message.map(Into::into),
         ..Default::default()
+    }
+}
+
+/// Appends the rest of a request that takes long, which compressed batches can, where nobody is held up by it; then
+/// waits and answers. The connection's next request waits until then.
+async fn finish_in_background(
+    broker: Arc<Broker>,
+    context: RequestContext,
+    body: OwnedBody,
+    mut progress: Progress,
+) -> Result<ResponseBuffer, String> {
+    let append = move || {
+        let request: ProduceRequest<'_> =
+            crate::dispatch::body(&mut body.decoder(), context.version).expect("it was decoded before");
+        progress.append(&broker, &context, &request, None);
+        let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
+        let silent = (request.acks == 0).then_some(outcome);
+        let limit = wait_limit(&request);
+        (answers(&request, progress.responses, owned), progress.waits, limit, silent, context)
+    };
+    let (responses, waits, limit, silent, context) = in_background(append).await;
+    match silent {
+        Some(outcome) => outcome,
+        None => finish(context, responses, waits, limit).await,
     }
 }
 

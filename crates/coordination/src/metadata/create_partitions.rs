@@ -14,6 +14,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::create_topics::{DirectorySizes, partition_record, repeated_names};
 use super::error::ApiError;
 use super::heart::{Decision, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+use super::names;
 
 /// Partitions that a topic can be given.
 struct Growth {
@@ -63,6 +64,10 @@ impl MetadataHeart {
             ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message)
         })?;
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_PARTITIONS, message);
+        if image.name == names::CONSUMER_OFFSETS {
+            // A group's place follows from the number of partitions: with another one its offsets would be lost.
+            return Err(invalid(format!("The number of partitions of {} cannot be changed.", image.name)));
+        }
         let current = i32::try_from(image.partitions.len()).expect("partition numbers are 32 bits");
         if topic.count == current {
             return Err(invalid(format!("Topic already has {current} partition(s).")));

@@ -287,6 +287,7 @@ fn deletion_can_be_switched_off() {
 fn topics_grow() {
     let mut session = Session::new("");
     session.create(topic("a", 1, 1));
+    session.create(topic("__consumer_offsets", 50, 1));
     assert_eq!(session.grow("a", 3, None), "ok");
     assert_eq!(session.grow("a", 4, Some(&[&[1]])), "ok");
     session.commit_all();
@@ -306,6 +307,12 @@ fn topics_grow() {
         );
     }
     refused("nope", 2, None, "UNKNOWN_TOPIC_OR_PARTITION: This server does not host this topic-partition.");
+    refused(
+        "__consumer_offsets",
+        51,
+        None,
+        "INVALID_PARTITIONS: The number of partitions of __consumer_offsets cannot be changed.",
+    );
     refused("a", 20_000, None, "POLICY_VIOLATION: Excessively large number of partitions per request.");
     refused(
         "a",

@@ -25,6 +25,22 @@ fn what_was_appended_is_read_over_many_segments() {
 }
 
 #[test]
+fn nothing_becomes_durable_after_a_failed_sync() {
+    let bench = Bench::real(LogConfig::default());
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..10);
+    flush(&mut log);
+    bench.append_numbers(&mut log, 10..20);
+    log.flush_work();
+    log.failed(&std::io::Error::other("the disk is gone"));
+    // A sync that was asked for before the failure comes behind it and succeeds.
+    let work = log.flush_work();
+    assert!(work.files.is_empty() && work.directories.is_empty(), "{work:?}");
+    log.flushed(work.upto);
+    assert_eq!(log.ends().durable_end, 10);
+}
+
+#[test]
 fn a_clean_stop_needs_no_walk() {
     let bench = Bench::real(small_segments());
     let (mut log, recovery) = bench.open("a");

@@ -48,6 +48,7 @@ mod system {
         let advice = match advice {
             Advice::WillNeed => rustix::fs::Advice::WillNeed,
             Advice::DontNeed => rustix::fs::Advice::DontNeed,
+            Advice::Random => rustix::fs::Advice::Random,
         };
         // A hint that the kernel does not take changes nothing.
         let _ = rustix::fs::fadvise(file, position, NonZeroU64::new(len), advice);
@@ -92,16 +93,19 @@ mod system {
 
 pub(in crate::storage) use system::{advise, allocate, read_at_nowait, sync_fs, write_vectored_at};
 
-/// Whether a range is in the page cache. Where the kernel has no call for it, a short range is tried: one of at most
-/// two pages has no middle that reading its ends without waiting would not see.
+/// Whether a range is in the page cache. The kernel counts pages that are still on their way from the disk, so the ends
+/// are tried without waiting. Where there is no call to count them, a short range is tried only: one of at most two
+/// pages has no middle.
 pub(in crate::storage) fn resident(file: &File, position: u64, len: u64) -> Option<bool> {
     const TRIED_LEN_MAX: u64 = 4096;
     #[cfg(target_os = "linux")]
-    if let Some(resident) = super::cachestat::resident(file, position, len) {
-        return Some(resident);
-    }
-    if len > TRIED_LEN_MAX {
-        return None;
+    let counted = super::cachestat::resident(file, position, len);
+    #[cfg(not(target_os = "linux"))]
+    let counted = None;
+    match counted {
+        Some(false) => return Some(false),
+        None if len > TRIED_LEN_MAX => return None,
+        _ => {}
     }
     let mut byte = [0u8; 1];
     for at in [position, position + len.saturating_sub(1)] {
