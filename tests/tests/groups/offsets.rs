@@ -73,7 +73,7 @@ fn an_offset_goes_when_its_time_is_over() {
         OffsetCommitRequestTopic { name: TOPIC.into(), partitions: vec![partition], ..Default::default() };
     let request = OffsetCommitRequest {
         group_id: GROUP.into(),
-        retention_time_ms: 1_000,
+        retention_time_ms: 1_500,
         topics: vec![topic],
         ..Default::default()
     };
