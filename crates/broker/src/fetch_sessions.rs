@@ -126,7 +126,7 @@ impl FetchSessions {
     ) -> Result<Plan, ErrorCode> {
         match request.session_epoch {
             INITIAL_EPOCH | FINAL_EPOCH => {
-                self.slots.remove(&request.session_id);
+                self.close(request.session_id);
                 // A partition that is named twice counts once, as Kafka has it: each place costs a registration.
                 let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).into_iter().collect();
                 let partitions = Vec::from_iter(partitions);
@@ -407,6 +407,18 @@ mod tests {
         assert_eq!((sessions.len(), sessions.partitions), (0, 0));
         let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens");
         assert!(small.session_id() > 0);
+    }
+
+    #[test]
+    fn a_session_that_its_client_closes_makes_room() {
+        for session_epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
+            let mut sessions = FetchSessions::new(10, 5);
+            let opened = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), true, 0).expect("opens");
+            let again = request((opened.session_id(), session_epoch), &[(7, 0)], &[]);
+            sessions.plan(&again, true, 0).expect("answers");
+            let open = usize::from(session_epoch == INITIAL_EPOCH);
+            assert_eq!((sessions.len(), sessions.partitions), (open, open));
+        }
     }
 
     #[test]
