@@ -5,7 +5,8 @@
 //! requested meanwhile is the next round. How a round is synced depends on how much it is: see [`Method`].
 //!
 //! A failed sync is reported to every target that it affects and is never tried again: the kernel may have dropped
-//! the pages that it could not write, so that a second call would report a success that is none.
+//! the pages that it could not write, so that a second call would report a success that is none. A directory that
+//! cannot be opened because no handle is left was not synced at all: its targets wait, and it is tried again.
 //! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
 
 mod method;
@@ -19,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use pool::Job;
 use pool::Pool;
 pub(crate) use round::copy_result;
-use round::{Round, SyncContext};
+use round::{Round, SyncContext, Unfinished};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -27,6 +28,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a directory waits for which there was no handle.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often such a directory is tried again after [`FlusherStop::Drain`].
+const DRAIN_RETRIES: usize = 50;
 
 /// What has to be synced so that a target is durable up to a point.
 ///
@@ -153,7 +160,15 @@ impl Flusher {
         let shared =
             Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counters: counters.clone() });
         let pool = Arc::new(Pool::new(format!("sync-{name}"), options.helpers));
-        let context = SyncContext { storage, anchor, options, on_failure, counters, pool: pool.clone() };
+        let context = SyncContext {
+            storage,
+            anchor,
+            options,
+            on_failure,
+            counters,
+            pool: pool.clone(),
+            unfinished: Arc::default(),
+        };
         let worker = shared.clone();
         let thread =
             thread::Builder::new().name(format!("flush-{name}")).spawn(move || run(&worker, context))?;
@@ -253,38 +268,60 @@ fn join(thread: JoinHandle<()>) {
 
 fn run(shared: &Shared, mut context: SyncContext) {
     let _guard = AbortOnPanic;
-    let mut targets = Vec::new();
-    while let Some(stop) = next_round(shared, &mut targets) {
-        if stop == Some(FlusherStop::Abandon) {
-            abandon(&mut targets);
+    let (mut targets, mut retries) = (Vec::new(), 0);
+    while let Some(stop) = next_round(shared, &mut targets, context.has_unfinished()) {
+        let unfinished = context.take_unfinished();
+        retries = if unfinished.is_empty() { 0 } else { retries + 1 };
+        if retries == 1 {
+            tracing::warn!("no handle is left to sync a directory by; it is tried again until there is one");
+        }
+        if stop == Some(FlusherStop::Abandon) || (stop.is_some() && retries > DRAIN_RETRIES) {
+            abandon(unfinished, &mut targets);
         } else {
-            let round = Round::begin(targets.drain(..));
+            let round = Round::begin(unfinished, &mut targets);
             context.sync(round);
         }
     }
 }
 
-/// Waits for targets and takes all of them; `None` when the flusher is stopped and nothing waits.
-fn next_round(shared: &Shared, targets: &mut Vec<Arc<dyn FlushTarget>>) -> Option<Option<FlusherStop>> {
+/// Waits for targets and takes all of them, beside those that it is given; `None` when the flusher is stopped and
+/// nothing waits. What is unfinished waits for a while only.
+fn next_round(
+    shared: &Shared,
+    targets: &mut Vec<Arc<dyn FlushTarget>>,
+    unfinished: bool,
+) -> Option<Option<FlusherStop>> {
     let mut queue = shared.queue.lock();
     while queue.waiting.is_empty() {
-        if queue.stop.is_some() {
+        // What stayed behind something unfinished need not wait any more when that is done.
+        let ready = !unfinished && !targets.is_empty();
+        if ready || (unfinished && queue.stop == Some(FlusherStop::Abandon)) {
+            break;
+        }
+        if queue.stop.is_some() && !unfinished {
             return None;
         }
         queue.sleeping = true;
-        shared.wake.wait(&mut queue);
+        if !unfinished {
+            shared.wake.wait(&mut queue);
+        } else if shared.wake.wait_for(&mut queue, RETRY_AFTER).timed_out() {
+            break;
+        }
     }
     queue.sleeping = false;
-    mem::swap(&mut queue.waiting, targets);
+    targets.append(&mut queue.waiting);
     Some(queue.stop)
 }
 
-fn abandon(targets: &mut Vec<Arc<dyn FlushTarget>>) {
+fn abandon(unfinished: Vec<Unfinished>, targets: &mut Vec<Arc<dyn FlushTarget>>) {
+    let error = || io::Error::new(io::ErrorKind::Interrupted, "the flusher was stopped before it synced");
+    for left in unfinished {
+        left.give_up(error());
+    }
     for target in targets.drain(..) {
         target.ticket().give_back();
         let upto = target.begin_flush().upto;
-        let error = io::Error::new(io::ErrorKind::Interrupted, "the flusher was stopped before it synced");
-        target.end_flush(upto, Err(error));
+        target.end_flush(upto, Err(error()));
     }
 }
 

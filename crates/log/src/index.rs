@@ -27,7 +27,7 @@ const ENTRY_BYTES_MAX: usize = 12;
 pub(crate) const PENDING_MAX: usize = 256;
 
 /// The entries of one index file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Index<E> {
     on_disk: u32,
     pending: Vec<E>,

@@ -60,4 +60,4 @@ pub use producer_state::{BATCHES_PER_PRODUCER, BatchMetadata, ProducerEntry, Pro
 pub use read::{FileRange, PendingRead, ReadBound, ReadPlan};
 pub use recovery::Recovery;
 pub use retention::{DeleteRecordsError, Maintained};
-pub use timestamps::FoundOffset;
+pub use timestamps::{FoundOffset, TimestampSearch};

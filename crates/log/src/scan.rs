@@ -110,11 +110,14 @@ impl<'f> BatchScan<'f> {
         if batch.base_offset < self.next_offset || batch.last_offset < batch.base_offset {
             return Ok(self.torn("offsets that do not ascend"));
         }
+        let Some(next_offset) = batch.last_offset.checked_add(1) else {
+            return Ok(self.torn("an offset behind which none can follow"));
+        };
         if check_crc && !self.crc_is_right(size)? {
             return Ok(self.torn("a checksum that does not match"));
         }
         self.position += batch.size;
-        self.next_offset = batch.last_offset + 1;
+        self.next_offset = next_offset;
         Ok(Scanned::Batch(batch))
     }
 
@@ -168,4 +171,35 @@ fn header_view(header: &mut [u8; HEADER_BYTES]) -> Batch<'_> {
     header[LENGTH].copy_from_slice(&((HEADER_BYTES - LOG_OVERHEAD_BYTES) as i32).to_be_bytes());
     let (batch, _) = Batch::split_first(header).expect("magic was checked and the length fits");
     batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimStorage;
+    use crate::storage::{OpenMode, Storage, write_all_at};
+
+    /// Known fault: the offset behind such a batch does not exist, and was computed all the same.
+    #[test]
+    fn offsets_at_the_end_of_their_range_are_damage() {
+        let mut header = [0; HEADER_BYTES];
+        header[8..12].copy_from_slice(&((HEADER_BYTES - LOG_OVERHEAD_BYTES) as i32).to_be_bytes());
+        header[16] = 2;
+        let mut check = |base_offset: i64, last_offset_delta: i32, torn: bool| {
+            header[..8].copy_from_slice(&base_offset.to_be_bytes());
+            header[23..27].copy_from_slice(&last_offset_delta.to_be_bytes());
+            let file = SimStorage::new().open("/log".as_ref(), OpenMode::Create).unwrap();
+            write_all_at(&*file, &header, 0).unwrap();
+            let range = 0..HEADER_BYTES as u64;
+            let mut scan = BatchScan::new(&*file, Patience::Wait, range, 0, LOOKUP_CHUNK_BYTES);
+            let scanned = scan.next(false).unwrap();
+            assert_eq!(matches!(scanned, Scanned::Torn { .. }), torn, "{base_offset} {last_offset_delta}");
+        };
+        check(0, 0, false);
+        check(i64::MAX - 1, 0, false);
+        check(i64::MAX, 0, true);
+        check(i64::MAX - 1, 1, true);
+        check(i64::MAX - 1, 2, true);
+        check(5, -1, true);
+    }
 }

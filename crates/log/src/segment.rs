@@ -12,8 +12,9 @@ use crate::time_index::{TimeEntry, TimeIndex, TimestampOffset};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// A segment, active or closed.
-#[derive(Debug)]
+/// A segment, active or closed. A copy is what the segment was at that moment, for a search on another thread; what the
+/// copy learns of a closed segment's largest timestamp the original knows too.
+#[derive(Debug, Clone)]
 pub(crate) struct Segment {
     /// No record has a smaller offset. Also the name of its files.
     pub(crate) base_offset: i64,
@@ -23,7 +24,15 @@ pub(crate) struct Segment {
     pub(crate) times: TimeIndex,
     /// The largest timestamp; not looked up yet for a closed segment from before the start.
     pub(crate) largest: Option<TimestampOffset>,
+    shared: Arc<Shared>,
+}
+
+/// What a segment and its copies have in common.
+#[derive(Debug, Default)]
+struct Shared {
     cached: OnceLock<Box<CachedFiles>>,
+    /// The largest timestamp of a closed segment as its time index has it, once somebody has looked.
+    largest: OnceLock<TimestampOffset>,
 }
 
 /// The files of a segment as they are read.
@@ -50,7 +59,7 @@ impl Segment {
             offsets: Index::new(0),
             times: Index::new(0),
             largest: Some(TimestampOffset::none(base_offset)),
-            cached: OnceLock::new(),
+            shared: Arc::default(),
         }
     }
 
@@ -66,7 +75,7 @@ impl Segment {
     }
 
     fn cached(&self, files: &PartitionFiles) -> &CachedFiles {
-        self.cached.get_or_init(|| {
+        self.shared.cached.get_or_init(|| {
             Box::new(CachedFiles {
                 log: files.cached(self.base_offset, FileKind::Log),
                 index: files.cached(self.base_offset, FileKind::Index),
@@ -83,7 +92,7 @@ impl Segment {
 
     /// Closes what is open of it: its files are renamed or their content is replaced.
     pub(crate) fn close_cached(&mut self) {
-        self.cached.take();
+        self.shared = Arc::default();
     }
 
     /// The files for a lookup; `active` is the handle of the active segment's file.
@@ -114,14 +123,13 @@ impl Segment {
     }
 
     /// The largest timestamp of a segment, read from the end of its time index when it is not known yet.
-    pub(crate) fn largest(&mut self, files: &PartitionFiles) -> Result<TimestampOffset, LogError> {
-        if let Some(largest) = self.largest {
+    pub(crate) fn largest(&self, files: &PartitionFiles) -> Result<TimestampOffset, LogError> {
+        if let Some(largest) = self.largest.or(self.shared.largest.get().copied()) {
             return Ok(largest);
         }
         let entry = self.time_floor(files, |_| true)?;
         let largest = self.timestamp_offset(entry);
-        self.largest = Some(largest);
-        Ok(largest)
+        Ok(*self.shared.largest.get_or_init(|| largest))
     }
 
     /// What the time index says last before a timestamp.
@@ -137,7 +145,7 @@ impl Segment {
     fn timestamp_offset(&self, entry: Option<TimeEntry>) -> TimestampOffset {
         entry.map_or(TimestampOffset::none(self.base_offset), |entry| TimestampOffset {
             timestamp: entry.timestamp,
-            offset: self.base_offset + i64::from(entry.relative_offset),
+            offset: self.base_offset.saturating_add(i64::from(entry.relative_offset)),
         })
     }
 
@@ -165,7 +173,7 @@ impl Segment {
 }
 
 fn offset_holds(base_offset: i64, offset: i64) -> impl Fn(&OffsetEntry) -> bool {
-    move |entry| base_offset + i64::from(entry.relative_offset) <= offset
+    move |entry| base_offset.saturating_add(i64::from(entry.relative_offset)) <= offset
 }
 
 /// The result of a lookup that was allowed to wait.

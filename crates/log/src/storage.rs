@@ -79,7 +79,8 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Removes a directory and all that is in it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names in a directory durable.
+    /// Makes the names in a directory durable. An error of which [`is_short_of_handles`] is true comes from opening
+    /// the directory: nothing was synced and nothing is lost, and a later call may succeed.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Takes an exclusive lock on a file, which is created when it does not exist. Never waits: a lock held by

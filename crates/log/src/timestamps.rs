@@ -1,13 +1,16 @@
 //! From a timestamp to an offset: what ListOffsets asks for.
 
 use crate::error::{LogError, ReadError};
+use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
 use crate::patience::Patience;
 use crate::scan::{Scanned, ScannedBatch};
-use crate::segment::{Lookup, patient};
-use crate::storage::read_exact_at;
+use crate::segment::{Lookup, Segment, patient};
+use crate::storage::{StorageFile, read_exact_at};
+use crate::time_index::TimestampOffset;
 use mainstem_records::{Batch, Record, Scratch};
 use std::io;
+use std::sync::Arc;
 
 /// A record that was found by its timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,18 +23,46 @@ pub struct FoundOffset {
     pub leader_epoch: i32,
 }
 
+/// A search by time. It holds what the log was when it was asked for, and needs the log no more: it may take as long as
+/// the disk does, and locks nothing.
+#[derive(Debug)]
+pub struct TimestampSearch {
+    files: PartitionFiles,
+    segments: Vec<Segment>,
+    active: Arc<dyn StorageFile>,
+    log_start: i64,
+    decompressed_bytes_max: usize,
+}
+
 impl Log {
+    /// What a search by time needs, up to the log end: nothing is found beyond the high watermark by the caller's own
+    /// comparison. Never blocks.
+    pub fn timestamp_search(&self) -> Result<TimestampSearch, ReadError> {
+        if let Some(reason) = &self.stopped {
+            return Err(ReadError::Stopped(reason.clone()));
+        }
+        Ok(TimestampSearch {
+            files: self.files.clone(),
+            segments: self.segments.clone(),
+            active: self.active.file.clone(),
+            log_start: self.log_start,
+            decompressed_bytes_max: self.config.decompressed_bytes_max,
+        })
+    }
+}
+
+impl TimestampSearch {
     /// The first record at or behind the log start whose timestamp is at least `timestamp`. May read from disk.
-    ///
-    /// Nothing is found beyond the high watermark by the caller's own comparison: the log end is searched.
-    pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<FoundOffset>, ReadError> {
-        self.check_readable()?;
+    pub fn offset_for(&self, timestamp: i64) -> Result<Option<FoundOffset>, ReadError> {
         for number in 0..self.segments.len() {
-            let largest = self.segments[number].largest(&self.files).map_err(storage_error)?;
-            if largest.timestamp < timestamp {
-                continue;
-            }
-            if let Some(found) = self.search_segment(number, timestamp)? {
+            let found = self.unless_gone(number, || {
+                let largest = self.segments[number].largest(&self.files).map_err(storage_error)?;
+                if largest.timestamp < timestamp {
+                    return Ok(None);
+                }
+                self.search_segment(number, timestamp)
+            });
+            if let Some(found) = found? {
                 return Ok(Some(found));
             }
         }
@@ -39,29 +70,43 @@ impl Log {
     }
 
     /// The first record with the largest timestamp (KIP-734). May read from disk.
-    pub fn offset_of_max_timestamp(&mut self) -> Result<Option<FoundOffset>, ReadError> {
-        self.check_readable()?;
+    pub fn offset_of_max(&self) -> Result<Option<FoundOffset>, ReadError> {
         let mut best: Option<(usize, i64)> = None;
         for number in 0..self.segments.len() {
-            let largest = self.segments[number].largest(&self.files).map_err(storage_error)?;
-            if largest.timestamp >= 0 && best.is_none_or(|(_, timestamp)| largest.timestamp > timestamp) {
-                best = Some((number, largest.timestamp));
+            let largest = self.unless_gone(number, || {
+                self.segments[number].largest(&self.files).map(Some).map_err(storage_error)
+            });
+            if let Some(TimestampOffset { timestamp, .. }) = largest?
+                && timestamp >= 0
+                && best.is_none_or(|(_, best)| timestamp > best)
+            {
+                best = Some((number, timestamp));
             }
         }
-        best.map_or(Ok(None), |(number, timestamp)| self.search_segment(number, timestamp))
+        best.map_or(Ok(None), |(number, timestamp)| {
+            self.unless_gone(number, || self.search_segment(number, timestamp))
+        })
     }
 
-    fn check_readable(&self) -> Result<(), ReadError> {
-        match &self.stopped {
-            Some(reason) => Err(ReadError::Stopped(reason.clone())),
-            None => Ok(()),
+    /// Searches in a segment, in which there is nothing when it was deleted in the meantime: its log goes first.
+    fn unless_gone<T>(
+        &self,
+        number: usize,
+        search: impl FnOnce() -> Result<Option<T>, ReadError>,
+    ) -> Result<Option<T>, ReadError> {
+        match search() {
+            Err(ReadError::Storage(error)) if error.kind() == io::ErrorKind::NotFound => {
+                let path = self.files.path(self.segments[number].base_offset, FileKind::Log);
+                if self.files.storage.exists(&path)? { Err(ReadError::Storage(error)) } else { Ok(None) }
+            }
+            result => result,
         }
     }
 
     /// The first record of a segment, from the log start on, that is so young.
     fn search_segment(&self, number: usize, timestamp: i64) -> Result<Option<FoundOffset>, ReadError> {
         let segment = &self.segments[number];
-        let active = (number + 1 == self.segments.len()).then_some(&self.active.file);
+        let active = (number + 1 == self.segments.len()).then_some(&self.active);
         let before = segment.time_before(&self.files, timestamp).map_err(storage_error)?;
         let from = before.offset.max(self.log_start);
         let lookup = segment.lookup(from, segment.lookup_files(&self.files, active)?);
@@ -88,7 +133,7 @@ impl Log {
         let (batch, _) = Batch::split_first(&bytes).map_err(damaged)?;
         let (mut buffer, mut scratch) = (Vec::new(), Scratch::new());
         let records =
-            batch.records(&mut buffer, self.config.decompressed_bytes_max, &mut scratch).map_err(damaged)?;
+            batch.records(&mut buffer, self.decompressed_bytes_max, &mut scratch).map_err(damaged)?;
         for record in records {
             let Record { offset, timestamp: found, .. } = record.map_err(damaged)?;
             if found >= timestamp && offset >= self.log_start {

@@ -174,6 +174,7 @@ pub(crate) fn reopen_active(
     mono_ms: u64,
 ) -> Result<(Active, i64), LogError> {
     let path = files.path(segment.base_offset, FileKind::Log);
+    segment.close_cached();
     segment.largest = None;
     let indexed = segment.largest(files)?;
     let lookup_files = segment.lookup_files(files, Some(&file)).map_err(LogError::io("open", &*path))?;

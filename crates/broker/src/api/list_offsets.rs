@@ -134,10 +134,12 @@ fn find(
         EARLIEST_LOCAL => Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start))),
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(Found::nothing()),
         timestamp => {
-            let found = partition.with_log(|log| match timestamp {
-                MAX_TIMESTAMP => log.offset_of_max_timestamp(),
-                _ => log.offset_for_timestamp(timestamp),
-            })?;
+            // The search reads from the disk: appends do not wait for it.
+            let search = partition.with_log(|log| log.timestamp_search())?;
+            let found = search.and_then(|search| match timestamp {
+                MAX_TIMESTAMP => search.offset_of_max(),
+                _ => search.offset_for(timestamp),
+            });
             let found = found.map_err(|error| read_error_code(&error))?;
             // What lies beyond the readable end is not told.
             Ok(found.filter(|found| found.offset < readable).map_or_else(Found::nothing, |found| Found {

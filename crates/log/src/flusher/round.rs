@@ -1,8 +1,8 @@
 //! One round of the flusher: what a group of targets wants synced, and who is told what came of it.
 
 use super::pool::Pool;
-use super::{Counters, FlushOptions, FlushTarget, Method, OnFailure};
-use crate::storage::{Storage, StorageFile};
+use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
+use crate::storage::{Storage, StorageFile, is_short_of_handles};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
@@ -32,29 +32,68 @@ struct Member {
     upto: i64,
     items_left: AtomicUsize,
     error: Mutex<Option<io::Error>>,
+    /// Directories that could not be opened.
+    untried: Mutex<Vec<Arc<Path>>>,
+}
+
+/// A target of which all is synced except directories that could not be opened, for want of a handle. It waits for the
+/// next round.
+pub(super) struct Unfinished {
+    target: Arc<dyn FlushTarget>,
+    work: FlushWork,
+}
+
+impl Unfinished {
+    fn is_of(&self, target: &Arc<dyn FlushTarget>) -> bool {
+        Arc::as_ptr(&self.target).cast::<()>() == Arc::as_ptr(target).cast::<()>()
+    }
+
+    /// Tells the target that nothing more is tried.
+    pub(super) fn give_up(self, error: io::Error) {
+        self.target.end_flush(self.work.upto, Err(error));
+    }
 }
 
 impl Round {
-    /// Asks every target for its work. The ticket goes back first, so that a request which comes after
-    /// `begin_flush` looked queues the target again.
-    pub(super) fn begin(targets: impl Iterator<Item = Arc<dyn FlushTarget>>) -> Round {
+    /// Puts together what is left of earlier rounds and the work of every target that has nothing left there. The others
+    /// stay: a target has one piece of work in progress at most.
+    ///
+    /// A ticket goes back first, so that a request which comes after `begin_flush` looked queues the target again.
+    pub(super) fn begin(unfinished: Vec<Unfinished>, targets: &mut Vec<Arc<dyn FlushTarget>>) -> Round {
         let mut round = Round { items: Vec::new(), members: Vec::new() };
         let mut directories = HashMap::new();
-        for target in targets {
+        let fresh = |target: &mut Arc<dyn FlushTarget>| !unfinished.iter().any(|left| left.is_of(target));
+        for target in targets.extract_if(.., fresh) {
             target.ticket().give_back();
             let work = target.begin_flush();
-            let member = round.members.len();
-            let mut items_left = work.files.len();
-            round.items.extend(
-                work.files.into_iter().map(|file| Item { what: Syncable::File(file), members: vec![member] }),
-            );
-            for directory in work.directories {
-                items_left += usize::from(round.add_directory(&mut directories, directory, member));
-            }
-            let items_left = AtomicUsize::new(items_left);
-            round.members.push(Member { target, upto: work.upto, items_left, error: Mutex::new(None) });
+            round.add_member(&mut directories, target, work);
+        }
+        for left in unfinished {
+            round.add_member(&mut directories, left.target, left.work);
         }
         round
+    }
+
+    fn add_member(
+        &mut self,
+        directories: &mut HashMap<Arc<Path>, usize>,
+        target: Arc<dyn FlushTarget>,
+        work: FlushWork,
+    ) {
+        let member = self.members.len();
+        let mut items_left = work.files.len();
+        let files = work.files.into_iter().map(Syncable::File);
+        self.items.extend(files.map(|what| Item { what, members: vec![member] }));
+        for directory in work.directories {
+            items_left += usize::from(self.add_directory(directories, directory, member));
+        }
+        self.members.push(Member {
+            target,
+            upto: work.upto,
+            items_left: AtomicUsize::new(items_left),
+            error: Mutex::new(None),
+            untried: Mutex::default(),
+        });
     }
 
     /// Whether the member has to wait for this directory, which it does once.
@@ -79,15 +118,18 @@ impl Round {
 
     fn sync_item(&self, index: usize, context: &SyncContext) {
         let item = &self.items[index];
-        let result = match &item.what {
-            Syncable::File(file) => file.sync_data(),
-            Syncable::Directory(path) => context.storage.sync_dir(path),
+        let outcome = match &item.what {
+            Syncable::File(file) => Outcome::Synced(file.sync_data()),
+            Syncable::Directory(path) => match context.storage.sync_dir(path) {
+                Err(error) if is_short_of_handles(&error) => Outcome::NotTried(path),
+                result => Outcome::Synced(result),
+            },
         };
-        if let Err(error) = &result {
+        if let Outcome::Synced(Err(error)) = &outcome {
             (context.on_failure)(error);
         }
         for member in &item.members {
-            self.members[*member].item_done(&result, &context.counters);
+            self.members[*member].item_done(&outcome, context);
         }
     }
 
@@ -107,18 +149,34 @@ impl Round {
     }
 }
 
+/// What became of an item.
+enum Outcome<'r> {
+    Synced(io::Result<()>),
+    /// There was no handle to sync this directory by, which says nothing about what is in it.
+    NotTried(&'r Arc<Path>),
+}
+
 impl Member {
-    fn item_done(&self, result: &io::Result<()>, counters: &Counters) {
-        if let Err(error) = result {
-            self.error.lock().get_or_insert_with(|| copy_error(error));
+    fn item_done(&self, outcome: &Outcome<'_>, context: &SyncContext) {
+        match outcome {
+            Outcome::Synced(Ok(())) => {}
+            Outcome::Synced(Err(error)) => {
+                self.error.lock().get_or_insert_with(|| copy_error(error));
+            }
+            Outcome::NotTried(directory) => self.untried.lock().push((*directory).clone()),
         }
         // The release of each thread's error and the acquire of the last one meet here.
         if self.items_left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         let result = self.error.lock().take().map_or(Ok(()), Err);
+        let directories = std::mem::take(&mut *self.untried.lock());
         if result.is_err() {
-            counters.failures.fetch_add(1, Ordering::Relaxed);
+            context.counters.failures.fetch_add(1, Ordering::Relaxed);
+        } else if !directories.is_empty() {
+            let work = FlushWork { files: Vec::new(), directories, upto: self.upto };
+            context.unfinished.lock().push(Unfinished { target: self.target.clone(), work });
+            return;
         }
         self.target.end_flush(self.upto, result);
     }
@@ -146,9 +204,21 @@ pub(super) struct SyncContext {
     pub(super) on_failure: OnFailure,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Arc<Pool>,
+    /// What the last round has left for the next one.
+    pub(super) unfinished: Arc<Mutex<Vec<Unfinished>>>,
 }
 
 impl SyncContext {
+    /// Takes what the last round has left.
+    pub(super) fn take_unfinished(&self) -> Vec<Unfinished> {
+        std::mem::take(&mut *self.unfinished.lock())
+    }
+
+    /// Whether the last round has left something.
+    pub(super) fn has_unfinished(&self) -> bool {
+        !self.unfinished.lock().is_empty()
+    }
+
     /// Syncs a round and tells every target.
     pub(super) fn sync(&mut self, round: Round) {
         self.counters.rounds.fetch_add(1, Ordering::Relaxed);

@@ -43,6 +43,8 @@ struct FakeFile {
     syncs: AtomicUsize,
     fs_syncs: AtomicUsize,
     fails: AtomicBool,
+    /// There is no handle to sync it by.
+    unopened: AtomicBool,
     fs_error: Mutex<Option<io::ErrorKind>>,
     /// Syncs that have begun; each goes on when `allowed` is at least as high as its number.
     begun: Watched,
@@ -159,6 +161,10 @@ impl Storage for FakeStorage {
         unused()
     }
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        if self.0.unopened.load(Ordering::Relaxed) {
+            self.0.syncs.fetch_add(1, Ordering::Relaxed);
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         self.0.sync()
     }
     fn lock_exclusive(&self, _: &Path) -> io::Result<Box<dyn StorageLock>> {
@@ -415,6 +421,40 @@ fn a_shared_directory_is_synced_once_for_all() {
     fixture.request_together(&group);
     group.iter().for_each(|partition| assert_eq!(partition.answered(2)[1], Err(eio())));
     assert_eq!(fixture.directory.syncs(), 2);
+}
+
+/// Known fault: without a handle for the directory the sync counted as failed, and the partition stopped for good.
+#[test]
+fn a_directory_that_cannot_be_opened_is_tried_again() {
+    let fixture = fixture();
+    fixture.directory.unopened.store(true, Ordering::Relaxed);
+    let (waiting, other) = (Partition::with(&["parent"], true), Partition::new());
+    waiting.append();
+    fixture.request_together(&[waiting.clone(), other.clone()]);
+    assert_eq!(other.answered(1), [Ok(0)]);
+    // Asked for again meanwhile: it has one piece of work in progress, and this one comes after it.
+    waiting.append();
+    assert!(fixture.request(&waiting));
+    let until = Instant::now() + DEADLINE;
+    while fixture.directory.syncs() < 2 {
+        assert!(Instant::now() < until, "it is not tried again");
+        thread::yield_now();
+    }
+    assert_eq!(*waiting.results.lock(), []);
+    fixture.directory.unopened.store(false, Ordering::Relaxed);
+    assert_eq!(waiting.answered(2), [Ok(1), Ok(2)]);
+    assert_eq!((fixture.failures.load(Ordering::Relaxed), fixture.flusher.stats().failures), (0, 0));
+}
+
+#[test]
+fn a_stop_ends_the_wait_for_a_directory_that_cannot_be_opened() {
+    let fixture = fixture();
+    fixture.directory.unopened.store(true, Ordering::Relaxed);
+    let waiting = Partition::with(&["parent"], true);
+    waiting.append();
+    assert!(fixture.request(&waiting));
+    fixture.flusher.stop(FlusherStop::Abandon);
+    assert_eq!(*waiting.results.lock(), [Err(io::ErrorKind::Interrupted)]);
 }
 
 #[test]

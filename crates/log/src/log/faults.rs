@@ -36,7 +36,7 @@ fn check_mended(clean: bool, damage: impl Fn(&Path)) {
     for from in 0..100 {
         assert_eq!(read_from(&log, from).len() as i64, 100 - from, "from {from}");
     }
-    assert_eq!(log.offset_for_timestamp(WALL_MS).unwrap().unwrap().offset, 0);
+    assert_eq!(log.timestamp_search().unwrap().offset_for(WALL_MS).unwrap().unwrap().offset, 0);
     bench.append_numbers(&mut log, 100..103);
     assert_eq!(bench.read_all(&log).len(), 103);
 }

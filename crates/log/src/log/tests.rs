@@ -150,8 +150,8 @@ fn offsets_are_found_by_time() {
         let batch = TestBatch::of(&["some value that takes a little room in its segment"]);
         bench.append(&mut log, &batch.at(WALL_MS + number * 10)).unwrap();
     }
-    let mut check = |timestamp: i64, offset: Option<i64>| {
-        let found = log.offset_for_timestamp(WALL_MS + timestamp).unwrap();
+    let check = |timestamp: i64, offset: Option<i64>| {
+        let found = log.timestamp_search().unwrap().offset_for(WALL_MS + timestamp).unwrap();
         assert_eq!(found.map(|found| found.offset), offset, "{timestamp}");
     };
     check(-1000, Some(0));
@@ -160,8 +160,35 @@ fn offsets_are_found_by_time() {
     check(500, Some(50));
     check(985, Some(99));
     check(991, None);
-    let youngest = log.offset_of_max_timestamp().unwrap().unwrap();
+    let youngest = log.timestamp_search().unwrap().offset_of_max().unwrap().unwrap();
     assert_eq!((youngest.offset, youngest.timestamp), (99, WALL_MS + 990));
+}
+
+/// Known fault: the search held the log, so that appends waited for its reads.
+#[test]
+fn a_search_by_time_goes_on_beside_appends_and_deletions() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    let append = |log: &mut crate::Log, numbers: std::ops::Range<i64>| {
+        for number in numbers {
+            let batch = TestBatch::of(&["some value that takes a little room in its segment"]);
+            bench.append(log, &batch.at(WALL_MS + number * 10)).unwrap();
+        }
+    };
+    append(&mut log, 0..100);
+    bench.stop_clean(log);
+    let (mut log, _) = bench.open("a");
+    let search = log.timestamp_search().unwrap();
+    append(&mut log, 100..150);
+    log.delete_records_before(50).unwrap();
+    assert!(log.maintain(WALL_MS, bench.mono_ms).unwrap().segments_deleted > 0);
+    let first = log.segments[0].base_offset;
+    // What is gone by now is passed over, and what came later is not seen.
+    assert_eq!(search.offset_for(WALL_MS).unwrap().unwrap().offset, first);
+    assert_eq!(search.offset_for(WALL_MS + 985).unwrap().unwrap().offset, 99);
+    assert_eq!(search.offset_for(WALL_MS + 1000).unwrap(), None);
+    assert_eq!(search.offset_of_max().unwrap().unwrap().offset, 99);
+    assert_eq!(log.timestamp_search().unwrap().offset_of_max().unwrap().unwrap().offset, 149);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The operating system's file system.
 
-use super::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock, linux};
+use super::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock, is_short_of_handles, linux};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -59,7 +59,11 @@ impl Storage for RealStorage {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+        // What the sync itself says is never taken for a shortage of handles, whatever its code.
+        File::open(dir)?.sync_all().map_err(|error| match is_short_of_handles(&error) {
+            true => io::Error::other(error.to_string()),
+            false => error,
+        })
     }
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
