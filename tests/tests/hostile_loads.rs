@@ -206,7 +206,7 @@ fn requests_that_name_a_hundred_thousand_things_are_answered() {
     let body = client.ask(9, &request);
     println!("metadata of 100,000 names: {:?}", began.elapsed());
     assert!(body.len() > 100_000 * 10);
-    probe.finish().assert_calm(Duration::from_millis(50), Duration::from_millis(300));
+    probe.finish().assert_calm(Duration::from_millis(150), Duration::from_millis(600));
     assert_peak(&victim, 128);
     victim.assert_sound();
 }
@@ -305,8 +305,7 @@ fn a_cold_read_does_not_hold_up_its_loop() {
     // A lookup that finds nothing in memory asks for its pages and does not wait; what is sent is never read here.
     assert!(by_loop < by_helper / 8, "the loop itself reads what it sends");
     // On two busy cores the kernel alone keeps a ready thread waiting for some of its time slices.
-    beside
-        .assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
+    beside.assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
     assert_peak(&victim, 24);
     victim.assert_sound();
 }
