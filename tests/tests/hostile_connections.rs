@@ -125,8 +125,7 @@ fn five_thousand_idle_connections_cost_little_and_disturb_nobody() {
     let bytes = (after - before) * 1024 / count as u64;
     println!("{count} idle connections: {before} KiB to {after} KiB, {bytes} bytes each");
     assert!(bytes <= 6 << 10, "{bytes} bytes per idle connection");
-    Probe::alone(victim.address, "probe", 1000)
-        .assert_calm(CALM_P99, CALM_WORST);
+    Probe::alone(victim.address, "probe", 1000).assert_calm(CALM_P99, CALM_WORST);
     drop(clients);
     victim.assert_sound();
 }

@@ -305,8 +305,7 @@ fn a_cold_read_does_not_hold_up_its_loop() {
     // A lookup that finds nothing in memory asks for its pages and does not wait; what is sent is never read here.
     assert!(by_loop < by_helper / 8, "the loop itself reads what it sends");
     // On two busy cores the kernel alone keeps a ready thread waiting for some of its time slices.
-    beside
-        .assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
+    beside.assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
     assert_peak(&victim, 24);
     victim.assert_sound();
 }
