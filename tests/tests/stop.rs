@@ -10,6 +10,7 @@ use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{BY_NAME, LATEST, batch, bytes_of, fetch_request, fetch_topic, produce_request};
 use mainstem_tests::wait::eventually;
+use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::produce_request::ProduceRequest;
@@ -69,7 +70,7 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
 }
 
 #[test]
-fn members_that_wait_in_a_join_do_not_hold_up_the_stop() {
+fn members_that_wait_in_a_join_are_answered_and_do_not_hold_up_the_stop() {
     let (mut broker, mut member) = broker_with_topic("stop-join", 1);
     member.find_coordinator("group").unwrap();
     let request = JoinGroupRequest {
@@ -92,6 +93,8 @@ fn members_that_wait_in_a_join_do_not_hold_up_the_stop() {
     });
     let begin = Instant::now();
     broker.ask_to_stop();
+    let (_, joined) = second.receive::<JoinGroupRequest<'_>>(3).unwrap();
+    assert_eq!(ErrorCode::from(joined.error_code), ErrorCode::NOT_COORDINATOR);
     second.wait_for_close().unwrap();
     member.wait_for_close().unwrap();
     assert!(begin.elapsed() < LET_GO, "{:?}", begin.elapsed());

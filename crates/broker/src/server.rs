@@ -28,7 +28,7 @@ use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
 use crate::event_loop::{EventLoopThreads, EventLoops};
 use crate::fetch_sessions::FetchSessions;
-use crate::groups::Groups;
+use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
 use crate::metrics::Metrics;
@@ -40,6 +40,9 @@ use crate::{http, random};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// The part of it in which offset commits and assignments that are on their way to the disk are answered.
+const COMMIT_TIME: Duration = Duration::from_millis(500);
 
 /// An answer's length has to fit the 31 bits of a frame, with room for all but the records.
 const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
@@ -128,7 +131,7 @@ impl Server {
         let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
         let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
         let recovered = broker.controller.start(&broker).map_err(StartError::from).and_then(|()| {
-            let offsets = broker.topics.by_name(crate::groups::OFFSETS_TOPIC);
+            let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
             Ok(broker.groups.load(&broker, &partitions)?)
         });
@@ -157,10 +160,12 @@ impl Server {
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
         broker.stopping.raise();
-        let deadline = Instant::now() + DRAIN_TIME;
-        while broker.connections.open() > 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
+        wait_for_connections(&broker, COMMIT_TIME);
+        // Who still waits in a group now does so for other members; it is told to look for another coordinator.
+        if let Some(offsets) = broker.topics.by_name(OFFSETS_TOPIC) {
+            broker.groups.unload(&broker, &offsets.partitions);
         }
+        wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         self.threads.join();
         self.housekeeping.stop();
@@ -351,6 +356,14 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
         first.spawn(http::serve(broker.clone(), socket));
     }
     first.spawn(Groups::run_timer(broker.clone()));
+}
+
+/// Waits until all connections are closed, or the time is over.
+fn wait_for_connections(broker: &Broker, time: Duration) {
+    let deadline = Instant::now() + time;
+    while broker.connections.open() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Syncs and closes all logs, then marks the directories as left in order. Whether they were.
