@@ -35,16 +35,14 @@ impl Completion {
             Completion::Assignment { group, generation, assignments } => {
                 if let Some(classic) = written(groups, &group, outcome) {
                     sync::assignment_written(classic, io, generation, &assignments, outcome);
-                    io.recount(classic);
                 }
             }
             Completion::Replaced { group, replacement } => {
-                let Some(classic) = written(groups, &group, outcome) else { return };
-                match outcome {
-                    Ok(()) => join::replaced(classic, io, &replacement),
-                    Err(error) => join::not_replaced(classic, io, replacement, error),
+                match (written(groups, &group, outcome), outcome) {
+                    (None, _) => {}
+                    (Some(classic), Ok(())) => join::replaced(classic, io, &replacement),
+                    (Some(classic), Err(error)) => join::not_replaced(classic, io, replacement, error),
                 }
-                io.recount(classic);
             }
             Completion::Emptied { group, held } => {
                 written(groups, &group, outcome);
@@ -104,8 +102,7 @@ fn written<'a>(
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
         rebalance::give_up(group, io, error);
-        group.reset(io.now.wall_ms);
-        io.recount(group);
+        *group = ClassicGroup::new(group.id.clone(), io.now.wall_ms);
     }
 }
 
