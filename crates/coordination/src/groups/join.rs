@@ -307,6 +307,8 @@ pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &
         return;
     }
     let Some(waiter) = member.awaiting_join.take() else { return };
+    // Its session does not run out while it waits here, however long the write takes; from now on it counts.
+    io.restart_session(&group.id, member, None);
     let mut response = joined(group, &replacement.new);
     if waiter.api_version >= SKIP_ASSIGNMENT_SINCE {
         response.skip_assignment = group.is_leader(&replacement.new);
