@@ -86,8 +86,8 @@ impl Appends {
     }
 
     /// Queues a read behind the appends that are in flight.
-    pub(crate) fn wait(&mut self, number: u64, token: Token, fetch: Fetch) {
-        self.push(number, Completion::Fetch { token, fetch });
+    pub(crate) fn wait(&mut self, number: u64, fetch: Completion) {
+        self.push(number, fetch);
         if let Some(entry) = self.queue.back_mut() {
             entry.outcome = Some(Ok(()));
         }
@@ -110,6 +110,12 @@ impl Appends {
     /// Everything in flight, oldest first, when the partition is given up.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         self.queue.drain(..).map(|entry| entry.completion)
+    }
+
+    /// Everything in flight, oldest first, for tests.
+    #[cfg(test)]
+    pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.queue.iter().map(|entry| &entry.completion)
     }
 
     /// Groups with an offset in flight.

@@ -33,6 +33,13 @@ pub struct GroupConfig {
     pub member_protocol_bytes_max: usize,
     /// Offsets held at a time; a commit that would add more is refused with INVALID_COMMIT_OFFSET_SIZE.
     pub offsets_max: usize,
+    /// Bytes that clients may make the coordinator keep: names, protocols, assignments, offsets with their metadata,
+    /// and a fixed amount for each group, member and offset. Beyond it members are refused with
+    /// GROUP_MAX_SIZE_REACHED, offsets with INVALID_COMMIT_OFFSET_SIZE, and assignments with
+    /// COORDINATOR_NOT_AVAILABLE, on which leaders try again; what takes no more room than what it replaces is not
+    /// refused. Appends and deferred reads in flight may take as much again, and further requests get
+    /// COORDINATOR_NOT_AVAILABLE. What the log holds is loaded whatever its size. Ours.
+    pub memory_bytes_max: usize,
     /// Appends and deferred reads in flight per partition of `__consumer_offsets`; requests beyond it are refused
     /// with COORDINATOR_NOT_AVAILABLE, on which clients retry.
     pub pending_appends_max: usize,
@@ -56,6 +63,7 @@ impl Default for GroupConfig {
             members_max: 100_000,
             member_protocol_bytes_max: 1 << 20,
             offsets_max: 10_000_000,
+            memory_bytes_max: 64 << 20,
             pending_appends_max: 10_000,
             tombstones_per_append_max: 1_000,
         }

@@ -14,7 +14,7 @@ use super::deadlines::{Deadlines, Key, Timer};
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
-use super::{join, sync};
+use super::{join, memory, sync};
 use crate::time::Now;
 
 /// Counts that the limits of [`GroupConfig`] are about.
@@ -24,6 +24,10 @@ pub(crate) struct Usage {
     /// Members, and those that were told their id.
     pub(crate) members: usize,
     pub(crate) offsets: usize,
+    /// Bytes of groups, members and offsets, as [`memory`](super::memory) counts them; topic names count beside them.
+    pub(crate) bytes: usize,
+    /// Bytes of what waits in the queues of appends.
+    pub(crate) in_flight_bytes: usize,
 }
 
 /// The coordinator without its groups, lent to one handler.
@@ -66,6 +70,7 @@ impl Io<'_> {
     /// Appends records; `completion` says what follows when the outcome is there.
     pub(crate) fn append(&mut self, records: Vec<CoordinatorRecord>, completion: Completion) {
         assert!(!records.is_empty(), "an append without records for {completion:?}");
+        self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;
         let ticket = Ticket { partition: self.partition, number: *self.tickets };
         self.appends.push(ticket.number, completion);
@@ -75,7 +80,44 @@ impl Io<'_> {
     /// Queues a read behind the appends that are in flight.
     pub(crate) fn wait(&mut self, token: Token, fetch: Fetch) {
         *self.tickets += 1;
-        self.appends.wait(*self.tickets, token, fetch);
+        let completion = Completion::Fetch { token, fetch };
+        self.usage.in_flight_bytes += memory::completion(&completion);
+        self.appends.wait(*self.tickets, completion);
+    }
+
+    /// Whether another request may wait in the queue of appends.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.appends.len() < self.config.pending_appends_max
+            && self.usage.in_flight_bytes < self.config.memory_bytes_max
+    }
+
+    /// Counts what is not in the queue of appends any more.
+    pub(crate) fn left_queue(&mut self, completion: &Completion) {
+        self.usage.in_flight_bytes -= memory::completion(completion);
+    }
+
+    /// Bytes that may still be kept. What is in flight has its place already: most of it is kept later.
+    pub(crate) fn room(&self) -> usize {
+        let used = self.usage.bytes + self.topics.bytes() + self.usage.in_flight_bytes;
+        self.config.memory_bytes_max.saturating_sub(used)
+    }
+
+    /// Whether so many bytes more may be kept. What does not grow is never refused, so that those who were there
+    /// before the room was used up can go on.
+    pub(crate) fn has_room(&self, growth: usize) -> bool {
+        growth == 0 || growth <= self.room()
+    }
+
+    /// Counts a group as it is now.
+    pub(crate) fn recount(&mut self, group: &mut ClassicGroup) {
+        let bytes = group.bytes();
+        self.usage.bytes = self.usage.bytes - group.counted + bytes;
+        group.counted = bytes;
+    }
+
+    /// Counts a group out that goes.
+    pub(crate) fn uncount(&mut self, group: &ClassicGroup) {
+        self.usage.bytes -= group.counted;
     }
 
     /// The monotonic time `timeout_ms` from now, at least one millisecond away: a time-out of zero must not fire

@@ -42,8 +42,9 @@
 //!
 //! # Bounds
 //!
-//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, and appends in flight. Beside them the
-//! coordinator holds at most one deadline per member, two per group and one per partition.
+//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
+//! that together. Beside them the coordinator holds at most one deadline per member, two per group and one per
+//! partition; in the bytes they are a part of what a member or a group counts for.
 
 mod api;
 mod appends;
@@ -60,6 +61,7 @@ mod io;
 mod join;
 mod leave;
 mod member;
+mod memory;
 mod offset_commit;
 pub mod offset_fetch;
 mod offsets;

@@ -35,14 +35,16 @@ impl Completion {
             Completion::Assignment { group, generation, assignments } => {
                 if let Some(classic) = written(groups, &group, outcome) {
                     sync::assignment_written(classic, io, generation, &assignments, outcome);
+                    io.recount(classic);
                 }
             }
             Completion::Replaced { group, replacement } => {
-                match (written(groups, &group, outcome), outcome) {
-                    (None, _) => {}
-                    (Some(classic), Ok(())) => join::replaced(classic, io, &replacement),
-                    (Some(classic), Err(error)) => join::not_replaced(classic, io, replacement, error),
+                let Some(classic) = written(groups, &group, outcome) else { return };
+                match outcome {
+                    Ok(()) => join::replaced(classic, io, &replacement),
+                    Err(error) => join::not_replaced(classic, io, replacement, error),
                 }
+                io.recount(classic);
             }
             Completion::Emptied { group, held } => {
                 written(groups, &group, outcome);
@@ -102,7 +104,8 @@ fn written<'a>(
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
         rebalance::give_up(group, io, error);
-        *group = ClassicGroup::new(group.id.clone(), io.now.wall_ms);
+        group.reset(io.now.wall_ms);
+        io.recount(group);
     }
 }
 

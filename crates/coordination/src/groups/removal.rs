@@ -19,7 +19,7 @@ use super::group::{Group, Groups, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
-use super::records;
+use super::{memory, records};
 
 /// What is to go, of one group.
 struct Removal {
@@ -232,8 +232,9 @@ pub(crate) fn removed(
 /// Takes one offset out, and its group if that was all there was of it.
 pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topic: &str, partition: i32) {
     let Some(group) = groups.get_mut(id) else { return };
-    if group.offsets.remove(topic, partition, io.topics) {
+    if let Some(removed) = group.offsets.remove(topic, partition, io.topics) {
         io.usage.offsets -= 1;
+        io.usage.bytes -= memory::offset(&removed);
     }
     drop_if_nothing(groups, io, id);
 }
@@ -241,7 +242,9 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
 /// Forgets a group that nothing says exists.
 pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
     if groups.get(id).is_some_and(Group::is_nothing) {
-        groups.remove(id);
+        if let Some(Group { protocol: Protocol::Classic(classic), .. }) = groups.remove(id) {
+            io.uncount(&classic);
+        }
         io.usage.groups -= 1;
     }
 }
@@ -254,7 +257,8 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     if classic.state == State::Dead {
         // Only members that were told their id can still be there.
         rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
-        *classic = ClassicGroup::new(id.clone(), io.now.wall_ms);
+        classic.reset(io.now.wall_ms);
+        io.recount(classic);
     }
     classic.stored = false;
     drop_if_nothing(groups, io, id);
