@@ -318,6 +318,11 @@ impl LogDir {
         }
     }
 
+    /// A sync has failed that the flusher knows nothing of.
+    pub(crate) fn note_failed_sync(&self, error: &io::Error) {
+        self.health.note_failed_sync(error);
+    }
+
     /// Why the directory is offline; `None` while it is online.
     pub fn failure(&self) -> Option<&DirFailure> {
         self.health.failure.get()
