@@ -88,7 +88,8 @@ class Notes:
         return self.uncommitted >= self.commit_every
 
     def to_commit(self, partitions=None):
-        """Positions of these partitions, or of all."""
+        """Positions of these partitions, or of all. What they cover is written down, whatever kills us from here on."""
+        self.out.flush()
         wanted = self.positions if partitions is None else partitions
         return {p: self.positions[p] for p in wanted if p in self.positions}
 

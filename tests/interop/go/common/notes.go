@@ -3,6 +3,7 @@ package common
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 )
@@ -59,18 +60,11 @@ func (n *Notes) Flush() {
 func (n *Notes) Commit(partitions []int32, commit func(offsets map[int32]int64) error) error {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
-	offsets := map[int32]int64{}
-	for partition, position := range n.positions {
-		offsets[partition] = position
+	// What is committed has to be written down, whatever kills us in between.
+	if err := n.out.Flush(); err != nil {
+		return err
 	}
-	if partitions != nil {
-		offsets = map[int32]int64{}
-		for _, partition := range partitions {
-			if position, read := n.positions[partition]; read {
-				offsets[partition] = position
-			}
-		}
-	}
+	offsets := n.positionsOf(partitions)
 	if len(offsets) > 0 {
 		if err := commit(offsets); err != nil {
 			return err
@@ -81,6 +75,19 @@ func (n *Notes) Commit(partitions []int32, commit func(offsets map[int32]int64) 
 		fmt.Fprintf(n.out, "c %d %d\n", partition, offset)
 	}
 	return n.out.Flush()
+}
+
+func (n *Notes) positionsOf(partitions []int32) map[int32]int64 {
+	if partitions == nil {
+		return maps.Clone(n.positions)
+	}
+	found := map[int32]int64{}
+	for _, partition := range partitions {
+		if position, read := n.positions[partition]; read {
+			found[partition] = position
+		}
+	}
+	return found
 }
 
 // Assigned writes down partitions that the member has now.
