@@ -195,6 +195,11 @@ impl Log {
         checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))
     }
 
+    /// Has a file removed when `file.delete.delay.ms` have passed.
+    pub(crate) fn remove_later(&mut self, path: PathBuf, mono_ms: u64) {
+        self.deletions.waiting.push((path, mono_ms.saturating_add(self.config.file_delete_delay_ms)));
+    }
+
     fn remove_deleted(&mut self, mono_ms: u64) -> Result<usize, LogError> {
         let due: Vec<_> = self.deletions.waiting.extract_if(.., |(_, at)| *at <= mono_ms).collect();
         for (path, _) in &due {
