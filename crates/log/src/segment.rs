@@ -169,9 +169,14 @@ impl Segment {
         }
     }
 
+    /// The largest timestamp, if it was looked up already.
+    pub(crate) fn known_largest(&self) -> Option<TimestampOffset> {
+        self.largest.or(self.shared.largest.get().copied())
+    }
+
     /// The largest timestamp of a segment, read from the end of its time index when it is not known yet.
     pub(crate) fn largest(&self, files: &PartitionFiles) -> Result<TimestampOffset, LogError> {
-        if let Some(largest) = self.largest.or(self.shared.largest.get().copied()) {
+        if let Some(largest) = self.known_largest() {
             return Ok(largest);
         }
         let entry = self.time_floor(files, |_| true)?;

@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// What is behind it will be other data, which no sync has covered.
-    fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
+    pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
         let checkpoint = &self.dir.checkpoints().recovery_point;
         if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
@@ -132,7 +132,8 @@ impl Log {
         self.lower_noted()?;
         self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
         self.flush.note_cut(self.log_end);
-        self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);
+        self.epoch_checkpoint.note(self.epochs.truncate_from_end(self.log_end));
+        self.generation.advance();
         self.reload_producers(mono_ms)
     }
 
