@@ -22,7 +22,7 @@ mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
+    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults,
     TransactionLogConfig,
 };
 pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};

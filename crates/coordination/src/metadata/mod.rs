@@ -15,6 +15,7 @@
 //! numbers or touches a file.
 
 mod alter_configs;
+mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
@@ -28,14 +29,17 @@ pub mod names;
 mod producer_ids;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod quota_tests;
 mod registration;
 #[cfg(test)]
 mod session;
 #[cfg(test)]
 mod tests;
 
+pub use client_quotas::Resolves;
 pub use error::{ApiError, ReplayError};
-pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };
