@@ -487,6 +487,11 @@ impl Lent<'_> {
                     self.schedule_expiry();
                 }
             }
+            Key::Append { .. } => {
+                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
+                    self.io.time_out_appends();
+                }
+            }
             Key::Session { group, .. } | Key::Join { group, .. } | Key::Sync { group, .. } => {
                 if let Some(group) = self.groups.get_mut(group) {
                     let Protocol::Classic(classic) = &mut group.protocol;
@@ -516,5 +521,6 @@ impl Lent<'_> {
         }
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
+        self.io.unwatch_appends();
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn commit(
         })
         .collect();
     let group = Arc::from(&*request.group_id);
-    io.append(records, Completion::Commit { group, offsets, token, response });
+    io.append(records, Completion::Commit { group, offsets, waiting: Some((token, response)) });
 }
 
 /// Whether what the offsets add to those of their group may be kept.
@@ -226,17 +226,12 @@ pub(crate) fn insert(
     io.topics.release(at.topic);
 }
 
-/// The append of a commit failed: nothing of it has happened.
-pub(crate) fn not_committed(
-    io: &mut Io<'_>,
-    token: Token,
-    mut response: OffsetCommitResponse<'static>,
-    error: ErrorCode,
-) {
+/// The answer to a commit whose append failed, or took too long.
+pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
     for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
         partition.error_code = error.0;
     }
-    io.reply(token, Reply::OffsetCommit(response));
+    Reply::OffsetCommit(response)
 }
 
 /// Gives up offsets that will not be written.
