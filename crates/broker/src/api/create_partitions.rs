@@ -8,7 +8,6 @@ use mainstem_wire::messages::create_partitions_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
@@ -16,15 +15,6 @@ use crate::output::ResponseBuffer;
 use crate::respond::respond;
 
 pub(crate) fn serve(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &mut Decoder<'_>,
-    _out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    Ok(serve_in_background(broker, context, decoder, answer))
-}
-
-fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

@@ -6,7 +6,6 @@ use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
 use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, CreateTopicsResponse};
 use mainstem_wire::{DecodeError, Decoder};
 
-use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
@@ -14,15 +13,6 @@ use crate::output::ResponseBuffer;
 use crate::respond::respond;
 
 pub(crate) fn serve(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &mut Decoder<'_>,
-    _out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    Ok(serve_in_background(broker, context, decoder, answer))
-}
-
-fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

@@ -6,7 +6,6 @@ use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTop
 use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, DeleteTopicsResponse};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
@@ -14,15 +13,6 @@ use crate::output::ResponseBuffer;
 use crate::respond::respond;
 
 pub(crate) fn serve(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &mut Decoder<'_>,
-    _out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    Ok(serve_in_background(broker, context, decoder, answer))
-}
-
-fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

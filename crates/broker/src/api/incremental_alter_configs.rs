@@ -10,7 +10,6 @@ use mainstem_wire::messages::incremental_alter_configs_response::{
 };
 use mainstem_wire::{DecodeError, Decoder};
 
-use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
@@ -19,15 +18,6 @@ use crate::resources::{ConfigTarget, Refused};
 use crate::respond::respond;
 
 pub(crate) fn serve(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &mut Decoder<'_>,
-    _out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    Ok(serve_in_background(broker, context, decoder, answer))
-}
-
-fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

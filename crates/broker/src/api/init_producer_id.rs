@@ -6,7 +6,6 @@ use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
@@ -15,16 +14,6 @@ use crate::respond::respond;
 use crate::transactions;
 
 pub(crate) fn serve(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &mut Decoder<'_>,
-    _out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    // The first id of a block waits for the disk.
-    Ok(serve_in_background(broker, context, decoder, answer))
-}
-
-fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,
@@ -53,5 +42,6 @@ fn producer_id(
         return Err(transactions::NOT_SERVED_ERROR);
     }
     authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
+    // The first id of a block waits for the disk.
     broker.controller.next_producer_id()
 }

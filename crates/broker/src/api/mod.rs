@@ -32,45 +32,59 @@ use std::sync::Arc;
 
 use mainstem_wire::{ApiKey, DecodeError, Decoder};
 
+use crate::api::Serve::{InBackground, OnLoop};
+use crate::background::{Blocking, serve_in_background};
 use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
 
-/// What every API file has: decodes the request and answers it, now or later.
-type Serve =
-    fn(&Arc<Broker>, RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
+/// What every API file has: decodes the request and answers it.
+#[derive(Clone, Copy)]
+enum Serve {
+    /// On the event loop: never waits; the answer is there now or a future.
+    OnLoop(
+        fn(
+            &Arc<Broker>,
+            RequestContext,
+            &mut Decoder<'_>,
+            &mut ResponseBuffer,
+        ) -> Result<Handled, DecodeError>,
+    ),
+    /// On a thread where waiting for the disk is allowed: plain code that ends with the answer.
+    InBackground(Blocking),
+}
 
 /// The APIs, ascending by key.
-const SERVED: [(ApiKey, Serve); 24] = [
-    (ApiKey::Produce, produce::serve),
-    (ApiKey::Fetch, fetch::serve),
-    (ApiKey::ListOffsets, list_offsets::serve),
-    (ApiKey::Metadata, metadata::serve),
-    (ApiKey::OffsetCommit, offset_commit::serve),
-    (ApiKey::OffsetFetch, offset_fetch::serve),
-    (ApiKey::FindCoordinator, find_coordinator::serve),
-    (ApiKey::JoinGroup, join_group::serve),
-    (ApiKey::Heartbeat, heartbeat::serve),
-    (ApiKey::LeaveGroup, leave_group::serve),
-    (ApiKey::SyncGroup, sync_group::serve),
-    (ApiKey::DescribeGroups, describe_groups::serve),
-    (ApiKey::ListGroups, list_groups::serve),
-    (ApiKey::ApiVersions, api_versions::serve),
-    (ApiKey::CreateTopics, create_topics::serve),
-    (ApiKey::DeleteTopics, delete_topics::serve),
-    (ApiKey::DeleteRecords, delete_records::serve),
-    (ApiKey::InitProducerId, init_producer_id::serve),
-    (ApiKey::OffsetForLeaderEpoch, offset_for_leader_epoch::serve),
-    (ApiKey::DescribeConfigs, describe_configs::serve),
-    (ApiKey::CreatePartitions, create_partitions::serve),
-    (ApiKey::IncrementalAlterConfigs, incremental_alter_configs::serve),
-    (ApiKey::DescribeCluster, describe_cluster::serve),
-    (ApiKey::DescribeTopicPartitions, describe_topic_partitions::serve),
+const SERVED: &[(ApiKey, Serve)] = &[
+    (ApiKey::Produce, OnLoop(produce::serve)),
+    (ApiKey::Fetch, OnLoop(fetch::serve)),
+    (ApiKey::ListOffsets, OnLoop(list_offsets::serve)),
+    (ApiKey::Metadata, OnLoop(metadata::serve)),
+    (ApiKey::OffsetCommit, OnLoop(offset_commit::serve)),
+    (ApiKey::OffsetFetch, OnLoop(offset_fetch::serve)),
+    (ApiKey::FindCoordinator, OnLoop(find_coordinator::serve)),
+    (ApiKey::JoinGroup, OnLoop(join_group::serve)),
+    (ApiKey::Heartbeat, OnLoop(heartbeat::serve)),
+    (ApiKey::LeaveGroup, OnLoop(leave_group::serve)),
+    (ApiKey::SyncGroup, OnLoop(sync_group::serve)),
+    (ApiKey::DescribeGroups, OnLoop(describe_groups::serve)),
+    (ApiKey::ListGroups, OnLoop(list_groups::serve)),
+    (ApiKey::ApiVersions, OnLoop(api_versions::serve)),
+    (ApiKey::CreateTopics, InBackground(create_topics::serve)),
+    (ApiKey::DeleteTopics, InBackground(delete_topics::serve)),
+    (ApiKey::DeleteRecords, OnLoop(delete_records::serve)),
+    (ApiKey::InitProducerId, InBackground(init_producer_id::serve)),
+    (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
+    (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
+    (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
+    (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
+    (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
+    (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];
 
 /// One above the highest key of [`SERVED`].
-const KEYS: usize = ApiKey::DescribeTopicPartitions as usize + 1;
+const KEYS: usize = SERVED[SERVED.len() - 1].0 as usize + 1;
 
 /// The table by key, for a request's way to its file.
 const BY_KEY: [Option<Serve>; KEYS] = {
@@ -108,5 +122,8 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let serve = entry(context.api).expect("dispatch asks only for what is served");
-    serve(broker, context, decoder, out)
+    match serve {
+        OnLoop(serve) => serve(broker, context, decoder, out),
+        InBackground(serve) => Ok(serve_in_background(broker, context, decoder, serve)),
+    }
 }
