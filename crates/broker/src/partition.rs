@@ -113,6 +113,11 @@ impl Partition {
         })
     }
 
+    /// The id of the log directory that it is in.
+    pub(crate) fn directory_id(&self) -> [u8; 16] {
+        self.dir.directory_id()
+    }
+
     /// The topic's settings now.
     pub(crate) fn settings(&self) -> Arc<TopicSettings> {
         self.settings.read().clone()
@@ -257,7 +262,12 @@ impl Partition {
         Ok(log_start)
     }
 
-    /// Rolling, retention and expiry that are due.
+    /// Forgets idle producers. How many there were.
+    pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
+        self.state.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+    }
+
+    /// Rolling and retention that are due.
     ///
     /// # Errors
     /// The log's, which stay with this partition.

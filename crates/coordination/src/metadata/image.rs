@@ -202,9 +202,9 @@ impl MetadataImage {
 
     /// Every resource of a kind for which values were set, by name.
     pub fn configured(&self, kind: ResourceKind) -> impl Iterator<Item = &str> {
-        self.configs
-            .keys()
-            .filter(move |resource| resource.kind == kind)
+        let from = self.configs.range(ConfigResource::new(kind, "")..);
+        from.map(|(resource, _)| resource)
+            .take_while(move |resource| resource.kind == kind)
             .map(|resource| resource.name.as_str())
     }
 
