@@ -22,8 +22,6 @@ pub struct Maintained {
     pub bytes_deleted: u64,
     /// Files of segments deleted earlier that are gone now.
     pub files_removed: usize,
-    /// Producers that were forgotten because they were idle.
-    pub producers_expired: usize,
     /// The log start moved: the directory's checkpoint of it should be written soon.
     pub log_start_moved: bool,
 }
@@ -72,8 +70,7 @@ impl Log {
     }
 
     /// What has to be done now and then (Kafka: every `log.retention.check.interval.ms`): closes a segment that is
-    /// old, deletes what retention does not keep, removes files of what was deleted earlier, forgets idle producers,
-    /// and notes recovery point and log start in the directory's checkpoints. May block on the disk.
+    /// old, deletes what retention does not keep, removes files of what was deleted earlier, and notes recovery point and log start in the directory's checkpoints. May block on the disk.
     pub fn maintain(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
         self.check_running()?;
         let mut done = Maintained { rolled: self.roll_by_age(mono_ms)?, ..Maintained::default() };
@@ -81,7 +78,6 @@ impl Log {
         self.delete_old_segments(wall_ms, mono_ms, &mut done)?;
         done.log_start_moved = self.log_start > log_start;
         done.files_removed = self.remove_deleted(mono_ms)?;
-        done.producers_expired = self.producers.expire(mono_ms, self.config.producer_id_expiration_ms);
         if std::mem::replace(&mut self.maintained_end, self.log_end) == self.log_end {
             // Nobody appends: what is kept in memory for the next append can go.
             self.write_indexes()?;
@@ -90,6 +86,12 @@ impl Log {
         self.write_epochs()?;
         self.note_checkpoints();
         Ok(done)
+    }
+
+    /// Forgets producers that have been idle for `producer.id.expiration.ms`, to be called now and then (Kafka: every
+    /// `producer.id.expiration.check.interval.ms`). How many there were.
+    pub fn expire_producers(&mut self, mono_ms: u64) -> usize {
+        self.producers.expire(mono_ms, self.config.producer_id_expiration_ms)
     }
 
     /// Kafka closes a segment when the next batch comes; one that is not appended to any more would stay open.

@@ -13,6 +13,8 @@ pub mod describe;
 pub mod docs;
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(test)]
+mod honesty;
 mod key;
 mod listeners;
 mod properties;
