@@ -105,7 +105,8 @@ impl Rounds {
             partitions.iter().for_each(|partition| maintain(broker, partition));
         }
         if self.expire_producers.is_due() {
-            partitions.iter().for_each(|partition| drop(partition.expire_producers(mono_ms)));
+            let forgotten: usize = partitions.iter().map(|one| one.expire_producers(mono_ms)).sum();
+            tracing::debug!(forgotten, "looked for idle producers");
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
         for dir in &broker.dirs {

@@ -9,6 +9,7 @@ use crate::context::{Operation, RequestContext, Resource, authorize};
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
+const GROUP: i8 = ResourceKind::Group as i8;
 
 /// A resource whose configuration can be described and altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) enum ConfigTarget<'a> {
     Broker,
     /// All nodes.
     ClusterDefault,
+    /// A group, which need not exist.
+    Group(&'a str),
 }
 
 /// An error with the message that goes with it.
@@ -50,6 +53,11 @@ impl<'a> ConfigTarget<'a> {
                 let message = format!("Unexpected broker id, expected {node_id}, but received {name}");
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
             }
+            GROUP if name.is_empty() => {
+                let message = "Default group resources are not allowed.".to_owned();
+                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            }
+            GROUP => Ok(ConfigTarget::Group(name)),
             other => {
                 let message = format!("Unsupported resource type: {other}");
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
@@ -69,6 +77,7 @@ pub(crate) fn permit_alteration(
 ) -> Result<(), Refused> {
     let resource = match ConfigTarget::parse(kind, name, broker.node.id)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
+        ConfigTarget::Group(name) => Resource::Group(name),
         ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)

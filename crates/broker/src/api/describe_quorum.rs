@@ -72,9 +72,9 @@ fn unknown(asked: &TopicData<'_>) -> describe_quorum_response::TopicData<'static
 }
 
 fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
-    let log = broker.controller.log();
-    let ends = match log.ends() {
-        Ok(ends) => ends,
+    let log = broker.controller.log().with_log(|log| (log.ends(), log.dir().directory_id()));
+    let (ends, directory_id) = match log {
+        Ok(found) => found,
         // The broker is stopping.
         Err(error) => {
             return PartitionData { error_code: error.code(), error_message: None, ..Default::default() };
@@ -84,7 +84,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     let voter = ReplicaState {
         replica_id: broker.node.id,
         // KIP-853: since version 2.
-        replica_directory_id: if version >= 2 { Uuid(log.directory_id()) } else { Uuid::ZERO },
+        replica_directory_id: if version >= 2 { Uuid(directory_id) } else { Uuid::ZERO },
         log_end_offset: ends.log_end,
         last_fetch_timestamp: now,
         last_caught_up_timestamp: now,

@@ -8,6 +8,7 @@ pub(crate) mod alter_partition_reassignments;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
@@ -30,6 +31,7 @@ pub(crate) mod list_offsets;
 pub(crate) mod list_partition_reassignments;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
@@ -88,10 +90,12 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
+    (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
     (ApiKey::AlterPartitionReassignments, InBackground(alter_partition_reassignments::serve)),
     (ApiKey::ListPartitionReassignments, OnLoop(list_partition_reassignments::serve)),
+    (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
