@@ -45,7 +45,9 @@ fn fields(code: &str) -> Vec<(&str, &str)> {
             named = comment.split('`').nth(1).unwrap_or(named);
         } else if let Some((field, _)) = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(": "))
         {
-            fields.push((field, std::mem::take(&mut named)));
+            if field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+                fields.push((field, std::mem::take(&mut named)));
+            }
         }
     }
     fields
