@@ -261,7 +261,7 @@ impl Log {
     }
 
     pub(crate) fn roll_after_ms(&self) -> i64 {
-        self.config.segment_ms - self.config.jitter_ms(self.seed, self.active_segment().base_offset)
+        self.config.segment_ms_max() - self.config.jitter_ms(self.seed, self.active_segment().base_offset)
     }
 
     /// Closes the active segment and begins the next one at the log end.

@@ -77,11 +77,13 @@ pub struct Checkpoints {
     pub log_start: Arc<OffsetCheckpoint>,
     /// High watermarks.
     pub replication: Arc<OffsetCheckpoint>,
+    /// Offsets up to which logs are compacted.
+    pub cleaner: Arc<OffsetCheckpoint>,
 }
 
 impl Checkpoints {
-    fn all(&self) -> [&OffsetCheckpoint; 3] {
-        [&self.recovery_point, &self.log_start, &self.replication]
+    fn all(&self) -> [&OffsetCheckpoint; 4] {
+        [&self.recovery_point, &self.log_start, &self.replication, &self.cleaner]
     }
 
     /// Forgets the partitions that are not wanted, durably: a new partition of the same name must not inherit an

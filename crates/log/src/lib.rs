@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod checkpoint;
+pub mod compaction;
 pub mod descriptors;
 pub mod dir;
 pub mod flusher;
