@@ -17,6 +17,8 @@ mod offline;
 mod ordering;
 #[path = "semantics/producing.rs"]
 mod producing;
+#[path = "semantics/quotas.rs"]
+mod quotas;
 #[path = "semantics/refusals.rs"]
 mod refusals;
 #[path = "semantics/retention.rs"]

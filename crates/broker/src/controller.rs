@@ -10,13 +10,15 @@ use std::sync::mpsc;
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
-    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
+use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
 use mainstem_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
@@ -31,6 +33,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::resolvable;
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
@@ -179,6 +182,7 @@ impl Controller {
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        broker.quotas.update(self.image().client_quotas());
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
         open_all(broker, &topics, Unopened::Offline);
@@ -190,8 +194,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreateTopicsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -248,8 +253,9 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
+        permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version);
+        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -258,8 +264,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreatePartitionsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request);
+        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
     }
 
@@ -271,6 +278,22 @@ impl Controller {
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
         let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// AlterClientQuotas.
+    pub(crate) fn alter_client_quotas(
+        &self,
+        broker: &Arc<Broker>,
+        request: &AlterClientQuotasRequest<'_>,
+    ) -> Result<Vec<AlteredQuota<'static>>, ErrorCode> {
+        // Looked up before the heart is asked, since the resolver may take its time.
+        let parts = request.entries.iter().flat_map(|entry| &entry.entity);
+        let ips =
+            parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
+        let known = resolvable(ips);
+        let resolves = |ip: &str| known.iter().any(|name| name == ip);
+        let decide = |heart: &mut MetadataHeart| heart.alter_client_quotas(request, &resolves);
+        Ok(self.change(decide, |changes| carry_out(broker, changes))?.entries)
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
@@ -377,6 +400,9 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
             _ => {}
         }
     }
+    if changes.contains(&MetadataChange::QuotaChanged) {
+        update_quotas(broker);
+    }
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
@@ -396,6 +422,12 @@ fn serve(broker: &Broker, topics: &[TopicImage]) {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
+}
+
+/// Has clients measured against the quotas that are committed. A copy, since host names may have to be looked up.
+fn update_quotas(broker: &Broker) {
+    let quotas = broker.controller.image().client_quotas().clone();
+    broker.quotas.update(&quotas);
 }
 
 fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {

@@ -33,6 +33,7 @@ use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
 use crate::metrics::Metrics;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
 use crate::topics::Topics;
 use crate::{http, random};
@@ -284,6 +285,7 @@ fn assemble(
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         connections: connection_counts(&config, descriptors),
+        quotas: Arc::new(Quotas::new(&config.quotas)),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,

@@ -3,12 +3,14 @@
 //! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the heart or the
 //! log, encode.
 
+pub(crate) mod alter_client_quotas;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
+pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
@@ -83,6 +85,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
     (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
+    (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
+    (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];

@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,8 @@ pub struct BrokerConfig {
     pub topics: TopicDefaults,
     /// Connections and requests.
     pub network: NetworkConfig,
+    /// Windows over which clients are measured against their quotas.
+    pub quotas: QuotaConfig,
     /// Classic groups.
     pub groups: GroupLimits,
     /// Committed offsets and their topic.
@@ -86,6 +89,15 @@ pub struct NetworkConfig {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`.
     pub describe_partitions_max: usize,
+}
+
+/// Windows over which clients are measured against their quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// `quota.window.num` of `quota.window.size.seconds`.
+    pub windows: Windows,
+    /// `controller.quota.window.num` of `controller.quota.window.size.seconds`.
+    pub controller_windows: Windows,
 }
 
 /// Classic groups.
@@ -194,6 +206,7 @@ impl BrokerConfig {
             http_listener,
             topics: typed.topics(),
             network,
+            quotas: typed.quotas(),
             groups: typed.groups(),
             offsets: typed.offsets(),
             transactions: typed.transactions(),
@@ -203,6 +216,12 @@ impl BrokerConfig {
         };
         config.warn_of_one_node();
         Ok(config)
+    }
+
+    /// A whole number that was set for one listener alone (`listener.name.NAME.KEY`, KIP-402, KIP-612).
+    pub fn listener_count(&self, listener: &str, key: &str) -> Option<u32> {
+        let name = format!("listener.name.{}.{key}", listener.to_lowercase());
+        self.values.lookup(&name).and_then(|(text, _)| text.trim().parse().ok())
     }
 
     /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
@@ -340,6 +359,20 @@ impl Typed<'_> {
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),
             describe_partitions_max: self.count("max.request.partition.size.limit"),
         })
+    }
+
+    fn quotas(&self) -> QuotaConfig {
+        let windows = |count, seconds| Windows {
+            count: u32::try_from(self.int(count)).expect("the key is at least 1 and an INT"),
+            size_ms: u64::try_from(self.int(seconds)).expect("the key is at least 1") * 1000,
+        };
+        QuotaConfig {
+            windows: windows("quota.window.num", "quota.window.size.seconds"),
+            controller_windows: windows(
+                "controller.quota.window.num",
+                "controller.quota.window.size.seconds",
+            ),
+        }
     }
 
     fn topics(&self) -> TopicDefaults {

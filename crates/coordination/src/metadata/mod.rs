@@ -15,6 +15,7 @@
 //! numbers or touches a file.
 
 mod alter_configs;
+mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
@@ -28,6 +29,8 @@ pub mod names;
 mod producer_ids;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod quota_tests;
 mod registration;
 #[cfg(test)]
 mod session;
@@ -35,8 +38,9 @@ mod session;
 mod tests;
 
 pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
+pub use client_quotas::Resolves;
 pub use error::{ApiError, ReplayError};
-pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };

@@ -30,6 +30,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
              talks to itself without a socket."),
+    broker("controller.quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for quotas on topic changes."),
+    broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of quotas on topic changes."),
     broker("default.replication.factor", Int).default("1")
         .doc("Replicas of a topic that is created without saying how many."),
     broker("delete.topic.enable", Bool).default("true").high()
@@ -175,6 +179,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("queued.max.request.bytes", Long).default("67108864").kafka_default(Some("-1"))
         .doc("Bytes of requests that may be read and not yet answered, over all connections; beyond it \
              sockets are not read. Negative or 0 is without limit."),
+    broker("quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for client quotas."),
+    broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of client quotas."),
     broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
         .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
