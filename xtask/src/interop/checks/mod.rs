@@ -1,6 +1,7 @@
 //! The checks, one file each.
 
 pub(crate) mod dump;
+pub(crate) mod errors;
 pub(crate) mod group;
 pub(crate) mod restart;
 pub(crate) mod tools;
