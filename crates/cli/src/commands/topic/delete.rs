@@ -1,7 +1,5 @@
 //! `mainstem topic delete`.
 
-use std::io::{self, IsTerminal, Write};
-
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mainstem_wire::ErrorCode;
@@ -10,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::check_message;
 use crate::cluster::Cluster;
+use crate::confirm::confirm;
 use crate::output::{joined, print, print_json};
 use crate::target::Target;
 
@@ -37,9 +36,7 @@ pub(crate) struct Delete {
 /// Deletes the topics, one after another.
 pub(crate) fn run(delete: &Delete) -> Result<()> {
     let mut cluster = delete.target.connect()?;
-    if !delete.yes && io::stdin().is_terminal() && !confirm(&delete.topics)? {
-        bail!("nothing was deleted");
-    }
+    confirm(delete.yes, || format!("delete {} and all records in it?", joined(&delete.topics)))?;
     if !delete.if_exists {
         // A misspelt name is found before anything is gone.
         for topic in &delete.topics {
@@ -53,14 +50,6 @@ pub(crate) fn run(delete: &Delete) -> Result<()> {
         results.push((topic.as_str(), request(topic, &mut cluster)?));
     }
     report(&results, delete.json)
-}
-
-fn confirm(topics: &[String]) -> Result<bool> {
-    eprint!("delete {} and all records in it? [y/N] ", joined(topics));
-    io::stderr().flush().context("the question cannot be asked")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Deletes a topic; false if it was not there.
