@@ -147,6 +147,11 @@ fn settings_are_read_and_changed() {
     let all = broker.run("config get broker/1 --all --json").json();
     assert!(all["configs"].as_array().unwrap().len() > 100, "{all}");
     assert_eq!(broker.run("config get orders").code, Some(2));
+    broker.run("config set group/readers consumer.session.timeout.ms=50000").ok();
+    let group = broker.run("config get group/readers --json").json();
+    assert_eq!(group["configs"][0]["value"], json!("50000"));
+    let beyond = broker.run("config set group/readers consumer.session.timeout.ms=1").failed();
+    assert!(beyond.contains("greater than or equal to group.consumer.min.session.timeout.ms"), "{beyond}");
 }
 
 #[test]
