@@ -307,7 +307,12 @@ impl Partition {
         Ok(log_start)
     }
 
-    /// Rolling, retention and expiry that are due. What waits for the disk is done without the log: nobody who appends
+    /// Forgets idle producers. How many there were.
+    pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
+        self.state.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+    }
+
+    /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends
     /// waits with it.
     ///
     /// # Errors
