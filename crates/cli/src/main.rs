@@ -8,7 +8,7 @@ mod cluster;
 mod commands;
 mod committed;
 mod configs;
-mod confirm;
+mod deletion;
 mod disk;
 mod duration;
 mod interrupt;

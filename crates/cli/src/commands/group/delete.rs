@@ -4,14 +4,12 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
-use serde_json::{Value, json};
 
 use super::list;
 use crate::client::check_message;
 use crate::cluster::Cluster;
-use crate::confirm::confirm;
-use crate::output::{joined, print, print_json};
-use crate::target::Target;
+use crate::deletion::Deletion;
+use crate::output::joined;
 
 /// What a person can do about a group that has members.
 const HAS_MEMBERS: &str = "it has members; stop them first, `mainstem group describe` shows them";
@@ -22,24 +20,15 @@ pub(crate) struct Delete {
     /// Names of the groups.
     #[arg(required = true)]
     groups: Vec<String>,
-    /// Do nothing, successfully, for a group that does not exist.
-    #[arg(long)]
-    if_exists: bool,
-    /// Do not ask for confirmation on a terminal.
-    #[arg(long, short)]
-    yes: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    target: Target,
+    deletion: Deletion,
 }
 
 /// Deletes the groups, one after another.
 pub(crate) fn run(delete: &Delete) -> Result<()> {
-    let mut cluster = delete.target.connect()?;
-    confirm(delete.yes, || format!("delete group {} and its offsets?", joined(&delete.groups)))?;
-    if !delete.if_exists {
+    let mut cluster =
+        delete.deletion.begin(|| format!("delete group {} and its offsets?", joined(&delete.groups)))?;
+    if !delete.deletion.if_exists {
         // A misspelt name is found before anything is gone.
         let there = list::all(&mut cluster)?;
         for group in &delete.groups {
@@ -52,7 +41,7 @@ pub(crate) fn run(delete: &Delete) -> Result<()> {
     for group in &delete.groups {
         results.push((group.as_str(), request(&mut cluster, group)?));
     }
-    report(&results, delete.json)
+    delete.deletion.report("group", &results)
 }
 
 /// Deletes a group; false if it was not there.
@@ -73,16 +62,4 @@ fn request(cluster: &mut Cluster, group: &str) -> Result<bool> {
         check_message(result.error_code, why, || format!("cannot delete group {group}"))?;
         Ok(true)
     })
-}
-
-fn report(results: &[(&str, bool)], json: bool) -> Result<()> {
-    if json {
-        let line = |(group, deleted): &(&str, bool)| json!({"group": group, "deleted": deleted});
-        return print_json(&results.iter().map(line).collect::<Value>());
-    }
-    let line = |(group, deleted): &(&str, bool)| match deleted {
-        true => format!("deleted group {group}"),
-        false => format!("there is no group {group}"),
-    };
-    print(&results.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
