@@ -1,5 +1,6 @@
 //! The checks, one file each.
 
+mod consumer_groups;
 pub(crate) mod dump;
 pub(crate) mod errors;
 pub(crate) mod group;
