@@ -10,6 +10,7 @@ mod committed;
 mod configs;
 mod disk;
 mod interrupt;
+mod logging;
 mod member;
 mod offsets;
 mod output;

@@ -39,7 +39,7 @@ mod session;
 mod tests;
 mod unregister_broker;
 
-pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
+pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of};
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
 pub use image::{
