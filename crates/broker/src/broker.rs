@@ -15,6 +15,7 @@ use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
@@ -29,6 +30,8 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
     pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    /// What is logged.
+    pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) topics: Topics,

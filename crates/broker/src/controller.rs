@@ -39,6 +39,7 @@ use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
+use crate::server;
 use crate::settings::TopicSettings;
 use crate::topics::Topic;
 
@@ -182,7 +183,7 @@ impl Controller {
     /// # Errors
     /// When the start cannot be noted, or a directory cannot be listed.
     pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
-        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        server::reconfigure(broker, self.heart.read().config().clone());
         let unclean = broker
             .dirs
             .iter()
@@ -517,7 +518,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.heart.read().config().clone());
             broker.controller.image().topics().cloned().collect()
         }
         ResourceKind::Group => Vec::new(),

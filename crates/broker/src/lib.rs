@@ -29,6 +29,7 @@ mod housekeeping;
 mod http;
 mod input;
 mod listener;
+mod loggers;
 mod metrics;
 mod output;
 mod partition;
@@ -47,6 +48,7 @@ mod transactions;
 mod wake;
 
 pub use controller::ControllerError;
+pub use loggers::Loggers;
 pub use mainstem_coordination::config;
 pub use mainstem_log::dir::LastStop;
 pub use replay::ReplayError;

@@ -4,7 +4,6 @@
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -26,11 +25,12 @@ use crate::buffers::RequestMemory;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
-use crate::event_loop::{EventLoopThreads, EventLoops};
+use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::Quotas;
@@ -104,7 +104,6 @@ pub struct Ready {
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
-    threads: EventLoopThreads,
     housekeeping: Housekeeping,
     ready: Ready,
 }
@@ -116,17 +115,18 @@ struct Bound {
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts.
+    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
-    pub fn start(config: BrokerConfig) -> Result<Server, StartError> {
+    pub fn start(config: BrokerConfig, loggers: Loggers) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
         let dirs = open_dirs(&config, descriptors, &clock)?;
-        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
-        let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
+        let event_loops = EventLoops::start(loops_for(&config))?;
+        let parts = Parts { clock, loggers, dirs, event_loops, descriptors };
+        let broker = assemble(config, parts, &bound)?;
         let recovered = broker.controller.start(&broker).map(|()| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Server {
         });
         if let Err(error) = recovered {
             broker.event_loops.stop();
-            threads.join();
+            broker.event_loops.join();
             return Err(error.into());
         }
         for dir in &broker.dirs {
@@ -143,7 +143,7 @@ impl Server {
         let housekeeping = Housekeeping::start(broker.clone())?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, threads, housekeeping, ready })
+        Ok(Server { broker, housekeeping, ready })
     }
 
     /// What was found at start.
@@ -164,7 +164,7 @@ impl Server {
         }
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
-        self.threads.join();
+        broker.event_loops.join();
         self.housekeeping.stop();
         close_logs(&broker, hurry, progress)
     }
@@ -229,9 +229,20 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Loops beyond the cores would only take turns.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// Event loops for a configuration: beyond the cores they would only take turns.
+fn loops_for(config: &BrokerConfig) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.network.num_network_threads.min(cores)
+}
+
+/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
+/// [`Broker::config`] at each use.
+pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
+    if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
+        tracing::error!("num.network.threads: no further event loop can be started: {error}");
+    }
+    broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+    *broker.config.write() = Arc::new(config);
 }
 
 fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
@@ -254,14 +265,17 @@ fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<V
     Ok(dirs)
 }
 
-fn assemble(
-    config: BrokerConfig,
+/// What a broker is made of that is there before it.
+struct Parts {
     clock: Clock,
+    loggers: Loggers,
     dirs: Vec<Arc<LogDir>>,
     event_loops: Arc<EventLoops>,
-    bound: &Bound,
     descriptors: u64,
-) -> Result<Arc<Broker>, StartError> {
+}
+
+fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
+    let Parts { clock, loggers, dirs, event_loops, descriptors } = parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs[0].cluster_id().to_owned(),
@@ -278,13 +292,15 @@ fn assemble(
     Ok(Arc::new(Broker {
         node,
         limits,
+        loggers,
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
         controller: Controller::new(&config, &dirs)?,
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
-        connections: connection_counts(&config, descriptors),
+        // Connections may take up to half of the descriptors, whatever the configuration says.
+        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         quotas: Arc::new(Quotas::new(&config.quotas)),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
@@ -293,20 +309,6 @@ fn assemble(
         dirs,
         config: RwLock::new(Arc::new(config)),
     }))
-}
-
-/// Connections may take up to half of the descriptors, whatever the configuration says.
-fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCounts {
-    let network = &config.network;
-    let most = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    let mut overrides = HashMap::new();
-    for (host, count) in &network.max_connections_per_ip_overrides {
-        match (host.as_str(), 0).to_socket_addrs() {
-            Ok(addresses) => overrides.extend(addresses.map(|address| (address.ip().to_canonical(), *count))),
-            Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
-        }
-    }
-    ConnectionCounts::new(most, overrides)
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {

@@ -12,6 +12,7 @@ mod deletion;
 mod disk;
 mod duration;
 mod interrupt;
+mod logging;
 mod member;
 mod offsets;
 mod output;

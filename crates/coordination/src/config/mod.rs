@@ -19,6 +19,7 @@ mod group;
 mod honesty;
 mod key;
 mod listeners;
+pub mod loggers;
 mod properties;
 mod sources;
 pub mod table;

@@ -132,8 +132,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("max.connections.per.ip", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Open connections at once from one address."),
     broker("max.connections.per.ip.overrides", Str).default("").cluster_wide()
-        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas. A change counts from the \
-             next start on."),
+        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas."),
     broker("max.incremental.fetch.session.cache.slots", Int).default("1000").at_least(0)
         .doc("Fetch sessions that this node keeps."),
     broker("max.request.partition.size.limit", Int).default("2000").at_least(1)
@@ -149,7 +148,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Number of this node in its cluster; kept in the data directory."),
     broker("num.network.threads", Int).default("3").at_least(1).high().cluster_wide()
         .doc("Event loops that serve connections and their requests; never more than the machine has \
-             cores. A change counts from the next start on."),
+             cores. A change may at most double or halve it; connections of a loop that is given up move as they \
+             go on working."),
     broker("num.partitions", Int).default("1").at_least(1)
         .doc("Partitions of a topic that is created without saying how many."),
     broker("offset.metadata.max.bytes", Int).default("4096").high()
