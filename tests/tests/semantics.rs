@@ -25,6 +25,8 @@ mod refusals;
 mod retention;
 #[path = "semantics/sessions.rs"]
 mod sessions;
+#[path = "semantics/telemetry.rs"]
+mod telemetry;
 #[path = "semantics/topics.rs"]
 mod topics;
 

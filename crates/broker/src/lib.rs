@@ -42,6 +42,7 @@ mod server;
 mod settings;
 mod signal;
 mod stopping;
+mod telemetry;
 mod topics;
 mod transactions;
 mod wake;

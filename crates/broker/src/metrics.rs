@@ -10,6 +10,7 @@ use crate::broker::Broker;
 
 mod exposition;
 mod quotas;
+mod telemetry;
 
 use exposition::{Exposition, Kind};
 
@@ -122,6 +123,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     );
     partitions(broker, &mut text);
     quotas::expose(broker, &mut text);
+    telemetry::expose(broker, &mut text);
     text.into_text()
 }
 

@@ -6,6 +6,7 @@ use mainstem_wire::ErrorCode;
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
+const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 const GROUP: i8 = ResourceKind::Group as i8;
 
 /// A resource whose configuration can be described and altered.
@@ -19,6 +20,8 @@ pub(crate) enum ConfigTarget<'a> {
     ClusterDefault,
     /// A group, which need not exist.
     Group(&'a str),
+    /// A subscription to client metrics.
+    ClientMetrics(&'a str),
 }
 
 /// An error with the message that goes with it.
@@ -55,6 +58,11 @@ impl<'a> ConfigTarget<'a> {
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
             }
             GROUP => Ok(ConfigTarget::Group(name)),
+            CLIENT_METRICS if name.is_empty() => {
+                let message = "Client metrics subscription name must not be empty".to_owned();
+                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            }
+            CLIENT_METRICS => Ok(ConfigTarget::ClientMetrics(name)),
             other => {
                 let message = format!("Unsupported resource type: {other}");
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })

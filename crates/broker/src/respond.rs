@@ -102,6 +102,7 @@ throttled! {
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
+    get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
     heartbeat_response::HeartbeatResponse,
     incremental_alter_configs_response::IncrementalAlterConfigsResponse,
     init_producer_id_response::InitProducerIdResponse,
@@ -115,5 +116,6 @@ throttled! {
     offset_fetch_response::OffsetFetchResponse,
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     produce_response::ProduceResponse,
+    push_telemetry_response::PushTelemetryResponse,
     sync_group_response::SyncGroupResponse,
 }

@@ -35,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 use crate::{http, random};
 
@@ -286,6 +287,7 @@ fn assemble(
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         connections: connection_counts(&config, descriptors),
         quotas: Arc::new(Quotas::new(&config.quotas)),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,

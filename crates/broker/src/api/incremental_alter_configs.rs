@@ -49,7 +49,9 @@ fn permitted(
     let resource = match target {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
-        ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
+        ConfigTarget::Broker | ConfigTarget::ClusterDefault | ConfigTarget::ClientMetrics(_) => {
+            Resource::Cluster
+        }
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)
 }

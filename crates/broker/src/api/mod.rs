@@ -17,6 +17,7 @@ pub(crate) mod describe_groups;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
+pub(crate) mod get_telemetry_subscriptions;
 pub(crate) mod heartbeat;
 pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
@@ -30,6 +31,7 @@ pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod push_telemetry;
 pub(crate) mod sync_group;
 
 use std::sync::Arc;
@@ -88,6 +90,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
+    (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
+    (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];
 

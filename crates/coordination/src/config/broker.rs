@@ -81,6 +81,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -354,6 +356,7 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),

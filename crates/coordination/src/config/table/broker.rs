@@ -193,6 +193,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Largest request in bytes; a longer one closes its connection."),
     broker("socket.send.buffer.bytes", Int).default("102400").high()
         .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
+        .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];
