@@ -15,6 +15,8 @@ mod epochs;
 mod fetching;
 #[path = "semantics/long_poll.rs"]
 mod long_poll;
+#[path = "semantics/metrics.rs"]
+mod metrics;
 #[path = "semantics/offline.rs"]
 mod offline;
 #[path = "semantics/ordering.rs"]
@@ -29,6 +31,8 @@ mod refusals;
 mod retention;
 #[path = "semantics/sessions.rs"]
 mod sessions;
+#[path = "semantics/telemetry.rs"]
+mod telemetry;
 #[path = "semantics/topics.rs"]
 mod topics;
 

@@ -219,6 +219,7 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         }
         if wanted.with_tools {
             scope.spawn(move || checks::tools::run(world, report));
+            scope.spawn(move || checks::quotas::run(world, report));
         }
     });
     thread::scope(|scope| {

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 
 /// The broker.
@@ -40,6 +41,7 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,

@@ -196,6 +196,12 @@ impl Controller {
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         broker.quotas.update(self.image().client_quotas());
+        let image = self.image();
+        for name in image.configured(ResourceKind::ClientMetrics) {
+            let resource = ConfigResource::new(ResourceKind::ClientMetrics, name);
+            broker.telemetry.subscribe(name, image.configs(&resource));
+        }
+        drop(image);
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
         let opened = open_all(broker, &topics, Unopened::Offline);
@@ -520,6 +526,11 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
         ResourceKind::Broker => {
             server::reconfigure(broker, broker.controller.heart.read().config().clone());
             broker.controller.image().topics().cloned().collect()
+        }
+        ResourceKind::ClientMetrics => {
+            let image = broker.controller.image();
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
         }
         ResourceKind::Group => Vec::new(),
     };

@@ -43,6 +43,7 @@ mod server;
 mod settings;
 mod signal;
 mod stopping;
+mod telemetry;
 mod topics;
 mod transactions;
 mod wake;

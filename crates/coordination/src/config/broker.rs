@@ -25,6 +25,8 @@ pub struct BrokerConfig {
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
@@ -81,6 +83,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -200,6 +204,7 @@ impl BrokerConfig {
             log_dirs: typed.list("log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
             quotas: typed.quotas(),
@@ -350,6 +355,7 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),

@@ -393,7 +393,9 @@ fn configurations_that_nobody_has_are_refused() {
     refused(GROUP, "", "INVALID_REQUEST: Default group resources are not allowed.");
     refused(BROKER, "2", "INVALID_REQUEST: Unexpected broker id, expected 1 or empty string, but received 2");
     refused(BROKER, "x", "INVALID_REQUEST: Node id must be an integer, but it is: x");
-    refused(16, "m", "INVALID_REQUEST: Configurations of resource type 16 cannot be altered.");
+    refused(8, "m", "INVALID_REQUEST: Configurations of resource type 8 cannot be altered.");
+    refused(16, "", "INVALID_REQUEST: Subscription name can't be empty");
+    refused(16, "m", "INVALID_REQUEST: Unknown client metrics configuration: retention.ms");
 }
 
 #[test]

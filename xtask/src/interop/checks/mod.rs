@@ -4,6 +4,7 @@ mod consumer_groups;
 pub(crate) mod dump;
 pub(crate) mod errors;
 pub(crate) mod group;
+pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;
 pub(crate) mod transfer;

@@ -50,7 +50,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
 
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
-    let tools = Tools { world, bootstrap: world.bootstrap() };
+    let tools = Tools::new(world);
     for (tool, check, body) in CHECKS.iter().chain(consumer_groups::CHECKS) {
         report.check(tool, check, || body(&tools));
     }
@@ -75,7 +75,20 @@ pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-impl Tools<'_> {
+impl<'a> Tools<'a> {
+    pub(super) fn new(world: &'a World) -> Tools<'a> {
+        Tools { world, bootstrap: world.bootstrap() }
+    }
+
+    pub(super) fn world(&self) -> &World {
+        self.world
+    }
+
+    /// HOST:PORT of the broker.
+    pub(super) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
     /// Runs a tool with `--bootstrap-server` and these options.
     pub(super) fn call(
         &self,
@@ -318,7 +331,7 @@ impl Tools<'_> {
     }
 
     /// Starts a tool by its script, with redirections as a shell understands them.
-    fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
+    pub(super) fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
         let script = install::kafka_bin().join(format!("{tool}.sh"));
         let line = format!("{} --bootstrap-server {} {options}", script.display(), self.bootstrap);
         Process::start_group(tool, Command::new("sh").args(["-c", &line]), &self.world.logs)

@@ -125,6 +125,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
+    broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
+        .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
@@ -194,6 +196,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
         .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
              connection."),
+    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
+        .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];

@@ -651,8 +651,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Password of the trust store."),
     broker("ssl.truststore.type", Str).default("JKS").per_broker().later(reason::TLS)
         .doc("Format of the trust store."),
-    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low().later(reason::TELEMETRY)
-        .doc("Bytes of metrics that a client may push at once."),
     broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)
         .low().later(reason::TXN)
         .doc("Milliseconds between looks for transactions that timed out."),
