@@ -11,6 +11,7 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 
 use super::api::Token;
+use super::consumer::write::Write;
 use super::member::{MemberId, Protocol};
 use super::offset_fetch::Fetch;
 use super::offsets::{CommittedOffset, TopicPartition};
@@ -54,6 +55,8 @@ pub(crate) enum Completion {
     Emptied { group: Arc<str>, held: Held },
     /// Offsets that expired or were deleted, and the group with them if `group_too`.
     Removed { group: Arc<str>, offsets: Vec<TopicPartition>, group_too: bool, held: Held },
+    /// A turn of a consumer group, or a request that waits for one.
+    Consumer(Box<Write>),
     /// Not an append: a read that waits for those before it.
     Fetch { token: Token, fetch: Fetch },
 }
@@ -85,9 +88,9 @@ impl Appends {
         self.queue.push_back(Entry { number, outcome: None, completion });
     }
 
-    /// Queues a read behind the appends that are in flight.
-    pub(crate) fn wait(&mut self, number: u64, fetch: Completion) {
-        self.push(number, fetch);
+    /// Queues what has no records of its own behind the appends that are in flight.
+    pub(crate) fn wait(&mut self, number: u64, waiting: Completion) {
+        self.push(number, waiting);
         if let Some(entry) = self.queue.back_mut() {
             entry.outcome = Some(Ok(()));
         }
@@ -116,6 +119,14 @@ impl Appends {
     #[cfg(test)]
     pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
         self.queue.iter().map(|entry| &entry.completion)
+    }
+
+    /// The turns of a consumer group that are in flight, oldest first.
+    pub(crate) fn consumer_writes<'a>(&'a mut self, group: &'a str) -> impl Iterator<Item = &'a mut Write> {
+        self.queue.iter_mut().filter_map(move |entry| match &mut entry.completion {
+            Completion::Consumer(write) if *write.group == *group => Some(&mut **write),
+            _ => None,
+        })
     }
 
     /// Groups with an offset in flight.

@@ -50,6 +50,7 @@ mod api;
 mod appends;
 mod classic;
 mod config;
+mod consumer;
 mod coordinator;
 mod deadlines;
 mod describe;
@@ -78,6 +79,9 @@ mod tests;
 
 pub use api::{CoordinatorRecord, Effect, Reply, Request, RequestContext, Ticket, Token};
 pub use config::GroupConfig;
+pub use consumer::MigrationPolicy;
+pub use consumer::assignor::Assignor;
+pub use consumer::config::{ConsumerGroupConfig, GroupTimes};
 pub use coordinator::{GroupCoordinator, Stats};
 pub use partition::partition_for;
 pub use replay::Replayed;

@@ -13,6 +13,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::api::{Reply, Token};
 use super::appends::{Completion, PendingOffset};
 use super::classic::{ClassicGroup, State};
+use super::consumer::commit::{Committer, committer};
 use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
@@ -33,7 +34,17 @@ pub(crate) fn commit(
     if let Err(error) = validate(groups, io, api_version, request) {
         return io.reply(token, refused(request, error));
     }
-    let (response, offsets) = sift(io, request);
+    let committer = match groups.get(&*request.group_id).map(|group| &group.protocol) {
+        Some(Protocol::Consumer(group)) => {
+            let (member, epoch) = (&request.member_id, request.generation_id_or_member_epoch);
+            match committer(group, api_version, member, epoch) {
+                Ok(committer) => committer,
+                Err(error) => return io.reply(token, refused(request, error)),
+            }
+        }
+        _ => Committer::Any,
+    };
+    let (response, offsets) = sift(io, request, &committer);
     if offsets.is_empty() {
         return io.reply(token, Reply::OffsetCommit(response));
     }
@@ -79,7 +90,10 @@ fn validate(
     let Some(group) = groups.get_mut(&*request.group_id) else {
         return validate_unknown(io, api_version, request.generation_id_or_member_epoch);
     };
-    let Protocol::Classic(group) = &mut group.protocol;
+    let Protocol::Classic(group) = &mut group.protocol else {
+        // Whoever may commit there is told from the member.
+        return Ok(());
+    };
     validate_member(group, request)?;
     if matches!(group.state, State::Stable | State::PreparingRebalance) {
         keep_alive(group, io, &request.member_id);
@@ -123,6 +137,7 @@ fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> R
 fn sift(
     io: &mut Io<'_>,
     request: &OffsetCommitRequest<'_>,
+    committer: &Committer<'_>,
 ) -> (OffsetCommitResponse<'static>, Vec<PendingOffset>) {
     let mut offsets = Vec::new();
     let response = answer(request, |topic, partition| {
@@ -131,6 +146,14 @@ fn sift(
         let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
         if !records::fits(&topic.name) {
             return ErrorCode::INVALID_TOPIC_EXCEPTION;
+        }
+        let id = if topic.topic_id.is_zero() {
+            io.cluster.get(&topic.name).map_or(Uuid::ZERO, |known| known.id)
+        } else {
+            topic.topic_id
+        };
+        if let Err(error) = committer.check(&(id, partition.partition_index)) {
+            return error;
         }
         if is_too_large(metadata, io.config.offset_metadata_max_bytes) {
             return ErrorCode::OFFSET_METADATA_TOO_LARGE;
@@ -214,8 +237,9 @@ pub(crate) fn insert(
     let entry = groups.entry(group.clone()).or_insert_with(|| {
         io.usage.groups += 1;
         let mut group = Group::new(group.clone(), io.now.wall_ms);
-        let Protocol::Classic(classic) = &mut group.protocol;
-        io.recount(classic);
+        if let Some(classic) = group.classic() {
+            io.recount(classic);
+        }
         group
     });
     io.usage.bytes += memory::offset(&offset);

@@ -60,7 +60,7 @@ fn fetch_all(cluster: &mut Cluster) -> String {
     let group = script::fetch(&Words::parse("fetch F"));
     cluster.send(9, "c", Request::OffsetFetch { group, require_stable: false });
     let effects = cluster.effects();
-    answer(super::cluster::replies(&effects).next().expect("an answer").1)
+    answer(cluster, super::cluster::replies(&effects).next().expect("an answer").1)
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn every_version_of_a_group_is_read() {
         let request = script::sync(&Words::parse("sync A id=m gen=7"));
         cluster.send(5, "c", Request::SyncGroup(request));
         let effects = cluster.effects();
-        let reply = answer(super::cluster::replies(&effects).next().expect("an answer").1);
+        let reply = answer(&cluster, super::cluster::replies(&effects).next().expect("an answer").1);
         assert_eq!(reply, "synced consumer range: \"a\"", "v{version}");
     }
 }
