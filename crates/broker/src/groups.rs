@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_coordination::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext as GroupContext,
+    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, Reply, Request, RequestContext as GroupContext,
     Ticket, Token,
 };
+use mainstem_coordination::metadata::{ResourceKind, TopicImage};
 use mainstem_log::Origin;
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::ErrorCode;
@@ -19,7 +20,7 @@ use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
 use crate::partition::{Durable, Partition};
-use crate::replay::{ReplayError, replay};
+use crate::replay::replay;
 use crate::scratch::with_scratch;
 
 /// The topic of groups and their offsets.
@@ -46,6 +47,21 @@ struct Heart {
 pub(crate) enum Asked {
     Now(Reply),
     Later(oneshot::Receiver<Reply>),
+}
+
+impl Asked {
+    /// The reply, on a thread where waiting is allowed.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE when the broker stops first.
+    pub(crate) fn wait(self) -> Result<Reply, ErrorCode> {
+        match self {
+            Asked::Now(reply) => Ok(reply),
+            Asked::Later(receiver) => {
+                receiver.blocking_recv().map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)
+            }
+        }
+    }
 }
 
 /// An append whose durability the coordinator waits for.
@@ -123,6 +139,35 @@ impl Groups {
         self.carry_out(broker, heart);
     }
 
+    /// Topics are there that were not, or have more partitions: members of consumer groups get their share.
+    pub(crate) fn topics_changed(&self, topics: &[TopicImage]) {
+        let mut heart = self.heart.lock();
+        for topic in topics {
+            // No topic has more partitions than its index can say.
+            let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+            heart.coordinator.topic_changed(&topic.name, topic.id, count);
+        }
+    }
+
+    /// What the operator says of consumer groups, and of single ones, is what the metadata say now.
+    pub(crate) fn reconfigure(&self, broker: &Broker) {
+        let config = broker.config();
+        let image = broker.controller.image();
+        let times = |group: &str| {
+            let values = image.group_config(group, &config.values);
+            GroupTimes {
+                session_timeout_ms: values.consumer_session_timeout_ms,
+                heartbeat_interval_ms: values.consumer_heartbeat_interval_ms,
+                assignment_interval_ms: values.consumer_assignment_interval_ms,
+            }
+        };
+        let groups = image.configured(ResourceKind::Group);
+        let own_times = groups.map(|group| (group.into(), times(group))).collect();
+        let consumer = ConsumerGroupConfig { own_times, ..config.groups.consumer.clone() };
+        drop(image);
+        self.heart.lock().coordinator.set_consumer_config(consumer);
+    }
+
     /// A topic was deleted, and with it what groups have read of it.
     pub(crate) fn topic_deleted(&self, broker: &Arc<Broker>, topic: &str) {
         let mut heart = self.heart.lock();
@@ -140,12 +185,8 @@ impl Groups {
     }
 
     /// Takes over the partitions of `__consumer_offsets` that are not served yet, which are all of them: their groups
-    /// are read from them.
-    ///
-    /// # Errors
-    /// When a partition cannot be read; the others are served.
-    pub(crate) fn load(&self, broker: &Broker, partitions: &[Arc<Partition>]) -> Result<(), ReplayError> {
-        let mut outcome = Ok(());
+    /// are read from them. Where one cannot be read, the groups of the others are served.
+    pub(crate) fn load(&self, broker: &Broker, partitions: &[Arc<Partition>]) {
         if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
             self.heart.lock().coordinator.set_partition_count(count);
         }
@@ -172,12 +213,21 @@ impl Groups {
                 Ok(Ok(())) => coordinator.finish_load(now, partition.index),
                 Ok(Err(error)) => {
                     coordinator.unload(now, partition.index);
-                    outcome = Err(error);
+                    tracing::error!(
+                        "partition {OFFSETS_TOPIC}-{} cannot be read: {error}; mend or move away its directory, then \
+                         start again; until then its groups are not served",
+                        partition.index
+                    );
                 }
+                // It is offline, or was deleted.
                 Err(_) => coordinator.unload(now, partition.index),
             }
         }
-        outcome
+    }
+
+    /// The partition of `__consumer_offsets` that has a group.
+    pub(crate) fn partition_for(&self, group_id: &str) -> i32 {
+        self.heart.lock().coordinator.partition_for(group_id)
     }
 
     /// Fires the time-outs that are due; returns when the next one is.

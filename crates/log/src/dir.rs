@@ -109,6 +109,8 @@ pub struct LogDir {
     checkpoints: Checkpoints,
     descriptors: Arc<DescriptorCache>,
     doomed: Mutex<Vec<Doomed>>,
+    /// Partitions whose logs could not be opened: what was to be checked of them still is.
+    unopened: Mutex<BTreeSet<TopicPartition>>,
     flusher: Flusher,
     /// Released last.
     _lock: Box<dyn StorageLock>,
@@ -271,6 +273,7 @@ impl LogDir {
         }
         self.storage.sync_dir(&self.path)?;
         let gone: BTreeSet<_> = partitions.iter().collect();
+        self.unopened.lock().retain(|partition| !gone.contains(partition));
         self.checkpoints.retain(|partition| !gone.contains(partition))
     }
 
@@ -287,9 +290,20 @@ impl LogDir {
         count
     }
 
-    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache.
+    /// Notes whether a partition's log could be opened.
+    pub(crate) fn note_opened(&self, partition: &TopicPartition, opened: bool) {
+        let mut unopened = self.unopened.lock();
+        if opened {
+            unopened.remove(partition);
+        } else {
+            unopened.insert(partition.clone());
+        }
+    }
+
+    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache. Where a
+    /// log could not be opened, the next start has to check no less than this one.
     pub fn recovered(&self) -> io::Result<()> {
-        if self.health.sync_failed.load(Ordering::Acquire) {
+        if self.health.sync_failed.load(Ordering::Acquire) || !self.unopened.lock().is_empty() {
             return Ok(());
         }
         self.health.boot_record.write(&self.boot_id)
@@ -315,8 +329,8 @@ impl LogDir {
     }
 
     /// Stops in order, after every log was flushed with all its names, and closed, and has noted its recovery
-    /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed or
-    /// the directory is offline; the next start checks.
+    /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed, the
+    /// directory is offline, or a log in it could not be opened; the next start checks.
     pub fn stop_clean(&self) -> io::Result<bool> {
         self.flusher.stop(FlusherStop::Drain);
         if self.failure().is_some() || self.health.sync_failed.load(Ordering::Acquire) {
@@ -327,6 +341,9 @@ impl LogDir {
         }
         // Names which nobody had to wait for, such as those of deleted segments' directories.
         self.storage.sync_dir(&self.path)?;
+        if !self.unopened.lock().is_empty() {
+            return Ok(false);
+        }
         CleanShutdown::new(&self.boot_id).write(&*self.storage, &self.path)?;
         Ok(true)
     }

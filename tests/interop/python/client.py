@@ -151,10 +151,14 @@ class Member:
             "group.id": arguments["group"],
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
-            "partition.assignment.strategy": ASSIGNORS[arguments["rebalance"]],
         }
+        if arguments["rebalance"] == "consumer":
+            # Times and assignors are the broker's (KIP-848).
+            settings["group.protocol"] = "consumer"
+        else:
+            settings["session.timeout.ms"] = 6000
+            settings["heartbeat.interval.ms"] = 500
+            settings["partition.assignment.strategy"] = ASSIGNORS[arguments["rebalance"]]
         self.consumer = Consumer(common(arguments) | settings)
         self.topic = arguments["topic"]
 
@@ -193,6 +197,8 @@ class Member:
             return False
 
     def commit(self, partitions):
+        # What is committed has to be written down, whatever kills us in between.
+        self.out.flush()
         offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if p in self.positions]
         if offsets:
             for done in self.consumer.commit(offsets=offsets, asynchronous=False):

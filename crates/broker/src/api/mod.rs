@@ -4,8 +4,11 @@
 //! log, encode.
 
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
@@ -23,6 +26,7 @@ pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
@@ -78,8 +82,12 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
+    (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
+    (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];
 

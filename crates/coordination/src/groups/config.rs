@@ -19,6 +19,9 @@ pub struct GroupConfig {
     pub group_max_size: i32,
     /// `offset.metadata.max.bytes`. As in Kafka it is compared with the metadata's length in UTF-16 units.
     pub offset_metadata_max_bytes: i32,
+    /// `offsets.commit.timeout.ms`: how long an answer waits for its records. Then it is COORDINATOR_NOT_AVAILABLE, and
+    /// the records may take effect all the same.
+    pub offsets_commit_timeout_ms: i32,
     /// `offsets.retention.minutes`, in milliseconds.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`.
@@ -60,6 +63,7 @@ impl Default for GroupConfig {
             group_initial_rebalance_delay_ms: 3_000,
             group_max_size: i32::MAX,
             offset_metadata_max_bytes: 4_096,
+            offsets_commit_timeout_ms: 5_000,
             offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
             offsets_retention_check_interval_ms: 600_000,
             consumer: ConsumerGroupConfig::default(),

@@ -21,7 +21,7 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
 use super::appends::{Appends, Completion};
 use super::config::GroupConfig;
-use super::consumer::config::GroupTimes;
+use super::consumer::config::ConsumerGroupConfig;
 use super::consumer::heartbeat::{Beat, Refusal};
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member, timers};
@@ -245,13 +245,9 @@ impl GroupCoordinator {
         }
     }
 
-    /// Sets the time-outs of one consumer group, or gives it those of all others again. Members learn them with their
-    /// next heartbeats.
-    pub fn set_group_times(&mut self, group: &str, times: Option<GroupTimes>) {
-        match times {
-            Some(times) => self.config.consumer.own_times.insert(group.into(), times),
-            None => self.config.consumer.own_times.remove(group),
-        };
+    /// Sets what the operator says of consumer groups. Members learn their times with their next heartbeats.
+    pub fn set_consumer_config(&mut self, config: ConsumerGroupConfig) {
+        self.config.consumer = config;
     }
 
     /// A topic was deleted: the offsets in it go too, so that a new topic of the same name begins without them, and
@@ -268,8 +264,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The groups of a partition, for tests.
-    #[cfg(test)]
+    /// The groups of a partition, for tests and fuzz bodies.
     pub(super) fn groups(&self, partition: i32) -> &Groups {
         &self.partitions[&partition].groups
     }
@@ -577,6 +572,11 @@ impl Lent<'_> {
                     self.schedule_expiry();
                 }
             }
+            Key::Append { .. } => {
+                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
+                    self.io.time_out_appends();
+                }
+            }
             Key::Session { group, .. }
             | Key::Join { group, .. }
             | Key::Sync { group, .. }
@@ -618,5 +618,6 @@ impl Lent<'_> {
         }
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
+        self.io.unwatch_appends();
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum Key {
     MemberSync { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The next look for expired offsets.
     Expiry { partition: i32 },
+    /// The end of a request's wait for its records.
+    Append { partition: i32 },
 }
 
 impl Key {
@@ -43,7 +45,8 @@ impl Key {
             | Key::Sync { partition, .. }
             | Key::Rebalance { partition, .. }
             | Key::MemberSync { partition, .. }
-            | Key::Expiry { partition } => partition,
+            | Key::Expiry { partition }
+            | Key::Append { partition } => partition,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token};
+use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token, append_error};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
@@ -78,20 +78,58 @@ impl Io<'_> {
         self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;
         let ticket = Ticket { partition: self.partition, number: *self.tickets };
-        self.appends.push(ticket.number, completion);
+        let due_ms = self.after(self.config.offsets_commit_timeout_ms);
+        if self.appends.push(ticket.number, due_ms, completion) {
+            self.watch_appends(due_ms);
+        }
         self.effects.push_back(Effect::Append { ticket, timestamp_ms: self.now.wall_ms, records });
     }
 
     /// Queues a read behind the appends that are in flight.
     pub(crate) fn wait(&mut self, token: Token, fetch: Fetch) {
-        self.wait_behind(Completion::Fetch { token, fetch });
+        self.wait_behind(Completion::Fetch { waiting: Some((token, fetch)) });
     }
 
     /// Queues what has no records of its own behind the appends that are in flight.
     pub(crate) fn wait_behind(&mut self, completion: Completion) {
         *self.tickets += 1;
         self.usage.in_flight_bytes += memory::completion(&completion);
-        self.appends.wait(*self.tickets, completion);
+        let due_ms = self.after(self.config.offsets_commit_timeout_ms);
+        self.appends.wait(*self.tickets, due_ms, completion);
+        self.watch_appends(due_ms);
+    }
+
+    /// Sees to it that the requests which wait for their records are looked at then, or earlier.
+    fn watch_appends(&mut self, due_ms: u64) {
+        let partition = self.partition;
+        if self.appends.timer.is_none() {
+            self.deadlines.set(&mut self.appends.timer, due_ms, || Key::Append { partition });
+        }
+    }
+
+    /// Answers the requests that have waited too long for their records. What these are for happens all the same when
+    /// they are durable.
+    pub(crate) fn time_out_appends(&mut self) {
+        let error = append_error(ErrorCode::REQUEST_TIMED_OUT);
+        let (mut answers, mut freed) = (Vec::new(), 0);
+        for completion in self.appends.overdue(self.now.mono_ms) {
+            let before = memory::completion(completion);
+            answers.extend(completion.take_answer(error));
+            freed += before - memory::completion(completion);
+        }
+        self.usage.in_flight_bytes -= freed;
+        for (token, reply) in answers {
+            self.reply(token, reply);
+        }
+        if let Some(due_ms) = self.appends.next_due_ms() {
+            self.watch_appends(due_ms);
+        }
+    }
+
+    /// Nobody waits for records any more.
+    pub(crate) fn unwatch_appends(&mut self) {
+        let partition = self.partition;
+        self.deadlines.cancel(&mut self.appends.timer, || Key::Append { partition });
     }
 
     /// Whether another request may wait in the queue of appends.

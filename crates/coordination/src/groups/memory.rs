@@ -63,8 +63,8 @@ pub(crate) fn offset(offset: &CommittedOffset) -> usize {
 /// What waits in the queue of appends.
 pub(crate) fn completion(completion: &Completion) -> usize {
     let own = match completion {
-        Completion::Commit { group, offsets, response, .. } => {
-            let topics = response.topics.iter();
+        Completion::Commit { group, offsets, waiting } => {
+            let topics = waiting.iter().flat_map(|(_, response)| &response.topics);
             let answer = topics.map(|topic| name(&topic.name) + ELEMENT * topic.partitions.len());
             let pending = |pending: &PendingOffset| ELEMENT + offset(&pending.offset);
             group.len() + answer.sum::<usize>() + offsets.iter().map(pending).sum::<usize>()
@@ -77,7 +77,7 @@ pub(crate) fn completion(completion: &Completion) -> usize {
         }
         Completion::Emptied { held, .. } => answer(held),
         Completion::Removed { offsets, held, .. } => ELEMENT * offsets.len() + answer(held),
-        Completion::Fetch { fetch, .. } => request(fetch),
+        Completion::Fetch { waiting } => waiting.as_ref().map_or(0, |(_, fetch)| request(fetch)),
         Completion::Consumer(write) => write.bytes() + answer(&write.answer),
         Completion::Created { .. } => 0,
     };

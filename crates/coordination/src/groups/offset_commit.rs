@@ -13,7 +13,8 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::api::{Reply, Token};
 use super::appends::{Completion, PendingOffset};
 use super::classic::{ClassicGroup, State};
-use super::consumer::commit::{Committer, committer};
+use super::consumer::commit::committer;
+use super::consumer::group::ConsumerGroup;
 use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
@@ -34,17 +35,7 @@ pub(crate) fn commit(
     if let Err(error) = validate(groups, io, api_version, request) {
         return io.reply(token, refused(request, error));
     }
-    let committer = match groups.get(&*request.group_id).map(|group| &group.protocol) {
-        Some(Protocol::Consumer(group)) => {
-            let (member, epoch) = (&request.member_id, request.generation_id_or_member_epoch);
-            match committer(group, api_version, member, epoch) {
-                Ok(committer) => committer,
-                Err(error) => return io.reply(token, refused(request, error)),
-            }
-        }
-        _ => Committer::Any,
-    };
-    let (response, offsets) = sift(io, request, &committer);
+    let (response, offsets) = sift(io, request);
     if offsets.is_empty() {
         return io.reply(token, Reply::OffsetCommit(response));
     }
@@ -59,7 +50,7 @@ pub(crate) fn commit(
         })
         .collect();
     let group = Arc::from(&*request.group_id);
-    io.append(records, Completion::Commit { group, offsets, token, response });
+    io.append(records, Completion::Commit { group, offsets, waiting: Some((token, response)) });
 }
 
 /// Whether what the offsets add to those of their group may be kept.
@@ -90,13 +81,32 @@ fn validate(
     let Some(group) = groups.get_mut(&*request.group_id) else {
         return validate_unknown(io, api_version, request.generation_id_or_member_epoch);
     };
-    let Protocol::Classic(group) = &mut group.protocol else {
-        // Whoever may commit there is told from the member.
-        return Ok(());
+    let group = match &mut group.protocol {
+        Protocol::Classic(group) => group,
+        Protocol::Consumer(group) => return validate_consumer(group, io, api_version, request),
     };
     validate_member(group, request)?;
     if matches!(group.state, State::Stable | State::PreparingRebalance) {
         keep_alive(group, io, &request.member_id);
+    }
+    Ok(())
+}
+
+/// One partition that the member may not commit is enough to refuse all, as in Kafka.
+fn validate_consumer(
+    group: &ConsumerGroup,
+    io: &Io<'_>,
+    api_version: i16,
+    request: &OffsetCommitRequest<'_>,
+) -> Result<(), ErrorCode> {
+    let epoch = request.generation_id_or_member_epoch;
+    let committer = committer(group, api_version, &request.member_id, epoch)?;
+    for topic in &request.topics {
+        let known = io.cluster.get(&topic.name).map_or(Uuid::ZERO, |known| known.id);
+        let id = if topic.topic_id.is_zero() { known } else { topic.topic_id };
+        for partition in &topic.partitions {
+            committer.check(&(id, partition.partition_index))?;
+        }
     }
     Ok(())
 }
@@ -137,7 +147,6 @@ fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> R
 fn sift(
     io: &mut Io<'_>,
     request: &OffsetCommitRequest<'_>,
-    committer: &Committer<'_>,
 ) -> (OffsetCommitResponse<'static>, Vec<PendingOffset>) {
     let mut offsets = Vec::new();
     let response = answer(request, |topic, partition| {
@@ -146,14 +155,6 @@ fn sift(
         let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
         if !records::fits(&topic.name) {
             return ErrorCode::INVALID_TOPIC_EXCEPTION;
-        }
-        let id = if topic.topic_id.is_zero() {
-            io.cluster.get(&topic.name).map_or(Uuid::ZERO, |known| known.id)
-        } else {
-            topic.topic_id
-        };
-        if let Err(error) = committer.check(&(id, partition.partition_index)) {
-            return error;
         }
         if is_too_large(metadata, io.config.offset_metadata_max_bytes) {
             return ErrorCode::OFFSET_METADATA_TOO_LARGE;
@@ -250,17 +251,12 @@ pub(crate) fn insert(
     io.topics.release(at.topic);
 }
 
-/// The append of a commit failed: nothing of it has happened.
-pub(crate) fn not_committed(
-    io: &mut Io<'_>,
-    token: Token,
-    mut response: OffsetCommitResponse<'static>,
-    error: ErrorCode,
-) {
+/// The answer to a commit whose append failed, or took too long.
+pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
     for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
         partition.error_code = error.0;
     }
-    io.reply(token, Reply::OffsetCommit(response));
+    Reply::OffsetCommit(response)
 }
 
 /// Gives up offsets that will not be written.

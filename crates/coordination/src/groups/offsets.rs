@@ -52,7 +52,7 @@ impl CommittedOffset {
 }
 
 /// A partition of a topic by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TopicPartition {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,

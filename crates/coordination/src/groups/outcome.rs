@@ -1,9 +1,10 @@
 //! The outcome of an append reaches the group that it was for.
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
-use super::api::Reply;
+use super::api::{Reply, Token};
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
 use super::consumer::heartbeat::{self, Refusal};
@@ -17,16 +18,13 @@ impl Completion {
     /// Lets the outcome take effect.
     pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, outcome: Result<(), ErrorCode>) {
         match self {
-            Completion::Commit { group, offsets, token, response } => match outcome {
-                Ok(()) => {
-                    committed_offsets(groups, io, &group, offsets);
-                    io.reply(token, Reply::OffsetCommit(response));
+            Completion::Commit { group, offsets, waiting } => {
+                match outcome {
+                    Ok(()) => committed_offsets(groups, io, &group, offsets),
+                    Err(_) => release(io, offsets),
                 }
-                Err(error) => {
-                    release(io, offsets);
-                    not_committed(io, token, response, error);
-                }
-            },
+                answer(io, waiting.map(of_commit), outcome);
+            }
             Completion::Created { group } => {
                 if let (Some(classic), Err(error)) = (written(groups, &group, outcome), outcome) {
                     not_created(classic, io, error);
@@ -59,35 +57,58 @@ impl Completion {
                 answer(io, held, outcome);
             }
             Completion::Consumer(write) => write.done(groups, io, outcome),
-            Completion::Fetch { token, fetch } => {
-                io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
+            Completion::Fetch { waiting } => {
+                if let Some((token, fetch)) = waiting {
+                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
+                }
             }
         }
     }
 
-    /// The partition is given up: whoever waits gets `error`. Members that wait are answered with their group.
-    pub(crate) fn give_up(self, io: &mut Io<'_>, error: ErrorCode) {
-        match self {
-            Completion::Commit { offsets, token, response, .. } => {
-                release(io, offsets);
-                not_committed(io, token, response, error);
+    /// Takes the request that waits for the outcome out, answered by an error. Those of members stay with their
+    /// group.
+    pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
+        let (token, reply) = match self {
+            Completion::Commit { waiting, .. } => waiting.take().map(of_commit)?,
+            Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.take()?,
+            Completion::Fetch { waiting } => {
+                let (token, fetch) = waiting.take()?;
+                // Requests before v2 have no require_stable and never wait.
+                return Some((token, Reply::OffsetFetch(offset_fetch::refused(&fetch, error, i16::MAX))));
             }
-            Completion::Removed { offsets, held, .. } => {
+            Completion::Consumer(write) => write.answer.take()?,
+            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {
+                return None;
+            }
+        };
+        Some((token, with_error(reply, error)))
+    }
+
+    /// The partition is given up: whoever waits gets `error`. Members that wait are answered with their group.
+    pub(crate) fn give_up(mut self, io: &mut Io<'_>, error: ErrorCode) {
+        if let Some((token, reply)) = self.take_answer(error) {
+            io.reply(token, reply);
+        }
+        match self {
+            Completion::Commit { offsets, .. } => release(io, offsets),
+            Completion::Removed { offsets, .. } => {
                 for at in offsets {
                     io.topics.release(at.topic);
                 }
-                answer(io, held, Err(error));
             }
-            Completion::Emptied { held, .. } => answer(io, held, Err(error)),
-            Completion::Consumer(write) => write.give_up(io, error),
-            Completion::Fetch { token, fetch } => {
-                // Requests before v2 have no require_stable and never wait.
-                let refused = offset_fetch::refused(&fetch, error, i16::MAX);
-                io.reply(token, Reply::OffsetFetch(refused));
-            }
-            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {}
+            Completion::Emptied { .. }
+            | Completion::Consumer(_)
+            | Completion::Fetch { .. }
+            | Completion::Created { .. }
+            | Completion::Assignment { .. }
+            | Completion::Replaced { .. } => {}
         }
     }
+}
+
+/// The answer of a commit that waited.
+fn of_commit((token, response): (Token, OffsetCommitResponse<'static>)) -> (Token, Reply) {
+    (token, Reply::OffsetCommit(response))
 }
 
 /// The group whose own record has this outcome.
@@ -125,6 +146,7 @@ fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
 /// The error for the whole of a request of the same kind.
 pub(crate) fn with_error(reply: Reply, error: ErrorCode) -> Reply {
     match reply {
+        Reply::OffsetCommit(response) => not_committed(response, error),
         Reply::LeaveGroup(_) => leave::refused(error),
         Reply::JoinGroup(response) => join::refused(&response.member_id, error),
         Reply::SyncGroup(_) => sync::refused(error),

@@ -285,7 +285,8 @@ pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key
         | Key::Sync { .. }
         | Key::Rebalance { .. }
         | Key::MemberSync { .. }
-        | Key::Expiry { .. } => {}
+        | Key::Expiry { .. }
+        | Key::Append { .. } => {}
     }
 }
 

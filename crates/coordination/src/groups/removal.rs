@@ -149,7 +149,7 @@ pub(crate) fn delete_offsets(
         Occupancy::Empty | Occupancy::Consumers => {}
         Occupancy::Others => return io.reply(token, offsets_refused(ErrorCode::NON_EMPTY_GROUP)),
     }
-    let pending: Vec<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
+    let pending: HashSet<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
     let (reply, offsets) = pick(group, io, &pending, request);
     if offsets.is_empty() {
         return io.reply(token, reply);
@@ -158,23 +158,26 @@ pub(crate) fn delete_offsets(
     write(io, removal, Some((token, reply)));
 }
 
-/// The offsets that an OffsetDelete may take, and its answer. Those of topics that members read stay.
+/// The offsets that an OffsetDelete may take, each once, and its answer. Those of topics that members read stay.
 fn pick(
     group: &Group,
     io: &mut Io<'_>,
-    pending: &[TopicPartition],
+    pending: &HashSet<TopicPartition>,
     request: &OffsetDeleteRequest<'_>,
 ) -> (Reply, Vec<TopicPartition>) {
-    let mut offsets = Vec::new();
+    let (mut offsets, mut picked) = (Vec::new(), HashSet::new());
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let in_use = group.is_subscribed_to(&topic.name);
         let error = if in_use { ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC } else { ErrorCode::NONE };
         let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
         for partition in indexes.clone().filter(|_| !in_use) {
-            let on_its_way = pending.iter().any(|at| *at.topic == *topic.name && at.partition == partition);
-            if on_its_way || group.offsets.get(&topic.name, partition).is_some() {
-                offsets.push(TopicPartition { topic: io.topics.intern(&topic.name), partition });
+            let at = TopicPartition { topic: io.topics.intern(&topic.name), partition };
+            let exists = pending.contains(&at) || group.offsets.get(&topic.name, partition).is_some();
+            if exists && picked.insert(at.clone()) {
+                offsets.push(at);
+            } else {
+                io.topics.release(at.topic);
             }
         }
         let partitions = indexes

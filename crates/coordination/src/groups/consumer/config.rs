@@ -18,7 +18,7 @@ pub struct GroupTimes {
 }
 
 /// The settings of consumer groups, Kafka's keys with Kafka's defaults.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerGroupConfig {
     /// What holds for groups without their own.
     pub times: GroupTimes,

@@ -22,6 +22,7 @@ mod counts;
 pub(crate) mod describe;
 mod embedded;
 mod fence;
+pub(crate) mod fuzz;
 pub(crate) mod group;
 pub(crate) mod heartbeat;
 mod member;

@@ -127,7 +127,10 @@ fn run(
     match upgraded {
         None => {
             timers::restart_session(consumer, io, &id);
-            timers::await_revocation(consumer, io, &id);
+            // The time to give partitions up runs from the heartbeat that was told so.
+            if outcome.moves(&id) {
+                timers::await_revocation(consumer, io, &id);
+            }
             write(consumer, io, outcome, answer);
         }
         Some(Upgraded { mut records, before }) => {

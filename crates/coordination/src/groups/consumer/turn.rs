@@ -47,6 +47,13 @@ pub(crate) struct Outcome {
     pub(crate) undo: Vec<Change>,
 }
 
+impl Outcome {
+    /// Whether a member stands elsewhere than before the turn.
+    pub(crate) fn moves(&self, id: &str) -> bool {
+        self.undo.iter().any(|change| matches!(change, Change::Current(member, _) if **member == *id))
+    }
+}
+
 impl<'t> Turn<'t> {
     pub(crate) fn new(group: &'t mut ConsumerGroup, io: &Io<'t>) -> Self {
         let members_before = group.members().len();

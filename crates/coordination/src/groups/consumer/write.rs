@@ -158,11 +158,6 @@ impl Write {
         };
         io.reply(token, reply);
     }
-
-    /// The partition is given up.
-    pub(crate) fn give_up(self, io: &mut Io<'_>, error: ErrorCode) {
-        self.reply(io, Err(error));
-    }
 }
 
 /// A classic group serves its members again.

@@ -237,7 +237,36 @@ fn requests_are_checked_before_their_group_is() {
         # Before version 1 the coordinator draws the id.
         hb A id= v=0
         ",
-        expect![[""]],
+        expect![[r#"
+            > hb A id= v=1
+              A: INVALID_REQUEST
+            > hb A id=A g=
+              A: INVALID_REQUEST
+            > hb A id=A rebalance=-1
+              A: INVALID_REQUEST
+            > hb A id=A owned=t-0
+              A: INVALID_REQUEST
+            > hb A id=A unsubscribed
+              A: INVALID_REQUEST
+            > hb A id=A instance=
+              A: INVALID_REQUEST
+            > hb A id=A epoch=-3
+              A: INVALID_REQUEST
+            > hb A id=A epoch=-2
+              A: INVALID_REQUEST
+            > hb A id=A assignor=mine
+              A: UNSUPPORTED_ASSIGNOR
+            > hb A id=A regex=a(
+              A: INVALID_REGULAR_EXPRESSION
+            > hb A id=A epoch=1
+              A: GROUP_ID_NOT_FOUND
+            > hb A id=A epoch=-1
+              A: GROUP_ID_NOT_FOUND
+            > # Before version 1 the coordinator draws the id.
+            > hb A id= v=0
+              append g member AgICAgICAgICAgICAgICAg [t]; g epoch 2; g target AgICAgICAgICAgICAgICAg [t-0]; g target epoch 2; g current AgICAgICAgICAgICAgICAg 2<-0 Stable [t-0@2]
+              A: AgICAgICAgICAgICAgICAg in epoch 2, has [t-0]
+        "#]],
     );
 }
 
@@ -445,10 +474,9 @@ fn commits_and_fetches_need_the_members_epoch() {
               A: offsets [t-0=5]
             > # KIP-1251: behind, but with the partition since then.
             > commit A id=A gen=2 t-0=7 t-2=7
-              append g t-0=7
-              A: t-0 NONE, t-2 STALE_MEMBER_EPOCH
+              A: t-0 STALE_MEMBER_EPOCH, t-2 STALE_MEMBER_EPOCH
             > fetch A t-0 t-2
-              A: offsets [t-0=7 t-2=-1]
+              A: offsets [t-0=5 t-2=-1]
         "#]],
     );
 }

@@ -102,9 +102,6 @@ fn policies_forbid_either_way() {
             expect![[r#"
                 > hb N id=N
                   N: GROUP_ID_NOT_FOUND
-            "#]
-                > hb N id=N
-                  N: GROUP_ID_NOT_FOUND
             "#]],
         );
     }
@@ -176,7 +173,29 @@ fn while_a_group_changes_it_serves_nobody() {
         list L
         beat A id=c-1
         ",
-        expect![[""]],
+        expect![[r#"
+            > hold
+            > hb N id=N
+              append #3 g gone; g member c-1 classic [t]; g member c-2 classic [t]; g epoch 1; g target c-1 [t-0]; g target c-2 [t-1]; g target epoch 1; g current c-1 1<-1 Stable [t-0@1]; g current c-2 1<-1 Stable [t-1@1]; g member N [t]; g epoch 2; g target N []; g target epoch 2; g current N 2<-0 Stable []
+            > hb M id=M
+              M: COORDINATOR_LOAD_IN_PROGRESS
+            > beat A id=c-1
+              A: NONE
+            > join A id=c-1 protocols=range:t
+              A: COORDINATOR_LOAD_IN_PROGRESS "c-1"
+            > sync A id=c-1
+              A: COORDINATOR_LOAD_IN_PROGRESS
+            > leave A c-1
+              A: left COORDINATOR_LOAD_IN_PROGRESS
+            > delete X
+              X: COORDINATOR_LOAD_IN_PROGRESS
+            > fail 3 NOT_ENOUGH_REPLICAS
+              N: COORDINATOR_NOT_AVAILABLE
+            > list L
+              L: NONE [g PreparingRebalance "consumer" Classic]
+            > beat A id=c-1
+              A: REBALANCE_IN_PROGRESS
+        "#]],
     );
 }
 

@@ -16,7 +16,7 @@ use super::cluster::{Cluster, PARTITION, replies};
 use super::consumer::at_once;
 use crate::groups::consumer::group::{ConsumerGroup, State};
 use crate::groups::group::Protocol;
-use crate::groups::{ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token};
+use crate::groups::{ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token, fuzz};
 
 /// One thing that happens; members are chosen by their place.
 #[derive(Debug, Clone)]
@@ -67,6 +67,8 @@ struct Client {
     reads: BTreeSet<(Uuid, i32)>,
     /// What it was last told to read; it gives up the rest with its next heartbeat.
     told: Option<BTreeSet<(Uuid, i32)>>,
+    /// An answer was lost, or an error: it says everything again.
+    unsure: bool,
 }
 
 struct World {
@@ -112,12 +114,19 @@ impl World {
                 self.cluster.heart.tick(self.cluster.now);
             }
             Op::Reload => {
-                self.asked.clear();
+                self.lose_answers();
                 self.cluster.reload();
                 self.lost = self.cluster.unanswered();
             }
         }
         self.settle();
+    }
+
+    /// Who waits gives up waiting.
+    fn lose_answers(&mut self) {
+        for (_, member) in self.asked.drain() {
+            self.clients[member].unsure = true;
+        }
     }
 
     fn finish(&mut self) {
@@ -155,10 +164,12 @@ impl World {
         if let Some(told) = client.told.take() {
             client.reads = told;
         }
-        let full = full || client.epoch == 0;
+        let full = full || client.epoch == 0 || std::mem::take(&mut client.unsure);
         let request = request(client, full);
         let token = self.send(request);
-        if !loses_answer {
+        if loses_answer {
+            self.clients[member].unsure = true;
+        } else {
             self.asked.insert(token, member);
         }
     }
@@ -214,7 +225,7 @@ impl World {
                     client.told = Some(told);
                 }
             }
-            ErrorCode::NOT_ENOUGH_REPLICAS | ErrorCode::COORDINATOR_NOT_AVAILABLE => {}
+            ErrorCode::NOT_ENOUGH_REPLICAS | ErrorCode::COORDINATOR_NOT_AVAILABLE => client.unsure = true,
             _ => *client = Client::default(),
         }
     }
@@ -261,7 +272,7 @@ impl World {
                 self.finish();
                 self.settle();
             }
-            self.asked.clear();
+            self.lose_answers();
             // Members whose clients are gone time out; topics that came are matched.
             self.cluster.advance(11_000);
             self.cluster.heart.tick(self.cluster.now);
@@ -291,7 +302,7 @@ impl World {
         let mut read = BTreeSet::new();
         for client in self.clients.iter().filter(|client| group.member(&client.id).is_some()) {
             let reads = client.told.as_ref().unwrap_or(&client.reads);
-            let target: BTreeSet<_> = group.target(&client.id).expect("it has a target").iter().copied().collect();
+            let target: BTreeSet<_> = group.target(&client.id).into_iter().flat_map(|target| target.iter()).copied().collect();
             assert_eq!(*reads, target, "{} has its target", client.id);
             read.extend(reads.iter().copied());
         }
@@ -352,12 +363,26 @@ fn run(config: GroupConfig, ops: &[Op]) {
     world.converge();
 }
 
+#[test]
+fn the_corpus_of_requests_can_be_served() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/consumer_groups");
+    let files = std::fs::read_dir(dir).expect("the corpus").map(|entry| entry.expect("a file").path());
+    let inputs: Vec<Vec<u8>> = files.map(|path| std::fs::read(path).expect("a file")).collect();
+    assert!(!inputs.is_empty());
+    inputs.iter().for_each(|data| fuzz::consumer_groups(data));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
     fn nobody_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {
         run(at_once(), &ops);
+    }
+
+    #[test]
+    fn any_requests_can_be_served(data in vec(any::<u8>(), 0..360)) {
+        fuzz::consumer_groups(&data);
     }
 
     #[test]

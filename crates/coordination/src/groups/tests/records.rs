@@ -119,7 +119,7 @@ fn records_that_are_not_ours_or_do_not_decode_are_left_out() {
     let offset = b"\0\x04\0\0\0\0\0\0\0\x05\xff\xff\xff\xff\x01\0\0\0\0\0\0\0\x01\0".as_slice();
     let key = b"\0\x01\0\x01g\0\x01t\0\0\0\x03".as_slice();
     let (mut cluster, replayed) = loaded(&[
-        (b"\0\x03\0\x01g", Some(b"\0\0\0\0\0\x01")), // ConsumerGroupMetadata
+        (b"\0\x0b\0\x01g", Some(b"\0\0\0\0\0\x01")), // ShareGroupMetadata
         (b"\x7f\xff", None),
         (b"\0", None),
         (b"", Some(b"")),
