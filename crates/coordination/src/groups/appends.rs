@@ -155,9 +155,23 @@ impl Appends {
         self.queue.iter().map(|entry| &entry.completion)
     }
 
-    /// The turns of a consumer group that are in flight, oldest first.
-    pub(crate) fn consumer_writes<'a>(&'a mut self, group: &'a str) -> impl Iterator<Item = &'a mut Write> {
-        self.queue.iter_mut().filter_map(move |entry| match &mut entry.completion {
+    /// The turn of a consumer group that an append is for.
+    pub(crate) fn consumer_write(&mut self, number: u64) -> Option<&mut Write> {
+        let at = self.queue.binary_search_by_key(&number, |entry| entry.number).ok()?;
+        match &mut self.queue[at].completion {
+            Completion::Consumer(write) => Some(write),
+            _ => None,
+        }
+    }
+
+    /// The turns of a consumer group that came after an append, oldest first.
+    pub(crate) fn consumer_writes_after<'a>(
+        &'a mut self,
+        number: u64,
+        group: &'a str,
+    ) -> impl DoubleEndedIterator<Item = &'a mut Write> {
+        let later = self.queue.iter_mut().filter(move |entry| entry.number > number);
+        later.filter_map(move |entry| match &mut entry.completion {
             Completion::Consumer(write) if *write.group == *group => Some(&mut **write),
             _ => None,
         })

@@ -210,7 +210,11 @@ impl GroupCoordinator {
     /// the replicator said.
     pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         let Some(Lent { groups, mut io, .. }) = self.lend(now, ticket.partition) else { return };
-        io.appends.note(ticket.number, outcome.map_err(append_error));
+        let outcome = outcome.map_err(append_error);
+        if let Err(error) = outcome {
+            consumer::write::failed(groups, &mut io, ticket.number, error);
+        }
+        io.appends.note(ticket.number, outcome);
         while let Some((completion, outcome)) = io.appends.next() {
             io.left_queue(&completion);
             completion.apply(groups, &mut io, outcome);

@@ -241,7 +241,8 @@ impl ConsumerGroup {
             Change::PartitionMetadata(_) => Change::PartitionMetadata(false),
             Change::TargetEpoch(_) => Change::TargetEpoch(self.target_epoch),
             Change::Profile(id, _) => {
-                Change::Profile(id.clone(), self.member(id).map(|member| member.profile.clone()))
+                let known = self.member(id).filter(|member| member.has_profile);
+                Change::Profile(id.clone(), known.map(|member| member.profile.clone()))
             }
             Change::Current(id, _) => {
                 Change::Current(id.clone(), self.member(id).map(|member| member.current.clone()))
@@ -270,26 +271,31 @@ impl ConsumerGroup {
     fn set_profile(&mut self, id: &MemberId, profile: Option<Profile>) -> Option<Profile> {
         let Some(profile) = profile else {
             let member = self.take(id)?;
+            let had_profile = member.has_profile;
             self.gone.push_back((member.id, member.timers));
-            return Some(member.profile);
+            return had_profile.then_some(member.profile);
         };
-        let known = self.take(id);
-        let is_new = known.is_none();
-        let mut member = known.unwrap_or_else(|| Box::new(Member::new(id.clone())));
+        let mut member = self.take(id).unwrap_or_else(|| Box::new(Member::new(id.clone())));
         let before = std::mem::replace(&mut member.profile, profile);
+        let had_profile = std::mem::replace(&mut member.has_profile, true);
         self.put(member);
-        (!is_new).then_some(before)
+        had_profile.then_some(before)
     }
 
-    /// The log may say where a member stands before it says who the member is.
+    /// The log may say where a member stands before it says who the member is, or without saying so.
     fn set_current(&mut self, id: &MemberId, current: Option<Current>) -> Option<Current> {
         let known = self.take(id);
         if known.is_none() && current.is_none() {
             return None;
         }
         let mut member = known.unwrap_or_else(|| Box::new(Member::new(id.clone())));
+        let is_gone = current.is_none() && !member.has_profile;
         let before = std::mem::replace(&mut member.current, current.unwrap_or_default());
-        self.put(member);
+        if is_gone {
+            self.gone.push_back((member.id, member.timers));
+        } else {
+            self.put(member);
+        }
         (before != Current::default()).then_some(before)
     }
 

@@ -153,6 +153,8 @@ pub(crate) struct Timers {
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     pub(crate) profile: Profile,
+    /// Its profile was in the log.
+    pub(crate) has_profile: bool,
     pub(crate) current: Current,
     pub(crate) timers: Timers,
 }
@@ -160,7 +162,7 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn new(id: MemberId) -> Self {
         let (profile, current, timers) = <(Profile, Current, Timers)>::default();
-        Self { id, profile, current, timers }
+        Self { id, profile, has_profile: false, current, timers }
     }
 
     pub(crate) fn uses_classic_protocol(&self) -> bool {

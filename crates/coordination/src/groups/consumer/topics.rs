@@ -95,3 +95,32 @@ fn hash(name: &str, id: Uuid, partitions: i32) -> i64 {
     bytes.extend((0..partitions).flat_map(i32::to_le_bytes));
     XxHash3_64::oneshot(&bytes).cast_signed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computed by a JVM with Kafka 4.3.0's jars.
+    #[test]
+    fn hashes_are_kafkas() {
+        let t = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        let u = Uuid::from_u128((1 << 64) | u128::from((-2_i64).cast_unsigned()));
+        assert_eq!(hash("t", t, 3), -6_728_349_258_408_289_236);
+        assert_eq!(hash("gr\u{fc}n", u, 0), 2_763_071_403_206_922_367);
+        let mut topics = ClusterTopics::default();
+        assert!(topics.put("t", t, 3) && topics.put("gr\u{fc}n", u, 0) && !topics.put("t", t, 3));
+        assert_eq!(topics.group_hash(["t"].into_iter()), 8_179_300_238_714_719_308);
+        assert_eq!(topics.group_hash(["gr\u{fc}n", "gone", "t"].into_iter()), -8_250_764_785_409_651_509);
+        assert_eq!(topics.group_hash(["gone"].into_iter()), 0);
+    }
+
+    #[test]
+    fn a_topic_that_is_created_again_is_another_one() {
+        let (mut topics, [old, new]) = (ClusterTopics::default(), [1, 2].map(Uuid::from_u128));
+        topics.put("t", old, 1);
+        assert!(topics.remove("t") && !topics.remove("t"));
+        topics.put("t", new, 1);
+        assert_eq!((topics.name(&old), topics.name(&new).map(|name| &**name)), (None, Some("t")));
+        assert_eq!(topics.created(), 2);
+    }
+}

@@ -27,7 +27,7 @@ pub(crate) struct Write {
     pub(crate) conversion: Option<Conversion>,
     /// It has records of its own.
     is_append: bool,
-    /// An append before it has failed: its changes are taken back already, and it gets that error.
+    /// Its append, or one before it, has failed: its changes are taken back already, and it gets that error.
     failed: Option<ErrorCode>,
 }
 
@@ -108,10 +108,10 @@ impl Write {
         }
         match (self.failed, outcome) {
             (None, Ok(())) => group.stored |= self.is_append,
-            (None, Err(error)) => fail(group, io, std::mem::take(&mut self.undo), error),
             // Its records are in the log although those before them are not.
             (Some(_), Ok(())) => restate(group, io, &self.undo),
-            (Some(_), Err(_)) => {}
+            // It was taken back when the failure was reported.
+            (_, Err(_)) => {}
         }
     }
 
@@ -170,15 +170,22 @@ pub(crate) fn resume(classic: &mut ClassicGroup, io: &mut Io<'_>, rebalance: boo
     }
 }
 
-/// The append of a turn failed: its changes are taken back, and those of later turns, which were built on them.
-fn fail(group: &mut ConsumerGroup, io: &mut Io<'_>, undo: Vec<Change>, error: ErrorCode) {
+/// An append has failed. If it was for a turn, the changes are taken back at once, and with them those of later turns,
+/// which were built on them; who asked is answered when it is the append's turn. A group that changes its protocol has
+/// no later turns: it is put back then, too.
+pub(crate) fn failed(groups: &mut Groups, io: &mut Io<'_>, number: u64, error: ErrorCode) {
+    let Some(write) = io.appends.consumer_write(number) else { return };
+    if write.failed.is_some() || write.conversion.is_some() {
+        return;
+    }
+    write.failed = Some(error);
+    let (id, undo) = (write.group.clone(), write.undo.clone());
+    let Some(Group { protocol: Protocol::Consumer(group), .. }) = groups.get_mut(&id) else { return };
     let members_before = group.members().len();
-    let id = group.id.clone();
-    let mut later: Vec<&mut Write> = io.appends.consumer_writes(&id).collect();
-    for write in later.iter_mut().rev() {
-        write.failed = Some(error);
+    for later in io.appends.consumer_writes_after(number, &id).rev() {
+        later.failed = Some(error);
         // The changes stay with the write: should it be in the log, their keys have to be stated again.
-        take_back(group, write.undo.clone());
+        take_back(group, later.undo.clone());
     }
     take_back(group, undo);
     settle(group, io, members_before);

@@ -108,6 +108,44 @@ fn range_keeps_equal_partitions_together() {
     check(Assignor::Range, &[(1, 3)], &fixed, "1.1 | 1.2 | 1.0");
 }
 
+/// `1.0,2.3`
+fn partitions(text: &str) -> Vec<(u128, i32)> {
+    let partition = |word: &str| {
+        let (topic, index) = word.split_once('.').expect("TOPIC.INDEX");
+        (topic.parse().expect("a topic"), index.parse().expect("an index"))
+    };
+    text.split(',').filter(|word| !word.is_empty()).map(partition).collect()
+}
+
+/// What Kafka 4.3.0's own assignors made of 120 groups in five states each; golden/Assignors.java has written it down.
+#[test]
+fn kafkas_own_assignors_say_the_same() {
+    let lines = include_str!("../../../../golden/assignors.txt").lines();
+    let mut groups = 0;
+    for line in lines {
+        let [assignor, topics, members, expected] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("a line has four fields: {line}")
+        };
+        let topic = |word: &str| {
+            let (id, count) = word.split_once(':').expect("ID:PARTITIONS");
+            (id.parse().expect("an id"), count.parse().expect("a count"))
+        };
+        let given = |word: &str| {
+            let [id, instance, topics, has] = word.split('/').collect::<Vec<_>>()[..] else { panic!("{word}") };
+            let topics: Vec<u128> = topics.split(',').map(|id| id.parse().expect("an id")).collect();
+            let instance = (!instance.is_empty()).then(|| instance.to_owned());
+            Given { instance, ..member(id, &topics, &partitions(has)) }
+        };
+        let topics: Vec<(u128, i32)> = topics.split(' ').map(topic).collect();
+        let members: Vec<Given> = members.split(' ').map(given).collect();
+        let assignor = Assignor::named(assignor).expect("a name that Kafka has");
+        let found = assign(assignor, &topics, &members);
+        assert_eq!(show(&found).replace(" | ", "|").replace(' ', ","), expected, "{line}");
+        groups += 1;
+    }
+    assert_eq!(groups, 600);
+}
+
 /// Everything is assigned once, to somebody who subscribes to it.
 fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assignment]) {
     let mut seen: BTreeSet<Partition> = BTreeSet::new();
