@@ -17,6 +17,7 @@ use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
 use crate::metrics::Metrics;
 use crate::partition::Partition;
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
 use crate::topics::Topics;
 
@@ -35,6 +36,7 @@ pub(crate) struct Broker {
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,

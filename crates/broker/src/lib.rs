@@ -32,6 +32,7 @@ mod listener;
 mod metrics;
 mod output;
 mod partition;
+mod quotas;
 mod random;
 mod replay;
 mod resources;
