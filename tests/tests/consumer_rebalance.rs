@@ -63,7 +63,8 @@ fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board,
         request.member_epoch = epoch;
         request.rebalance_timeout_ms = -1;
         request.subscribed_topic_names = None;
-        let count: usize = request.topic_partitions.iter().flatten().map(|topic| topic.partitions.len()).sum();
+        let count: usize =
+            request.topic_partitions.iter().flatten().map(|topic| topic.partitions.len()).sum();
         if (count == SHARE) != has_share {
             has_share = !has_share;
             if has_share {

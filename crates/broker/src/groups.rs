@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_coordination::groups::{
-    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, Reply, Request, RequestContext as GroupContext,
-    Ticket, Token,
+    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, Reply,
+    Request, RequestContext as GroupContext, Ticket, Token,
 };
 use mainstem_coordination::metadata::{ResourceKind, TopicImage};
 use mainstem_log::Origin;

@@ -163,7 +163,10 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ("stop and resume, consumer", "Group, consumer protocol: all stop, one resumes"),
     ("roll to consumer", "Classic members are replaced by members of the consumer protocol, one by one"),
     ("roll back", "The same, back to the classic protocol"),
-    ("static, consumer", "Consumer protocol: a static member comes back to its partitions, nobody else notices"),
+    (
+        "static, consumer",
+        "Consumer protocol: a static member comes back to its partitions, nobody else notices",
+    ),
     (
         "broker killed",
         "Idempotent producer through two `kill -9` of the broker; without idempotence, what is there twice is counted",

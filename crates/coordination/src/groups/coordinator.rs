@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use mainstem_wire::{ErrorCode, Uuid};
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
@@ -17,6 +16,7 @@ use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
 use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::{ErrorCode, Uuid};
 
 use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
 use super::appends::{Appends, Completion};

@@ -50,7 +50,10 @@ pub(crate) fn refused(error: ErrorCode) -> Reply {
 }
 
 /// Who is to go, in the form that v3 and later have.
-pub(crate) fn identities<'a>(request: &'a LeaveGroupRequest<'a>, api_version: i16) -> Cow<'a, [MemberIdentity<'a>]> {
+pub(crate) fn identities<'a>(
+    request: &'a LeaveGroupRequest<'a>,
+    api_version: i16,
+) -> Cow<'a, [MemberIdentity<'a>]> {
     if api_version >= SEVERAL_MEMBERS_SINCE {
         return Cow::Borrowed(&request.members);
     }

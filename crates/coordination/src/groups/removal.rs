@@ -96,7 +96,9 @@ fn keeps_since(protocol: &Protocol, committed: i64) -> Option<i64> {
     match group.state {
         _ if group.protocol_type.is_none() => Some(committed),
         State::Empty => Some(group.state_timestamp_ms.unwrap_or(committed)),
-        State::Stable if group.uses_consumer_protocol() && group.subscribed_topics.is_some() => Some(committed),
+        State::Stable if group.uses_consumer_protocol() && group.subscribed_topics.is_some() => {
+            Some(committed)
+        }
         _ => None,
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use mainstem_wire::coordinator::{decode_key, decode_with_version, encode_key, encode_with_version};
 use mainstem_wire::coordinator::{CoordinatorKey, record_type};
+use mainstem_wire::coordinator::{decode_key, decode_with_version, encode_key, encode_with_version};
 use mainstem_wire::messages::consumer_group_current_member_assignment_key::ConsumerGroupCurrentMemberAssignmentKey as CurrentKey;
 use mainstem_wire::messages::consumer_group_current_member_assignment_value::{
     ConsumerGroupCurrentMemberAssignmentValue as CurrentValue, TopicPartitions,
@@ -185,7 +185,12 @@ impl Change {
                 id.len() + PARTITION * held
             }
             Change::Regex(regex, resolved) => {
-                regex.len() + resolved.iter().flat_map(|resolved| &resolved.topics).map(|topic| name(topic)).sum::<usize>()
+                regex.len()
+                    + resolved
+                        .iter()
+                        .flat_map(|resolved| &resolved.topics)
+                        .map(|topic| name(topic))
+                        .sum::<usize>()
             }
         }
     }
@@ -202,7 +207,10 @@ fn encoded(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {
     bytes.expect("requests are checked for what a record can hold, and a record holds what a record held")
 }
 
-fn read<'a, V: Message<'a>, T>(value: Option<&'a [u8]>, take: impl FnOnce(V) -> T) -> Result<Option<T>, DecodeError> {
+fn read<'a, V: Message<'a>, T>(
+    value: Option<&'a [u8]>,
+    take: impl FnOnce(V) -> T,
+) -> Result<Option<T>, DecodeError> {
     let Some(value) = value else { return Ok(None) };
     let (value, _) = decode_with_version(value)?;
     Ok(Some(take(value)))
@@ -316,7 +324,8 @@ fn current(value: CurrentValue<'_>) -> Current {
     let default = value.member_epoch.max(0);
     let owned = |topics: &[TopicPartitions]| {
         let partitions = topics.iter().flat_map(|topic| {
-            let epochs = topic.assignment_epochs.as_ref().filter(|epochs| epochs.len() == topic.partitions.len());
+            let epochs =
+                topic.assignment_epochs.as_ref().filter(|epochs| epochs.len() == topic.partitions.len());
             topic.partitions.iter().enumerate().map(move |(at, index)| {
                 ((topic.topic_id, *index), epochs.map_or(default, |epochs| epochs[at]))
             })

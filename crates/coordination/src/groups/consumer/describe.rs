@@ -27,7 +27,9 @@ pub(crate) fn describe(
     id: &str,
 ) -> DescribedGroup<'static> {
     match groups.get(id).filter(|group| group.is_stored()) {
-        Some(Group { protocol: Protocol::Consumer(group), .. }) if !group.dead => described(group, topics, config),
+        Some(Group { protocol: Protocol::Consumer(group), .. }) if !group.dead => {
+            described(group, topics, config)
+        }
         Some(Group { protocol: Protocol::Classic(_), .. }) => {
             refused(id, ErrorCode::GROUP_ID_NOT_FOUND, format!("Group {id} is not a consumer group."))
         }
@@ -59,7 +61,11 @@ fn described(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig
     }
 }
 
-fn described_member(group: &ConsumerGroup, topics: &ClusterTopics, member: &Member) -> DescribedMember<'static> {
+fn described_member(
+    group: &ConsumerGroup,
+    topics: &ClusterTopics,
+    member: &Member,
+) -> DescribedMember<'static> {
     let profile = &member.profile;
     let text = |text: Option<&str>| text.map(|text| text.to_owned().into());
     let target = group.target(&member.id).into_iter().flat_map(|target| target.iter());

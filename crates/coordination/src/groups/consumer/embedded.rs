@@ -1,12 +1,10 @@
 //! The consumer protocol that classic members carry in JoinGroup and SyncGroup: subscription and assignment.
 
+use mainstem_wire::Message;
 use mainstem_wire::Uuid;
 use mainstem_wire::coordinator::{decode_with_version_or_newer, encode_with_version};
-use mainstem_wire::messages::consumer_protocol_assignment::{
-    ConsumerProtocolAssignment, TopicPartition,
-};
+use mainstem_wire::messages::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
 use mainstem_wire::messages::consumer_protocol_subscription::ConsumerProtocolSubscription;
-use mainstem_wire::Message;
 
 use super::partitions::Assignment;
 use super::topics::ClusterTopics;
@@ -60,6 +58,7 @@ pub(crate) fn assignment(
         let topic = topics.name(&id)?.to_string().into();
         Some(TopicPartition { topic, partitions, ..Default::default() })
     });
-    let assignment = ConsumerProtocolAssignment { assigned_partitions: named.collect(), ..Default::default() };
+    let assignment =
+        ConsumerProtocolAssignment { assigned_partitions: named.collect(), ..Default::default() };
     encode_with_version(&assignment, version).expect("names of topics are short")
 }

@@ -23,7 +23,12 @@ use super::{migration, write};
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-pub(crate) fn leave(group: &mut Group, io: &mut Io<'_>, token: Token, beat: &Beat<'_>) -> Result<(), Refusal> {
+pub(crate) fn leave(
+    group: &mut Group,
+    io: &mut Io<'_>,
+    token: Token,
+    beat: &Beat<'_>,
+) -> Result<(), Refusal> {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return Ok(()) };
     let request = beat.request;
     let id: MemberId = (&*request.member_id).into();
@@ -54,7 +59,9 @@ pub(crate) fn leave(group: &mut Group, io: &mut Io<'_>, token: Token, beat: &Bea
 /// Takes members out. If only members of the classic protocol are left, the group becomes a classic one.
 pub(crate) fn fence(group: &mut Group, io: &mut Io<'_>, ids: Vec<MemberId>, answer: Option<Answer>) {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
-    if migration::may_downgrade_without(consumer, io, &ids) && migration::downgrade(group, io, &ids, answer.clone()) {
+    if migration::may_downgrade_without(consumer, io, &ids)
+        && migration::downgrade(group, io, &ids, answer.clone())
+    {
         return;
     }
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };

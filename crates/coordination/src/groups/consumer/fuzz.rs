@@ -83,17 +83,23 @@ fn join(member_id: &str, instance: Option<String>, topics: u8) -> JoinGroupReque
     }
 }
 
-fn beat(member_id: &str, instance: Option<String>, step: &[u8; STEP]) -> ConsumerGroupHeartbeatRequest<'static> {
+fn beat(
+    member_id: &str,
+    instance: Option<String>,
+    step: &[u8; STEP],
+) -> ConsumerGroupHeartbeatRequest<'static> {
     let [what, _, epoch, topics, owned, _] = *step;
     // 253 to 255 are -3 to -1.
     let member_epoch = if epoch > 252 { i32::from(epoch.cast_signed()) } else { i32::from(epoch) };
     let joining = member_epoch == 0;
     let says = joining || what & 0x20 != 0;
     let regex = (topics & 0x40 != 0).then(|| ["a|b", ".*", "(", ""][usize::from(topics) % 4].into());
-    let names = says.then(|| (0..3).filter(|bit| topics & (1 << bit) != 0).map(|bit| topic(bit).into()).collect());
+    let names =
+        says.then(|| (0..3).filter(|bit| topics & (1 << bit) != 0).map(|bit| topic(bit).into()).collect());
     let partitions = (0..4).filter(|bit| owned & (1 << bit) != 0).collect();
     let has = TopicPartitions { topic_id: id(owned >> 6), partitions, ..Default::default() };
-    let topic_partitions = (joining || what & 0x40 != 0).then(|| if joining { Vec::new() } else { vec![has] });
+    let topic_partitions =
+        (joining || what & 0x40 != 0).then(|| if joining { Vec::new() } else { vec![has] });
     ConsumerGroupHeartbeatRequest {
         group_id: "g".into(),
         member_id: member_id.to_owned().into(),

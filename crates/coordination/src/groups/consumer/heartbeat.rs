@@ -17,11 +17,11 @@ use super::change::Change;
 use super::member::{Current, Member, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned};
 use super::reconcile::Reconciliation;
+use super::regex::PATTERN_BYTES_MAX;
 use super::subscription::{self, Subscribed};
 use super::target;
-use super::turn::Turn;
 pub(crate) use super::turn::Refusal;
-use super::regex::PATTERN_BYTES_MAX;
+use super::turn::Turn;
 
 /// The epoch with which a member joins.
 pub(crate) const JOIN: i32 = 0;
@@ -139,12 +139,17 @@ fn validate_join(beat: &Beat<'_>) -> Result<(), Refusal> {
         return invalid("TopicPartitions must be empty when a member joins: it has none yet.");
     }
     if request.subscribed_topic_names.is_none() && request.subscribed_topic_regex.is_none() {
-        return invalid("SubscribedTopicNames and SubscribedTopicRegex are both missing: a member says one when it joins.");
+        return invalid(
+            "SubscribedTopicNames and SubscribedTopicRegex are both missing: a member says one when it joins.",
+        );
     }
     Ok(())
 }
 
-fn validate_assignor(request: &ConsumerGroupHeartbeatRequest<'_>, config: &GroupConfig) -> Result<(), Refusal> {
+fn validate_assignor(
+    request: &ConsumerGroupHeartbeatRequest<'_>,
+    config: &GroupConfig,
+) -> Result<(), Refusal> {
     let Some(name) = request.server_assignor.as_deref() else { return Ok(()) };
     let offered = &config.consumer.assignors;
     if Assignor::named(name).is_some_and(|assignor| offered.contains(&assignor)) {
@@ -172,7 +177,8 @@ fn validate_sizes(beat: &Beat<'_>, config: &GroupConfig) -> Result<(), Refusal> 
         return Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message));
     }
     let topics = request.subscribed_topic_names.iter().flatten();
-    if topics.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() > config.member_protocol_bytes_max {
+    if topics.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() > config.member_protocol_bytes_max
+    {
         return too_large("SubscribedTopicNames");
     }
     Ok(())
@@ -182,7 +188,10 @@ fn validate_sizes(beat: &Beat<'_>, config: &GroupConfig) -> Result<(), Refusal> 
 ///
 /// # Errors
 /// The member's faults; the turn must be aborted.
-pub(crate) fn beat(turn: &mut Turn<'_>, beat: &Beat<'_>) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
+pub(crate) fn beat(
+    turn: &mut Turn<'_>,
+    beat: &Beat<'_>,
+) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
     let id = member_id(turn, beat)?;
     let before = find(turn, beat, &id)?;
     let profile = beat.update(&before.profile);
@@ -275,7 +284,11 @@ pub(crate) fn static_member(
         return if joining { dynamic_member(turn, id, true) } else { Err(unknown_member(turn, id)) };
     };
     if !joining {
-        return if holder.id == *id { Ok(Before::of(holder)) } else { Err(fenced_instance(id, instance, holder)) };
+        return if holder.id == *id {
+            Ok(Before::of(holder))
+        } else {
+            Err(fenced_instance(id, instance, holder))
+        };
     }
     if !classic && !holder.uses_classic_protocol() && holder.current.epoch != LEAVE_STATIC {
         let message = format!(
@@ -356,7 +369,8 @@ pub(crate) fn reconcile(
         owned,
     };
     let next = step.next().map_err(|_| {
-        let message = "The member's state is of a later version: it must give up all partitions and join again.";
+        let message =
+            "The member's state is of a later version: it must give up all partitions and join again.";
         Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message)
     })?;
     if let Some(next) = next {

@@ -69,7 +69,9 @@ pub(crate) struct Upgraded {
 /// # Errors
 /// GROUP_ID_NOT_FOUND where that is not allowed or not possible; the group stays what it is.
 pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Refusal> {
-    let Protocol::Classic(classic) = &mut group.protocol else { unreachable!("only classic groups are upgraded") };
+    let Protocol::Classic(classic) = &mut group.protocol else {
+        unreachable!("only classic groups are upgraded")
+    };
     if classic.state == State::Dead {
         return Err(Refusal::new(ErrorCode::COORDINATOR_NOT_AVAILABLE, "The group is being deleted."));
     }
@@ -200,9 +202,7 @@ pub(crate) fn may_downgrade_without(group: &ConsumerGroup, io: &Io<'_>, leaving:
     let leaves = |id: &MemberId| leaving.contains(id);
     let mut stays = group.members().values().filter(|member| !leaves(&member.id)).peekable();
     let left = group.members().len() - leaving.len();
-    stays.peek().is_some()
-        && stays.all(|member| member.uses_classic_protocol())
-        && may_be_classic(io, left)
+    stays.peek().is_some() && stays.all(|member| member.uses_classic_protocol()) && may_be_classic(io, left)
 }
 
 /// Whether a static member that comes back as a classic one was the last of the consumer protocol.
@@ -219,8 +219,18 @@ fn may_be_classic(io: &Io<'_>, members: usize) -> bool {
 
 /// Makes a classic group of a consumer group whose last members of the consumer protocol leave; the rest rebalances.
 /// False if that is not possible; the group stays what it is, and `answer` is the caller's.
-pub(crate) fn downgrade(group: &mut Group, io: &mut Io<'_>, leaving: &[MemberId], answer: Option<Answer>) -> bool {
-    downgrade_after(group, io, Downgrade { leaving, rebalance: true, records: Vec::new(), undo: Vec::new() }, answer)
+pub(crate) fn downgrade(
+    group: &mut Group,
+    io: &mut Io<'_>,
+    leaving: &[MemberId],
+    answer: Option<Answer>,
+) -> bool {
+    downgrade_after(
+        group,
+        io,
+        Downgrade { leaving, rebalance: true, records: Vec::new(), undo: Vec::new() },
+        answer,
+    )
 }
 
 /// A group that had to wait with the change until its records were written.
@@ -299,7 +309,12 @@ fn classic_group(consumer: &ConsumerGroup, io: &Io<'_>, leaving: &[MemberId]) ->
 }
 
 /// A classic member joins an empty consumer group: it becomes an empty classic one, and the member tries again.
-pub(crate) fn make_empty_classic(group: &mut Group, io: &mut Io<'_>, waiter: super::super::member::JoinWaiter, id: &str) {
+pub(crate) fn make_empty_classic(
+    group: &mut Group,
+    io: &mut Io<'_>,
+    waiter: super::super::member::JoinWaiter,
+    id: &str,
+) {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
     let retry = join::refused(id, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
     if consumer.pending_writes > 0 {

@@ -39,5 +39,5 @@ mod turn;
 pub(crate) mod write;
 
 pub(crate) use member::Timers;
-pub(crate) use turn::settle;
 pub use migration::MigrationPolicy;
+pub(crate) use turn::settle;

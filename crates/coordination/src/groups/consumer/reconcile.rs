@@ -60,7 +60,8 @@ impl Reconciliation<'_> {
         let current = &self.member.current;
         let subscribed = self.subscribed();
         let is_target = |at: &Partition| subscribed.contains(&at.0) && self.target.contains(at);
-        let (keeps, gives_up): (Vec<_>, Vec<_>) = current.assigned.iter().copied().partition(|(at, _)| is_target(at));
+        let (keeps, gives_up): (Vec<_>, Vec<_>) =
+            current.assigned.iter().copied().partition(|(at, _)| is_target(at));
         let (keeps, gives_up): (Owned, Owned) = (keeps.into_iter().collect(), gives_up.into_iter().collect());
         if !gives_up.is_empty() && self.still_owns(&gives_up) {
             return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, gives_up);
@@ -107,7 +108,11 @@ impl Reconciliation<'_> {
 }
 
 /// The existing topics that a member subscribes to, by name or by what its pattern has matched.
-pub(crate) fn subscribed_topics(group: &ConsumerGroup, topics: &ClusterTopics, member: &Member) -> BTreeSet<Uuid> {
+pub(crate) fn subscribed_topics(
+    group: &ConsumerGroup,
+    topics: &ClusterTopics,
+    member: &Member,
+) -> BTreeSet<Uuid> {
     let resolved = member.profile.regex.as_ref().and_then(|regex| group.regexes().get(regex));
     let matched = resolved.iter().flat_map(|resolved| &resolved.topics);
     let names = member.profile.topics.iter().chain(matched);

@@ -97,7 +97,8 @@ fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refu
     if (known.is_some() || io.usage.members < io.config.members_max) && io.has_room(growth) {
         return Ok(());
     }
-    let message = "The coordinator holds as many members as it may, or as many bytes: it has no room for this one.";
+    let message =
+        "The coordinator holds as many members as it may, or as many bytes: it has no room for this one.";
     Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
 }
 

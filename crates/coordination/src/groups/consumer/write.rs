@@ -12,8 +12,8 @@ use super::super::io::Io;
 use super::super::outcome::with_error;
 use super::super::{rebalance, removal};
 use super::change::Change;
-use super::migration;
 use super::group::ConsumerGroup;
+use super::migration;
 use super::turn::{Answer, Outcome, settle, take_back};
 
 /// A turn whose records are on their way, or a request without records that waits for those before it.

@@ -96,23 +96,28 @@ fn policies_forbid_either_way() {
         let consumer = ConsumerGroupConfig { migration_policy: policy, ..config.consumer.clone() };
         check_with(
             GroupConfig { consumer, ..config.clone() },
-            &format!("{CLASSIC}
+            &format!(
+                "{CLASSIC}
             hb N id=N
-            "),
+            "
+            ),
             expect![[r#"
                 > hb N id=N
                   N: GROUP_ID_NOT_FOUND
             "#]],
         );
     }
-    let consumer = ConsumerGroupConfig { migration_policy: MigrationPolicy::Upgrade, ..config.consumer.clone() };
+    let consumer =
+        ConsumerGroupConfig { migration_policy: MigrationPolicy::Upgrade, ..config.consumer.clone() };
     check_with(
         GroupConfig { consumer, ..config },
-        &format!("{CLASSIC}
+        &format!(
+            "{CLASSIC}
         ~hb N id=N
         ~hb N id=N epoch=-1
         list L
-        "),
+        "
+        ),
         expect![[r#"
             > list L
               L: NONE [g Assigning "consumer" Consumer]

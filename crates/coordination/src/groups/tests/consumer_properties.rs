@@ -16,7 +16,9 @@ use super::cluster::{Cluster, PARTITION, replies};
 use super::consumer::at_once;
 use crate::groups::consumer::group::{ConsumerGroup, State};
 use crate::groups::group::Protocol;
-use crate::groups::{ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token, fuzz};
+use crate::groups::{
+    ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token, fuzz,
+};
 
 /// One thing that happens; members are chosen by their place.
 #[derive(Debug, Clone)]
@@ -218,7 +220,8 @@ impl World {
                 client.epoch = response.member_epoch;
                 if let Some(assignment) = &response.assignment {
                     let topics = assignment.topic_partitions.iter();
-                    let all = topics.flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)));
+                    let all = topics
+                        .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)));
                     let told: BTreeSet<_> = all.collect();
                     // It stops reading with the answer, and says so with the next heartbeat.
                     client.reads.retain(|at| told.contains(at));
@@ -302,7 +305,8 @@ impl World {
         let mut read = BTreeSet::new();
         for client in self.clients.iter().filter(|client| group.member(&client.id).is_some()) {
             let reads = client.told.as_ref().unwrap_or(&client.reads);
-            let target: BTreeSet<_> = group.target(&client.id).into_iter().flat_map(|target| target.iter()).copied().collect();
+            let target: BTreeSet<_> =
+                group.target(&client.id).into_iter().flat_map(|target| target.iter()).copied().collect();
             assert_eq!(*reads, target, "{} has its target", client.id);
             read.extend(reads.iter().copied());
         }

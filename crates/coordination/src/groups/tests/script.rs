@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use mainstem_wire::coordinator::{decode_with_version, encode_with_version};
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
 };
-use mainstem_wire::coordinator::{decode_with_version, encode_with_version};
 use mainstem_wire::messages::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
@@ -180,9 +180,10 @@ fn assignment_bytes(word: &str) -> Vec<u8> {
 pub(super) fn assignment_text(bytes: &[u8]) -> String {
     let decoded: Result<(ConsumerProtocolAssignment<'_>, _), _> = decode_with_version(bytes);
     let Ok((assignment, _)) = decoded else { return String::from_utf8_lossy(bytes).into_owned() };
-    let partitions = assignment.assigned_partitions.iter().flat_map(|topic| {
-        topic.partitions.iter().map(|index| format!("{}-{index}", topic.topic))
-    });
+    let partitions = assignment
+        .assigned_partitions
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(|index| format!("{}-{index}", topic.topic)));
     partitions.collect::<Vec<_>>().join("+")
 }
 

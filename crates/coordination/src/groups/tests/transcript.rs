@@ -181,7 +181,9 @@ impl Player {
                         let number = if self.hold { format!(" #{}", ticket.number) } else { String::new() };
                         format!("append{number} {}", records.join("; "))
                     }
-                    Effect::Reply { token, reply } => format!("{}: {}", self.labels[token], answer(&self.cluster, reply)),
+                    Effect::Reply { token, reply } => {
+                        format!("{}: {}", self.labels[token], answer(&self.cluster, reply))
+                    }
                 };
                 writeln!(self.out, "  {line}").expect("a string takes everything");
             }
@@ -253,9 +255,9 @@ pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
 /// A change of a consumer group as its record says it.
 fn changed(cluster: &Cluster, group: &str, change: &Change) -> String {
     let owned = |owned: &Owned| {
-        let partitions = owned.iter().map(|((topic, index), epoch)| {
-            format!("{}-{index}@{epoch}", cluster.topic_name(*topic))
-        });
+        let partitions = owned
+            .iter()
+            .map(|((topic, index), epoch)| format!("{}-{index}@{epoch}", cluster.topic_name(*topic)));
         partitions.collect::<Vec<_>>().join(" ")
     };
     match change {

@@ -131,7 +131,9 @@ fn kafkas_own_assignors_say_the_same() {
             (id.parse().expect("an id"), count.parse().expect("a count"))
         };
         let given = |word: &str| {
-            let [id, instance, topics, has] = word.split('/').collect::<Vec<_>>()[..] else { panic!("{word}") };
+            let [id, instance, topics, has] = word.split('/').collect::<Vec<_>>()[..] else {
+                panic!("{word}")
+            };
             let topics: Vec<u128> = topics.split(',').map(|id| id.parse().expect("an id")).collect();
             let instance = (!instance.is_empty()).then(|| instance.to_owned());
             Given { instance, ..member(id, &topics, &partitions(has)) }
@@ -155,7 +157,8 @@ fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assi
             assert!(seen.insert(*at), "{at:?} is assigned twice");
         }
     }
-    let subscribed: BTreeSet<u128> = members.iter().flat_map(|member| member.topics.iter().copied()).collect();
+    let subscribed: BTreeSet<u128> =
+        members.iter().flat_map(|member| member.topics.iter().copied()).collect();
     let all: BTreeSet<Partition> = topics
         .iter()
         .filter(|(id, _)| subscribed.contains(id))
@@ -166,7 +169,11 @@ fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assi
 
 /// Members with what an assignor gave them last.
 fn with_last(members: &[Given], last: &[Assignment]) -> Vec<Given> {
-    members.iter().zip(last).map(|(member, last)| Given { assigned: last.clone(), ..member.clone() }).collect()
+    members
+        .iter()
+        .zip(last)
+        .map(|(member, last)| Given { assigned: last.clone(), ..member.clone() })
+        .collect()
 }
 
 fn moved(before: &[Given], after: &[Assignment]) -> usize {
