@@ -119,42 +119,24 @@ fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
 
 /// What the records of the consumer group say that a classic one becomes.
 fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, Refusal> {
-    let refused = |reason: String| {
+    let refusal = |reason: String| {
         let message = format!("Group {} cannot become a consumer group: {reason}.", classic.id);
-        Err(Refusal::new(ErrorCode::GROUP_ID_NOT_FOUND, message))
+        Refusal::new(ErrorCode::GROUP_ID_NOT_FOUND, message)
     };
-    if !io.config.consumer.migration_policy.allows_upgrade() {
-        return refused("group.consumer.migration.policy does not allow it".to_owned());
-    }
-    if !classic.uses_consumer_protocol() {
-        return refused("its members are no consumers".to_owned());
-    }
-    if classic.members.len() > io.config.consumer.max_size {
-        return refused("it has more members than group.consumer.max.size".to_owned());
-    }
+    may_upgrade(classic, io).map_err(|reason| refusal(reason.to_owned()))?;
     let generation = classic.generation;
     let (mut profiles, mut targets, mut currents) = (Vec::new(), Vec::new(), Vec::new());
-    let mut taken = BTreeSet::new();
-    let mut topics = BTreeSet::new();
+    let (mut taken, mut topics) = (BTreeSet::new(), BTreeSet::new());
     for member in classic.members.values() {
-        let (profile, assigned) = match convert(classic, io, member) {
-            Ok(converted) => converted,
-            Err(reason) => return refused(format!("member {}: {reason}", member.id)),
-        };
+        let converted = convert(classic, io, member);
+        let (profile, assigned) =
+            converted.map_err(|reason| refusal(format!("member {}: {reason}", member.id)))?;
         topics.extend(profile.topics.iter().cloned());
         // A client's assignor may have given a partition to two members; here only one can have it.
         let assigned: Assignment = assigned.iter().filter(|at| taken.insert(**at)).copied().collect();
-        let owned: Owned = assigned.iter().map(|at: &Partition| (*at, generation)).collect();
-        let current = Current {
-            epoch: generation,
-            previous_epoch: generation,
-            state: MemberState::Stable,
-            assigned: owned,
-            revoking: Owned::default(),
-        };
         profiles.push(Change::Profile(member.id.clone(), Some(profile)));
+        currents.push(Change::Current(member.id.clone(), Some(taken_over(&assigned, generation))));
         targets.push(Change::Target(member.id.clone(), Some(assigned)));
-        currents.push(Change::Current(member.id.clone(), Some(current)));
     }
     let metadata_hash = io.cluster.group_hash(topics.iter().map(|name| &**name));
     let mut changes = profiles;
@@ -163,6 +145,34 @@ fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, 
     changes.push(Change::TargetEpoch(Some(TargetEpoch { epoch: generation, timestamp_ms: 0 })));
     changes.extend(currents);
     Ok(changes)
+}
+
+/// Whether a classic group may become a consumer group.
+///
+/// # Errors
+/// Why not.
+fn may_upgrade(classic: &ClassicGroup, io: &Io<'_>) -> Result<(), &'static str> {
+    let config = &io.config.consumer;
+    if !config.migration_policy.allows_upgrade() {
+        Err("group.consumer.migration.policy does not allow it")
+    } else if !classic.uses_consumer_protocol() {
+        Err("its members are no consumers")
+    } else if classic.members.len() > config.max_size {
+        Err("it has more members than group.consumer.max.size")
+    } else {
+        Ok(())
+    }
+}
+
+/// Where a member stands whose generation becomes its epoch.
+fn taken_over(assigned: &Assignment, generation: i32) -> Current {
+    Current {
+        epoch: generation,
+        previous_epoch: generation,
+        state: MemberState::Stable,
+        assigned: assigned.iter().map(|at: &Partition| (*at, generation)).collect(),
+        revoking: Owned::default(),
+    }
 }
 
 /// A classic member as one of a consumer group, and what it has.

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
 use super::super::api::{Reply, Token};
 use super::super::group::{Group, Groups, Protocol};
 use super::super::io::Io;
 use super::super::member::MemberId;
 use super::super::{memory, removal};
+use super::group::ConsumerGroup;
 use super::heartbeat::{Beat, JOIN, beat, refused};
 use super::member::{Profile, profile_bytes};
 use super::migration::{self, Upgraded};
-use super::turn::{Refusal, Turn};
+use super::turn::{Outcome, Refusal, Turn};
 use super::write::{Conversion, write, write_conversion};
 use super::{fence, timers};
 
@@ -123,24 +125,33 @@ fn run(
         }
     };
     let outcome = turn.finish(io);
-    let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
-    let answer = Some((token, Reply::ConsumerGroupHeartbeat(response)));
     match upgraded {
-        None => {
-            timers::restart_session(consumer, io, &id);
-            // The time to give partitions up runs from the heartbeat that was told so.
-            if outcome.moves(&id) {
-                timers::await_revocation(consumer, io, &id);
-            }
-            write(consumer, io, outcome, answer);
-        }
+        None => finish(consumer, io, outcome, token, response),
         Some(Upgraded { mut records, before }) => {
             records.extend(outcome.records);
+            let answer = Some((token, Reply::ConsumerGroupHeartbeat(response)));
             let conversion = Conversion { before, rebalance: false };
             write_conversion(group, io, records, outcome.undo, conversion, answer);
         }
     }
     Ok(())
+}
+
+/// Ends the turn of a member that stays.
+fn finish(
+    group: &mut ConsumerGroup,
+    io: &mut Io<'_>,
+    outcome: Outcome,
+    token: Token,
+    response: ConsumerGroupHeartbeatResponse<'static>,
+) {
+    let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
+    timers::restart_session(group, io, &id);
+    // The time to give partitions up runs from the heartbeat that was told so.
+    if outcome.moves(&id) {
+        timers::await_revocation(group, io, &id);
+    }
+    write(group, io, outcome, Some((token, Reply::ConsumerGroupHeartbeat(response))));
 }
 
 /// The member that made a classic group change is refused: the group stays what it was.
