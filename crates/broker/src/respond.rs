@@ -87,9 +87,18 @@ macro_rules! throttled {
     )*};
 }
 
+/// An answer between controllers, which nobody throttles.
+impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQuorumResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
 throttled! {
     alter_client_quotas_response::AlterClientQuotasResponse,
+    alter_configs_response::AlterConfigsResponse,
+    alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     api_versions_response::ApiVersionsResponse,
+    consumer_group_describe_response::ConsumerGroupDescribeResponse,
+    consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse,
     create_partitions_response::CreatePartitionsResponse,
     create_topics_response::CreateTopicsResponse,
     delete_groups_response::DeleteGroupsResponse,
@@ -99,21 +108,29 @@ throttled! {
     describe_cluster_response::DescribeClusterResponse,
     describe_configs_response::DescribeConfigsResponse,
     describe_groups_response::DescribeGroupsResponse,
+    describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
+    get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
     heartbeat_response::HeartbeatResponse,
     incremental_alter_configs_response::IncrementalAlterConfigsResponse,
     init_producer_id_response::InitProducerIdResponse,
     join_group_response::JoinGroupResponse,
     leave_group_response::LeaveGroupResponse,
+    list_config_resources_response::ListConfigResourcesResponse,
     list_groups_response::ListGroupsResponse,
     list_offsets_response::ListOffsetsResponse,
+    list_partition_reassignments_response::ListPartitionReassignmentsResponse,
     metadata_response::MetadataResponse,
     offset_commit_response::OffsetCommitResponse,
     offset_delete_response::OffsetDeleteResponse,
     offset_fetch_response::OffsetFetchResponse,
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     produce_response::ProduceResponse,
+    push_telemetry_response::PushTelemetryResponse,
     sync_group_response::SyncGroupResponse,
+    unregister_broker_response::UnregisterBrokerResponse,
+    update_features_response::UpdateFeaturesResponse,
 }
