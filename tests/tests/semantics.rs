@@ -11,6 +11,8 @@ mod epochs;
 mod fetching;
 #[path = "semantics/long_poll.rs"]
 mod long_poll;
+#[path = "semantics/metrics.rs"]
+mod metrics;
 #[path = "semantics/offline.rs"]
 mod offline;
 #[path = "semantics/ordering.rs"]

@@ -206,6 +206,7 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
         }
         if with_tools {
             scope.spawn(move || checks::tools::run(world, report));
+            scope.spawn(move || checks::quotas::run(world, report));
         }
     });
     thread::scope(|scope| {

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 
@@ -30,6 +31,8 @@ pub(crate) struct Partition {
     dir: Option<Arc<LogDir>>,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
+    /// What went through it.
+    pub(crate) traffic: Traffic,
     flush_ticket: FlushTicket,
     own: Weak<Partition>,
 }
@@ -152,6 +155,7 @@ impl Partition {
             settings: RwLock::new(settings),
             state: Mutex::new(state),
             flush_ticket: FlushTicket::default(),
+            traffic: Traffic::default(),
             own: own.clone(),
         })
     }

@@ -24,6 +24,8 @@ fn settings() -> Vec<(&'static str, String)> {
         ("group.initial.rebalance.delay.ms", "0".into()),
         ("num.partitions", PARTITIONS.to_string()),
         ("offsets.topic.num.partitions", "4".into()),
+        // Clients that are held to a quota are soon at its rate.
+        ("quota.window.num", "2".into()),
     ]
 }
 

@@ -25,6 +25,8 @@ pub struct BrokerConfig {
     pub metadata_log_dir: String,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
@@ -206,6 +208,7 @@ impl BrokerConfig {
             log_dirs,
             metadata_log_dir,
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
             quotas: typed.quotas(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod dump;
 pub(crate) mod group;
+pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;
 pub(crate) mod transfer;

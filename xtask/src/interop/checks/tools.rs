@@ -47,14 +47,14 @@ const CHECKS: &[(&str, &str, Check)] = &[
 
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
-    let tools = Tools { world, bootstrap: world.bootstrap() };
+    let tools = Tools::new(world);
     for (tool, check, body) in CHECKS {
         report.check(tool, check, || body(&tools));
     }
 }
 
 /// The tools against one broker.
-struct Tools<'a> {
+pub(super) struct Tools<'a> {
     world: &'a World,
     bootstrap: String,
 }
@@ -64,14 +64,28 @@ fn words(options: &str) -> Vec<&str> {
     options.split_whitespace().collect()
 }
 
-fn expect(output: &str, wanted: &[&str]) -> Result<()> {
+/// Whether a tool's output holds all these texts.
+pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
     for text in wanted {
         ensure!(output.contains(text), "no {text:?} in:\n{output}");
     }
     Ok(())
 }
 
-impl Tools<'_> {
+impl<'a> Tools<'a> {
+    pub(super) fn new(world: &'a World) -> Tools<'a> {
+        Tools { world, bootstrap: world.bootstrap() }
+    }
+
+    pub(super) fn world(&self) -> &World {
+        self.world
+    }
+
+    /// HOST:PORT of the broker.
+    pub(super) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
     /// Runs a tool with `--bootstrap-server` and these options.
     fn call(&self, tool: &str, options: &str, input: &str) -> Result<super::super::runner::Finished> {
         let arguments = [&["--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
@@ -79,12 +93,12 @@ impl Tools<'_> {
     }
 
     /// The output of a tool that ends well.
-    fn output(&self, tool: &str, options: &str) -> Result<String> {
+    pub(super) fn output(&self, tool: &str, options: &str) -> Result<String> {
         self.call(tool, options, "")?.success()
     }
 
     /// Calls a tool until its output holds the texts.
-    fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
+    pub(super) fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
         let mut output = String::new();
         let result = wait_until(
             || format!("{tool} {options} prints {wanted:?}"),
@@ -98,7 +112,7 @@ impl Tools<'_> {
     }
 
     /// A tool that must refuse, with this text among what it prints.
-    fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
+    pub(super) fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
         let finished = self.call(tool, options, "")?;
         ensure!(finished.exit != 0, "{tool} {options} ended well:\n{}", finished.out);
         expect(&(finished.out + &finished.err), &[wanted])
@@ -299,7 +313,7 @@ impl Tools<'_> {
     }
 
     /// Starts a tool by its script, with redirections as a shell understands them.
-    fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
+    pub(super) fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
         let script = install::kafka_bin().join(format!("{tool}.sh"));
         let line = format!("{} --bootstrap-server {} {options}", script.display(), self.bootstrap);
         Process::start_group(tool, Command::new("sh").args(["-c", &line]), &self.world.logs)

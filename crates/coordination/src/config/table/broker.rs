@@ -125,6 +125,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
+    broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
+        .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
