@@ -1,6 +1,8 @@
 //! Kafka's semantics over the wire against the real binary: faults that others have had, each a test by its name.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "semantics/administration.rs"]
+mod administration;
 #[path = "semantics/configs.rs"]
 mod configs;
 #[path = "semantics/deletion.rs"]

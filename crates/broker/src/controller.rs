@@ -4,6 +4,7 @@
 //! open or close logs, and only then answer.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -45,7 +46,7 @@ use crate::topics::Topic;
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
 /// Leader epoch of metadata batches while one node writes them all.
-const METADATA_EPOCH: i32 = 1;
+pub(crate) const METADATA_EPOCH: i32 = 1;
 
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
@@ -89,6 +90,17 @@ pub enum ControllerError {
     /// A directory refused.
     #[error("a log directory cannot be read: {0}")]
     Directory(#[from] io::Error),
+    /// Nobody can tell which metadata counts.
+    #[error("the metadata log is in {0} and in {1}; set metadata.log.dir to the directory that counts")]
+    MetadataTwice(PathBuf, PathBuf),
+    /// A start with an empty metadata log would set aside the partitions of all topics.
+    #[error("metadata.log.dir is {named}, but the metadata log is in {found}; set it to that directory")]
+    MetadataElsewhere {
+        /// What is configured.
+        named: PathBuf,
+        /// Where it is.
+        found: PathBuf,
+    },
     /// A partition is in a log directory that is not configured any more.
     #[error(
         "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
@@ -114,12 +126,12 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log in the first directory and replays it.
+    /// Opens the metadata log and replays it.
     ///
     /// # Errors
     /// When it cannot be opened or read.
     pub(crate) fn new(config: &BrokerConfig, dirs: &[Arc<LogDir>]) -> Result<Self, ControllerError> {
-        let dir = &dirs[0];
+        let dir = metadata_dir(config, dirs)?;
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
             topic_id: METADATA_TOPIC_ID.0,
@@ -298,8 +310,19 @@ impl Controller {
             parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
         let known = resolvable(ips);
         let resolves = |ip: &str| known.iter().any(|name| name == ip);
-        let decide = |heart: &mut MetadataHeart| heart.alter_client_quotas(request, &resolves);
-        Ok(self.change(decide, |changes| carry_out(broker, changes))?.entries)
+        Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
+    }
+
+    /// Makes the change that the heart decides on, and does what it asks of this node. What the reply says is durable.
+    ///
+    /// # Errors
+    /// When the metadata log cannot be written.
+    pub(crate) fn decide<R>(
+        &self,
+        broker: &Arc<Broker>,
+        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+    ) -> Result<R, ErrorCode> {
+        self.change(decide, |changes| carry_out(broker, changes))
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
@@ -361,6 +384,35 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
     if topic.error_code == 0 && broker.topics.by_name(&topic.name).is_none() {
         topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR.code();
         topic.error_message = Some("The topic was created; its files cannot be opened yet.".into());
+    }
+}
+
+/// The directory that has the metadata log, whatever the order of `log.dirs`. At the first start the one that
+/// `metadata.log.dir` names, or the first.
+fn metadata_dir<'a>(
+    config: &BrokerConfig,
+    dirs: &'a [Arc<LogDir>],
+) -> Result<&'a Arc<LogDir>, ControllerError> {
+    let mut having = Vec::new();
+    for dir in dirs {
+        if dir.partitions()?.iter().any(|found| &*found.partition.topic == names::CLUSTER_METADATA) {
+            having.push(dir);
+        }
+    }
+    let named = config.metadata_log_dir.as_ref().map(Path::new);
+    let named = named.and_then(|path| dirs.iter().find(|dir| dir.path() == path));
+    match (named, having.as_slice()) {
+        (Some(named), []) => Ok(named),
+        (Some(named), having) if having.iter().any(|dir| Arc::ptr_eq(dir, named)) => Ok(named),
+        (Some(named), [found, ..]) => Err(ControllerError::MetadataElsewhere {
+            named: named.path().to_owned(),
+            found: found.path().to_owned(),
+        }),
+        (None, []) => Ok(&dirs[0]),
+        (None, [found]) => Ok(found),
+        (None, [one, other, ..]) => {
+            Err(ControllerError::MetadataTwice(one.path().to_owned(), other.path().to_owned()))
+        }
     }
 }
 

@@ -109,17 +109,21 @@ impl Drop for Counted {
     }
 }
 
-/// Binds one address; the kernel completes `backlog` connections ahead of the broker. Never with SO_REUSEPORT, under which a second broker would silently share the port.
+/// Binds one address. Never with SO_REUSEPORT, under which a second broker would silently share the port.
 ///
 /// # Errors
 /// The system's, as when the address is in use.
-pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
+pub(crate) fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Only lets a restarted broker have its port back while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    // Connections inherit it; the window that TCP offers is agreed on before they are accepted.
+    network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
+    network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
     socket.bind(&address.into())?;
-    socket.listen(backlog)?;
+    // The kernel completes so many connections ahead of the broker.
+    socket.listen(network.listen_backlog)?;
     Ok(socket.into())
 }
 

@@ -87,8 +87,15 @@ macro_rules! throttled {
     )*};
 }
 
+/// An answer between controllers, which nobody throttles.
+impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQuorumResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
 throttled! {
     alter_client_quotas_response::AlterClientQuotasResponse,
+    alter_configs_response::AlterConfigsResponse,
+    alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     api_versions_response::ApiVersionsResponse,
     create_partitions_response::CreatePartitionsResponse,
     create_topics_response::CreateTopicsResponse,
@@ -99,7 +106,9 @@ throttled! {
     describe_cluster_response::DescribeClusterResponse,
     describe_configs_response::DescribeConfigsResponse,
     describe_groups_response::DescribeGroupsResponse,
+    describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
     get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
@@ -108,8 +117,10 @@ throttled! {
     init_producer_id_response::InitProducerIdResponse,
     join_group_response::JoinGroupResponse,
     leave_group_response::LeaveGroupResponse,
+    list_config_resources_response::ListConfigResourcesResponse,
     list_groups_response::ListGroupsResponse,
     list_offsets_response::ListOffsetsResponse,
+    list_partition_reassignments_response::ListPartitionReassignmentsResponse,
     metadata_response::MetadataResponse,
     offset_commit_response::OffsetCommitResponse,
     offset_delete_response::OffsetDeleteResponse,
@@ -118,4 +129,6 @@ throttled! {
     produce_response::ProduceResponse,
     push_telemetry_response::PushTelemetryResponse,
     sync_group_response::SyncGroupResponse,
+    unregister_broker_response::UnregisterBrokerResponse,
+    update_features_response::UpdateFeaturesResponse,
 }

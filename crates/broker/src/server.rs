@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_coordination::config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::GroupConfig;
 use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, raise_descriptor_limit};
@@ -176,7 +176,7 @@ impl Bound {
         let mut listeners = Vec::new();
         for endpoint in &config.listeners.open {
             let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
-            let socket = bind(host, endpoint.port, config.network.listen_backlog).map_err(|source| {
+            let socket = bind(host, endpoint.port, &config.network).map_err(|source| {
                 let address = format!("{host}:{}", endpoint.port);
                 StartError::Listen { listener: endpoint.listener.clone(), address, source }
             })?;
@@ -190,7 +190,7 @@ impl Bound {
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
-            bind(host, *port, config.network.listen_backlog).map_err(|source| {
+            bind(host, *port, &config.network).map_err(|source| {
                 let listener = "mainstem.http.listener".to_owned();
                 StartError::Listen { listener, address: format!("{host}:{port}"), source }
             })
@@ -214,10 +214,10 @@ impl Bound {
     }
 }
 
-fn bind(host: &str, port: u16, backlog: i32) -> io::Result<std::net::TcpListener> {
+fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match listener::bind(address, backlog) {
+        match listener::bind(address, network) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }

@@ -21,8 +21,8 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
-    /// `metadata.log.dir`, or the first of `log_dirs`.
-    pub metadata_log_dir: String,
+    /// `metadata.log.dir`, one of `log_dirs`; `None` is the one that has the metadata log, at first the first.
+    pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
     /// `mainstem.metrics.partitions.max`.
@@ -158,8 +158,6 @@ pub struct LogMaintenance {
     pub recovery_checkpoint_interval_ms: u64,
     /// `log.flush.start.offset.checkpoint.interval.ms`.
     pub start_offset_checkpoint_interval_ms: u64,
-    /// `replica.high.watermark.checkpoint.interval.ms`.
-    pub high_watermark_checkpoint_interval_ms: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
@@ -199,14 +197,12 @@ impl BrokerConfig {
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }
-        let log_dirs = typed.list("log.dirs");
-        let metadata_log_dir = typed.text("metadata.log.dir").unwrap_or_else(|| log_dirs[0].clone());
         let mut config = BrokerConfig {
             node_id,
             rack: typed.text("broker.rack"),
             listeners,
-            log_dirs,
-            metadata_log_dir,
+            log_dirs: typed.list("log.dirs"),
+            metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
             metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
@@ -427,8 +423,6 @@ impl Typed<'_> {
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
-            high_watermark_checkpoint_interval_ms: self
-                .millis("replica.high.watermark.checkpoint.interval.ms"),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
         }
@@ -444,6 +438,14 @@ impl Typed<'_> {
         if !self.list("process.roles").iter().any(|role| role == "broker") {
             problems
                 .push(Problem::new("process.roles must name broker: this program is no controller alone"));
+        }
+        let log_dirs = self.list("log.dirs");
+        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {
+            problems.push(Problem::new(format!(
+                "metadata.log.dir={dir} must be one of log.dirs, which are {}: a directory for the metadata log \
+                 alone is not served",
+                log_dirs.join(",")
+            )));
         }
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));
@@ -586,6 +588,11 @@ mod tests {
              must be host:port, such as 127.0.0.1:9644",
         );
         refused(
+            "log.dirs=/a,/b\nmetadata.log.dir=/c",
+            "metadata.log.dir=/c must be one of log.dirs, which are /a,/b: a directory for the metadata log alone \
+             is not served",
+        );
+        refused(
             "log.cleaner.min.compaction.lag.ms=10\nlog.cleaner.max.compaction.lag.ms=5",
             "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
         );
@@ -595,16 +602,17 @@ mod tests {
     fn typed_values_follow_their_keys() {
         let config = build(
             "broker.id=7\nlog.dir=/a\nmax.connections.per.ip.overrides=127.0.0.1:5, ::1:6\n\
-             socket.send.buffer.bytes=-1\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
+             socket.receive.buffer.bytes=102400\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
              mainstem.http.listener=[::1]:9644\ndefault.replication.factor=3",
             &[],
             &[],
         )
         .expect("valid");
-        assert_eq!((config.node_id, config.metadata_log_dir.as_str()), (7, "/a"));
+        assert_eq!((config.node_id, config.metadata_log_dir), (7, None));
         let overrides = [("127.0.0.1".to_string(), 5), ("::1".to_string(), 6)];
         assert_eq!(config.network.max_connections_per_ip_overrides, overrides);
-        assert_eq!(config.network.send_buffer_bytes, None);
+        assert_eq!(config.network.send_buffer_bytes, None, "it is left to the system");
+        assert_eq!(config.network.receive_buffer_bytes, Some(102_400));
         assert_eq!(config.network.queued_max_request_bytes, None);
         assert_eq!(config.network.connections_max_idle_ms, None);
         assert_eq!(config.http_listener, Some(("::1".to_string(), 9644)));

@@ -16,6 +16,8 @@ pub mod docs;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
+#[cfg(test)]
+mod honesty;
 mod key;
 mod listeners;
 mod properties;

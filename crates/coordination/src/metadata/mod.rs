@@ -14,11 +14,14 @@
 //! Architecture invariant: the image is a function of the records alone; nothing here reads a clock, makes random
 //! numbers or touches a file.
 
+#[cfg(test)]
+mod administration;
 mod alter_configs;
 mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
+mod elect_leaders;
 mod error;
 pub mod features;
 #[doc(hidden)]
@@ -31,11 +34,13 @@ mod producer_ids;
 mod properties;
 #[cfg(test)]
 mod quota_tests;
+mod reassignments;
 mod registration;
 #[cfg(test)]
 mod session;
 #[cfg(test)]
 mod tests;
+mod unregister_broker;
 
 pub use alter_configs::{CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
 pub use client_quotas::Resolves;

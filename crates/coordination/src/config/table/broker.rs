@@ -143,7 +143,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
         .doc("Default of the topic key max.message.bytes."),
     broker("metadata.log.dir", Str).high()
-        .doc("Directory of the metadata log. Unset: the first of log.dirs."),
+        .doc("Directory of the metadata log, one of log.dirs. Unset: the one that has it, at first the first of \
+             log.dirs."),
     broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()
@@ -185,16 +186,16 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Samples kept for client quotas."),
     broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
         .doc("Seconds in one sample of client quotas."),
-    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
-        .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
-    broker("socket.receive.buffer.bytes", Int).default("102400").high()
-        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
     broker("socket.request.max.bytes", Int).default("104857600").at_least(1).high()
         .doc("Largest request in bytes; a longer one closes its connection."),
-    broker("socket.send.buffer.bytes", Int).default("102400").high()
-        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
     broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
         .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()

@@ -431,6 +431,9 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Bytes that a follower asks for per fetch."),
     broker("replica.fetch.wait.max.ms", Int).default("500").high().later(reason::REPLICA)
         .doc("Milliseconds for which a follower's fetch waits."),
+    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
+        .later(reason::REPLICA)
+        .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("replica.lag.time.max.ms", Long).default("30000").high().later(reason::REPLICA)
         .doc("Milliseconds after which a follower that lags leaves the in-sync set."),
     broker("replica.selector.class", Str).unused(reason::JVM)
