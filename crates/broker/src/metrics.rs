@@ -8,6 +8,7 @@ use mainstem_wire::ApiKey;
 
 use crate::api;
 use crate::broker::Broker;
+use crate::cleaner::Uncleanable;
 
 /// Keys that requests are counted by: all of the protocol's, 0 to 92.
 const API_KEYS: usize = 93;
@@ -123,8 +124,54 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "Fetch sessions open now.",
         broker.fetch_sessions.lock().len() as f64,
     );
+    cleaners(broker, &mut text);
     partitions(broker, &mut text);
     text.0
+}
+
+fn cleaners(broker: &Broker, text: &mut Exposition) {
+    let figures = broker.cleaning.figures(broker);
+    for (name, help, value) in [
+        ("max_dirty_percent", "Largest dirty share of a compacted log.", figures.max_dirty_percent),
+        (
+            "recopy_percent",
+            "Share of what the last compaction read that it wrote again.",
+            figures.cleaner_recopy_percent,
+        ),
+        ("max_clean_time_seconds", "Duration of the last compaction.", figures.max_clean_time_secs),
+        (
+            "max_buffer_utilization_percent",
+            "How full the map of keys was in the last compaction.",
+            figures.max_buffer_utilization_percent,
+        ),
+        (
+            "max_compaction_delay_seconds",
+            "For how long max.compaction.lag.ms is exceeded.",
+            figures.max_compaction_delay_secs,
+        ),
+        (
+            "time_since_last_run_ms",
+            "Since a cleaner has looked for work.",
+            figures.time_since_last_run_ms as f64,
+        ),
+    ] {
+        text.one(&format!("mainstem_cleaner_{name}"), Kind::Gauge, help, value);
+    }
+    type Column = (&'static str, &'static str, fn(&Uncleanable) -> f64);
+    let columns: [Column; 2] = [
+        ("mainstem_cleaner_uncleanable_partitions", "Partitions that cannot be compacted.", |dir| {
+            dir.partitions as f64
+        }),
+        ("mainstem_cleaner_uncleanable_bytes", "Dirty bytes of them.", |dir| dir.bytes as f64),
+    ];
+    for (name, help, value) in columns {
+        text.describe(name, Kind::Gauge, help);
+        for dir in &figures.uncleanable {
+            // A path may have in it what would end the label.
+            let path = dir.log_directory.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+            text.sample(name, &[("log_directory", &path)], value(dir));
+        }
+    }
 }
 
 /// A metric of each partition: its name, what it means, and where it is taken from.

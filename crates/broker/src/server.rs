@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
 use crate::buffers::RequestMemory;
+use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
@@ -105,6 +106,7 @@ pub struct Server {
     broker: Arc<Broker>,
     threads: EventLoopThreads,
     housekeeping: Housekeeping,
+    cleaners: Cleaners,
     ready: Ready,
 }
 
@@ -140,9 +142,10 @@ impl Server {
             dir.recovered()?;
         }
         let housekeeping = Housekeeping::start(broker.clone())?;
+        let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, threads, housekeeping, ready })
+        Ok(Server { broker, threads, housekeeping, cleaners, ready })
     }
 
     /// What was found at start.
@@ -164,6 +167,7 @@ impl Server {
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         self.threads.join();
+        self.cleaners.stop(&broker);
         self.housekeeping.stop();
         close_logs(&broker, hurry, progress)
     }
@@ -287,6 +291,7 @@ fn assemble(
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
+        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
         config: RwLock::new(Arc::new(config)),

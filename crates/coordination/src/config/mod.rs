@@ -24,7 +24,7 @@ mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
+    BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
     TransactionLogConfig,
 };
 pub use group::GroupConfigValues;

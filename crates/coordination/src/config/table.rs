@@ -18,7 +18,6 @@ mod reason {
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
-    pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const QUOTA: &str = "quotas are not enforced yet";
     pub(super) const TELEMETRY: &str = "client telemetry is not served yet";
