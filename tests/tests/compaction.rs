@@ -118,8 +118,8 @@ fn of_each_key_the_last_value_stays() {
     }
     let noted = fs::read_to_string(broker.data_dir().join("cleaner-offset-checkpoint")).unwrap();
     assert!(noted.starts_with("0\n") && noted.contains(&format!("{TOPIC} 0 ")), "{noted}");
-    assert!(broker.http("/metrics").contains("mainstem_cleaner_max_dirty_percent"));
-    assert!(broker.http("/metrics").contains("mainstem_cleaner_uncleanable_partitions{"));
+    assert!(broker.http("/metrics").contains("kafka_log_logcleanermanager_max_dirty_percent"));
+    assert!(broker.http("/metrics").contains("kafka_log_logcleanermanager_uncleanable_partitions_count{"));
 }
 
 #[test]

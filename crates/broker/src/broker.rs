@@ -16,9 +16,12 @@ use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::Partition;
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 
 /// The broker.
@@ -29,6 +32,8 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
     pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    /// What is logged.
+    pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) topics: Topics,
@@ -36,6 +41,8 @@ pub(crate) struct Broker {
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,

@@ -4,19 +4,22 @@
 //! open or close logs, and only then answer.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
-    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
+use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
 use mainstem_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
@@ -31,10 +34,12 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::resolvable;
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
+use crate::server;
 use crate::settings::TopicSettings;
 use crate::topics::Topic;
 
@@ -42,7 +47,7 @@ use crate::topics::Topic;
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
 /// Leader epoch of metadata batches while one node writes them all.
-const METADATA_EPOCH: i32 = 1;
+pub(crate) const METADATA_EPOCH: i32 = 1;
 
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
@@ -86,6 +91,17 @@ pub enum ControllerError {
     /// A directory refused.
     #[error("a log directory cannot be read: {0}")]
     Directory(#[from] io::Error),
+    /// Nobody can tell which metadata counts.
+    #[error("the metadata log is in {0} and in {1}; set metadata.log.dir to the directory that counts")]
+    MetadataTwice(PathBuf, PathBuf),
+    /// A start with an empty metadata log would set aside the partitions of all topics.
+    #[error("metadata.log.dir is {named}, but the metadata log is in {found}; set it to that directory")]
+    MetadataElsewhere {
+        /// What is configured.
+        named: PathBuf,
+        /// Where it is.
+        found: PathBuf,
+    },
     /// A partition is in a log directory that is not configured any more.
     #[error(
         "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
@@ -111,12 +127,12 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log in the first directory and replays it.
+    /// Opens the metadata log and replays it.
     ///
     /// # Errors
     /// When it cannot be opened or read.
     pub(crate) fn new(config: &BrokerConfig, dirs: &[Arc<LogDir>]) -> Result<Self, ControllerError> {
-        let dir = &dirs[0];
+        let dir = metadata_dir(config, dirs)?;
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
             topic_id: METADATA_TOPIC_ID.0,
@@ -167,7 +183,7 @@ impl Controller {
     /// # Errors
     /// When the start cannot be noted, or a directory cannot be listed.
     pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
-        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        server::reconfigure(broker, self.heart.read().config().clone());
         let unclean = broker
             .dirs
             .iter()
@@ -179,9 +195,40 @@ impl Controller {
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        broker.quotas.update(self.image().client_quotas());
+        let image = self.image();
+        for name in image.configured(ResourceKind::ClientMetrics) {
+            let resource = ConfigResource::new(ResourceKind::ClientMetrics, name);
+            broker.telemetry.subscribe(name, image.configs(&resource));
+        }
+        drop(image);
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics, Unopened::Offline);
+        let opened = open_all(broker, &topics, Unopened::Offline);
+        self.raise_leader_epochs(broker, &opened.shorter)
+    }
+
+    /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.
+    fn raise_leader_epochs(&self, broker: &Broker, shorter: &[(Uuid, i32)]) -> Result<(), ControllerError> {
+        if shorter.is_empty() {
+            return Ok(());
+        }
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        self.change(decide, |_| {}).map_err(ControllerError::Register)?;
+        let image = self.image();
+        for (id, index) in shorter {
+            let served = broker.topics.by_id(id);
+            if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
+                && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
+            {
+                partition.set_leader_epoch(known.leader_epoch);
+                tracing::warn!(
+                    topic = %partition.topic,
+                    partition = index,
+                    "the log is shorter than it was left; readers who are ahead of it are told"
+                );
+            }
+        }
         Ok(())
     }
 
@@ -190,8 +237,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreateTopicsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -248,8 +296,9 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
+        permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version);
+        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -258,8 +307,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreatePartitionsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request);
+        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
     }
 
@@ -271,6 +321,33 @@ impl Controller {
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
         let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// AlterClientQuotas.
+    pub(crate) fn alter_client_quotas(
+        &self,
+        broker: &Arc<Broker>,
+        request: &AlterClientQuotasRequest<'_>,
+    ) -> Result<Vec<AlteredQuota<'static>>, ErrorCode> {
+        // Looked up before the heart is asked, since the resolver may take its time.
+        let parts = request.entries.iter().flat_map(|entry| &entry.entity);
+        let ips =
+            parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
+        let known = resolvable(ips);
+        let resolves = |ip: &str| known.iter().any(|name| name == ip);
+        Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
+    }
+
+    /// Makes the change that the heart decides on, and does what it asks of this node. What the reply says is durable.
+    ///
+    /// # Errors
+    /// When the metadata log cannot be written.
+    pub(crate) fn decide<R>(
+        &self,
+        broker: &Arc<Broker>,
+        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+    ) -> Result<R, ErrorCode> {
+        self.change(decide, |changes| carry_out(broker, changes))
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
@@ -335,6 +412,35 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
     }
 }
 
+/// The directory that has the metadata log, whatever the order of `log.dirs`. At the first start the one that
+/// `metadata.log.dir` names, or the first.
+fn metadata_dir<'a>(
+    config: &BrokerConfig,
+    dirs: &'a [Arc<LogDir>],
+) -> Result<&'a Arc<LogDir>, ControllerError> {
+    let mut having = Vec::new();
+    for dir in dirs {
+        if dir.partitions()?.iter().any(|found| &*found.partition.topic == names::CLUSTER_METADATA) {
+            having.push(dir);
+        }
+    }
+    let named = config.metadata_log_dir.as_ref().map(Path::new);
+    let named = named.and_then(|path| dirs.iter().find(|dir| dir.path() == path));
+    match (named, having.as_slice()) {
+        (Some(named), []) => Ok(named),
+        (Some(named), having) if having.iter().any(|dir| Arc::ptr_eq(dir, named)) => Ok(named),
+        (Some(named), [found, ..]) => Err(ControllerError::MetadataElsewhere {
+            named: named.path().to_owned(),
+            found: found.path().to_owned(),
+        }),
+        (None, []) => Ok(&dirs[0]),
+        (None, [found]) => Ok(found),
+        (None, [one, other, ..]) => {
+            Err(ControllerError::MetadataTwice(one.path().to_owned(), other.path().to_owned()))
+        }
+    }
+}
+
 fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
@@ -377,6 +483,9 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
             _ => {}
         }
     }
+    if changes.contains(&MetadataChange::QuotaChanged) {
+        update_quotas(broker);
+    }
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
@@ -392,10 +501,16 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
 fn serve(broker: &Broker, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics, Unopened::Refused) {
+    for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
+}
+
+/// Has clients measured against the quotas that are committed. A copy, since host names may have to be looked up.
+fn update_quotas(broker: &Broker) {
+    let quotas = broker.controller.image().client_quotas().clone();
+    broker.quotas.update(&quotas);
 }
 
 fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
@@ -409,8 +524,13 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.heart.read().config().clone());
             broker.controller.image().topics().cloned().collect()
+        }
+        ResourceKind::ClientMetrics => {
+            let image = broker.controller.image();
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
         }
         ResourceKind::Group => Vec::new(),
     };
@@ -454,15 +574,28 @@ enum Unopened {
     Refused,
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(Uuid, ControllerError)> {
+/// What opening logs has shown.
+#[derive(Default)]
+struct Opened {
+    /// Topics that are not served, or not all of their partitions, and why.
+    refused: Vec<(Uuid, ControllerError)>,
+    /// Partitions in directories left in order whose logs are not what they were, or new.
+    shorter: Vec<(Uuid, i32)>,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Opened {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
+    let opened = Mutex::new(Opened::default());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic, unopened) {
+            let mut shorter = Vec::new();
+            let result = open_topic(broker, topic, unopened, &mut shorter);
+            let mut opened = opened.lock();
+            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
+            match result {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => failures.lock().push((topic.id, error)),
+                Err(error) => opened.refused.push((topic.id, error)),
             }
         }
     };
@@ -471,10 +604,15 @@ fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failures.into_inner()
+    opened.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result<Topic, ControllerError> {
+fn open_topic(
+    broker: &Broker,
+    image: &TopicImage,
+    unopened: Unopened,
+    shorter: &mut Vec<i32>,
+) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -485,7 +623,10 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
         let identity =
             PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
         partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
-            (Ok(opened), _) => opened,
+            (Ok((opened, is_shorter)), _) => {
+                shorter.extend(is_shorter.then_some(identity.partition));
+                opened
+            }
             (Err(error), Unopened::Refused) => return Err(error),
             (Err(error), Unopened::Offline) => {
                 tracing::error!("{error}; until then it is offline, the others are served");
@@ -496,12 +637,13 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
     Ok(Topic { name, id: image.id, partitions })
 }
 
+/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
     broker: &Broker,
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
-) -> Result<Arc<Partition>, ControllerError> {
+) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let (log, recovery) =
@@ -510,7 +652,11 @@ fn open_partition(
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
     }
-    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
+    // The epochs of a directory that was not left in order were raised when the node registered.
+    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
+        && (recovery.raise_leader_epoch || recovery.created);
+    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    Ok((partition, is_shorter))
 }
 
 fn dir_of<'a>(

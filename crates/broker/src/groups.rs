@@ -1,12 +1,12 @@
 //! The shell of the group coordinator: its records go into `__consumer_offsets`, its replies to their connections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_coordination::groups::{
     CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext as GroupContext,
-    Ticket, Token,
+    Stats, Ticket, Token,
 };
 use mainstem_log::Origin;
 use mainstem_records::{BatchBuilder, BatchOptions};
@@ -70,7 +70,18 @@ struct Appended {
     upto: i64,
 }
 
+/// Groups by state, as the APIs spell them.
+pub(crate) type StateCounts = BTreeMap<String, usize>;
+
 impl Groups {
+    /// How much the coordinator holds, and, unless there are more than so many groups, their states.
+    pub(crate) fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
+        let heart = self.heart.lock();
+        let stats = heart.coordinator.stats();
+        let states = (stats.groups <= groups_max).then(|| heart.coordinator.count_by_state());
+        (stats, states)
+    }
+
     /// A coordinator without groups.
     pub(crate) fn new(config: GroupConfig) -> Self {
         let coordinator = GroupCoordinator::new(config);

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 
@@ -30,6 +31,8 @@ pub(crate) struct Partition {
     dir: Option<Arc<LogDir>>,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
+    /// What went through it.
+    pub(crate) traffic: Traffic,
     flush_ticket: FlushTicket,
     own: Weak<Partition>,
 }
@@ -152,6 +155,7 @@ impl Partition {
             settings: RwLock::new(settings),
             state: Mutex::new(state),
             flush_ticket: FlushTicket::default(),
+            traffic: Traffic::default(),
             own: own.clone(),
         })
     }
@@ -172,6 +176,11 @@ impl Partition {
             log.set_config(settings.log.clone());
         }
         *self.settings.write() = settings;
+    }
+
+    /// This node leads in another epoch from now on.
+    pub(crate) fn set_leader_epoch(&self, epoch: i32) {
+        self.state.lock().leader_epoch = epoch;
     }
 
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
@@ -307,7 +316,12 @@ impl Partition {
         Ok(log_start)
     }
 
-    /// Rolling, retention and expiry that are due. What waits for the disk is done without the log: nobody who appends
+    /// Forgets idle producers. How many there were.
+    pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
+        self.state.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+    }
+
+    /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends
     /// waits with it.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_coordination::config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::GroupConfig;
 use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, raise_descriptor_limit};
@@ -27,14 +26,17 @@ use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
-use crate::event_loop::{EventLoopThreads, EventLoops};
+use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 use crate::{http, random};
 
@@ -104,7 +106,6 @@ pub struct Ready {
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
-    threads: EventLoopThreads,
     housekeeping: Housekeeping,
     cleaners: Cleaners,
     ready: Ready,
@@ -117,17 +118,18 @@ struct Bound {
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts.
+    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
-    pub fn start(config: BrokerConfig) -> Result<Server, StartError> {
+    pub fn start(config: BrokerConfig, loggers: Loggers) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
         let dirs = open_dirs(&config, descriptors, &clock)?;
-        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
-        let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
+        let event_loops = EventLoops::start(loops_for(&config))?;
+        let parts = Parts { clock, loggers, dirs, event_loops, descriptors };
+        let broker = assemble(config, parts, &bound)?;
         let recovered = broker.controller.start(&broker).map(|()| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
@@ -135,7 +137,7 @@ impl Server {
         });
         if let Err(error) = recovered {
             broker.event_loops.stop();
-            threads.join();
+            broker.event_loops.join();
             return Err(error.into());
         }
         for dir in &broker.dirs {
@@ -145,7 +147,7 @@ impl Server {
         let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, threads, housekeeping, cleaners, ready })
+        Ok(Server { broker, housekeeping, cleaners, ready })
     }
 
     /// What was found at start.
@@ -166,7 +168,7 @@ impl Server {
         }
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
-        self.threads.join();
+        broker.event_loops.join();
         self.cleaners.stop(&broker);
         self.housekeeping.stop();
         close_logs(&broker, hurry, progress)
@@ -178,7 +180,7 @@ impl Bound {
         let mut listeners = Vec::new();
         for endpoint in &config.listeners.open {
             let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
-            let socket = bind(host, endpoint.port, config.network.listen_backlog).map_err(|source| {
+            let socket = bind(host, endpoint.port, &config.network).map_err(|source| {
                 let address = format!("{host}:{}", endpoint.port);
                 StartError::Listen { listener: endpoint.listener.clone(), address, source }
             })?;
@@ -192,7 +194,7 @@ impl Bound {
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
-            bind(host, *port, config.network.listen_backlog).map_err(|source| {
+            bind(host, *port, &config.network).map_err(|source| {
                 let listener = "mainstem.http.listener".to_owned();
                 StartError::Listen { listener, address: format!("{host}:{port}"), source }
             })
@@ -216,10 +218,10 @@ impl Bound {
     }
 }
 
-fn bind(host: &str, port: u16, backlog: i32) -> io::Result<std::net::TcpListener> {
+fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match listener::bind(address, backlog) {
+        match listener::bind(address, network) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
@@ -232,9 +234,20 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Loops beyond the cores would only take turns.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// Event loops for a configuration: beyond the cores they would only take turns.
+fn loops_for(config: &BrokerConfig) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.network.num_network_threads.min(cores)
+}
+
+/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
+/// [`Broker::config`] at each use.
+pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
+    if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
+        tracing::error!("num.network.threads: no further event loop can be started: {error}");
+    }
+    broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+    *broker.config.write() = Arc::new(config);
 }
 
 fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
@@ -257,14 +270,17 @@ fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<V
     Ok(dirs)
 }
 
-fn assemble(
-    config: BrokerConfig,
+/// What a broker is made of that is there before it.
+struct Parts {
     clock: Clock,
+    loggers: Loggers,
     dirs: Vec<Arc<LogDir>>,
     event_loops: Arc<EventLoops>,
-    bound: &Bound,
     descriptors: u64,
-) -> Result<Arc<Broker>, StartError> {
+}
+
+fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
+    let Parts { clock, loggers, dirs, event_loops, descriptors } = parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs[0].cluster_id().to_owned(),
@@ -281,13 +297,17 @@ fn assemble(
     Ok(Arc::new(Broker {
         node,
         limits,
+        loggers,
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
         controller: Controller::new(&config, &dirs)?,
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
-        connections: connection_counts(&config, descriptors),
+        // Connections may take up to half of the descriptors, whatever the configuration says.
+        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
+        quotas: Arc::new(Quotas::new(&config.quotas)),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
@@ -296,20 +316,6 @@ fn assemble(
         dirs,
         config: RwLock::new(Arc::new(config)),
     }))
-}
-
-/// Connections may take up to half of the descriptors, whatever the configuration says.
-fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCounts {
-    let network = &config.network;
-    let most = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    let mut overrides = HashMap::new();
-    for (host, count) in &network.max_connections_per_ip_overrides {
-        match (host.as_str(), 0).to_socket_addrs() {
-            Ok(addresses) => overrides.extend(addresses.map(|address| (address.ip().to_canonical(), *count))),
-            Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
-        }
-    }
-    ConnectionCounts::new(most, overrides)
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {

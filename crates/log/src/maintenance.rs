@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`Log::retention_survey`] | yes | copies what is to be looked up |
 //! | [`RetentionSurvey::run`] | no | reads the largest timestamps of old segments |
-//! | [`Log::begin_maintenance`] | yes | rolls, raises the log start, forgets producers; decides the rest |
+//! | [`Log::begin_maintenance`] | yes | rolls, raises the log start; decides the rest |
 //! | [`Maintenance::run`] | no | makes epochs, names and log start durable, removes files |
 //! | [`Log::end_maintenance`] | yes | takes segments before the log start away, notes the recovery point |
 //!
@@ -33,8 +33,6 @@ pub struct Maintained {
     pub bytes_deleted: u64,
     /// Files of segments deleted earlier that are gone now.
     pub files_removed: usize,
-    /// Producers that were forgotten because they were idle.
-    pub producers_expired: usize,
     /// The log start moved.
     pub log_start_moved: bool,
 }
@@ -88,8 +86,8 @@ impl Log {
         self.end_maintenance(work)
     }
 
-    /// Closes a segment that is old, moves the log start behind what retention does not keep, forgets idle producers,
-    /// and decides what else there is to do. Does not wait for the disk, except for a roll right after a change of
+    /// Closes a segment that is old, moves the log start behind what retention does not keep, and
+    /// decides what else there is to do. Does not wait for the disk, except for a roll right after a change of
     /// leader. [`Maintenance::run`] and [`Log::end_maintenance`] follow.
     ///
     /// # Errors
@@ -102,7 +100,6 @@ impl Log {
             // Nobody may append any more, and what is deleted next may have to wait for it.
             self.flush.note_due();
         }
-        done.producers_expired = self.producers.expire(mono_ms, self.config.producer_id_expiration_ms);
         if std::mem::replace(&mut self.maintained_end, self.log_end) == self.log_end {
             // Nobody appends: what is kept in memory for the next append can go.
             self.write_indexes()?;

@@ -71,6 +71,12 @@ impl Log {
         RetentionSurvey { files: self.files.clone(), segments, kept_from_ms }
     }
 
+    /// Forgets producers that have been idle for `producer.id.expiration.ms`, to be called now and then (Kafka: every
+    /// `producer.id.expiration.check.interval.ms`). How many there were.
+    pub fn expire_producers(&mut self, mono_ms: u64) -> usize {
+        self.producers.expire(mono_ms, self.config.producer_id_expiration_ms)
+    }
+
     /// How many of the first segments may go: all of their records are below the high watermark, and below the log
     /// start, too old, or too many.
     pub(crate) fn deletable(&self, wall_ms: i64) -> Result<usize, LogError> {

@@ -249,6 +249,7 @@ pub(crate) const TOOLS: &[(&str, &str)] = &[
     ("kafka-console-consumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
     ("kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
     ("kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"),
+    ("kafka-client-metrics", "org.apache.kafka.tools.ClientMetricsCommand"),
     ("kafka-storage", "kafka.tools.StorageTool"),
 ];
 

@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,14 +21,18 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
-    /// `metadata.log.dir`, or the first of `log_dirs`.
-    pub metadata_log_dir: String,
+    /// `metadata.log.dir`, one of `log_dirs`; `None` is the one that has the metadata log, at first the first.
+    pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
     pub network: NetworkConfig,
+    /// Windows over which clients are measured against their quotas.
+    pub quotas: QuotaConfig,
     /// Classic groups.
     pub groups: GroupLimits,
     /// Committed offsets and their topic.
@@ -80,6 +85,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -88,6 +95,15 @@ pub struct NetworkConfig {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`.
     pub describe_partitions_max: usize,
+}
+
+/// Windows over which clients are measured against their quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// `quota.window.num` of `quota.window.size.seconds`.
+    pub windows: Windows,
+    /// `controller.quota.window.num` of `controller.quota.window.size.seconds`.
+    pub controller_windows: Windows,
 }
 
 /// Classic groups.
@@ -144,8 +160,6 @@ pub struct LogMaintenance {
     pub recovery_checkpoint_interval_ms: u64,
     /// `log.flush.start.offset.checkpoint.interval.ms`.
     pub start_offset_checkpoint_interval_ms: u64,
-    /// `replica.high.watermark.checkpoint.interval.ms`.
-    pub high_watermark_checkpoint_interval_ms: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
@@ -204,17 +218,17 @@ impl BrokerConfig {
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }
-        let log_dirs = typed.list("log.dirs");
-        let metadata_log_dir = typed.text("metadata.log.dir").unwrap_or_else(|| log_dirs[0].clone());
         let mut config = BrokerConfig {
             node_id,
             rack: typed.text("broker.rack"),
             listeners,
-            log_dirs,
-            metadata_log_dir,
+            log_dirs: typed.list("log.dirs"),
+            metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
+            quotas: typed.quotas(),
             groups: typed.groups(),
             offsets: typed.offsets(),
             transactions: typed.transactions(),
@@ -225,6 +239,12 @@ impl BrokerConfig {
         };
         config.warn_of_one_node();
         Ok(config)
+    }
+
+    /// A whole number that was set for one listener alone (`listener.name.NAME.KEY`, KIP-402, KIP-612).
+    pub fn listener_count(&self, listener: &str, key: &str) -> Option<u32> {
+        let name = format!("listener.name.{}.{key}", listener.to_lowercase());
+        self.values.lookup(&name).and_then(|(text, _)| text.trim().parse().ok())
     }
 
     /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
@@ -364,11 +384,26 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),
             describe_partitions_max: self.count("max.request.partition.size.limit"),
         })
+    }
+
+    fn quotas(&self) -> QuotaConfig {
+        let windows = |count, seconds| Windows {
+            count: u32::try_from(self.int(count)).expect("the key is at least 1 and an INT"),
+            size_ms: u64::try_from(self.int(seconds)).expect("the key is at least 1") * 1000,
+        };
+        QuotaConfig {
+            windows: windows("quota.window.num", "quota.window.size.seconds"),
+            controller_windows: windows(
+                "controller.quota.window.num",
+                "controller.quota.window.size.seconds",
+            ),
+        }
     }
 
     fn topics(&self) -> TopicDefaults {
@@ -417,8 +452,6 @@ impl Typed<'_> {
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
-            high_watermark_checkpoint_interval_ms: self
-                .millis("replica.high.watermark.checkpoint.interval.ms"),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
         }
@@ -453,6 +486,14 @@ impl Typed<'_> {
             problems.push(Problem::new(
                 "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
             ));
+        }
+        let log_dirs = self.list("log.dirs");
+        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {
+            problems.push(Problem::new(format!(
+                "metadata.log.dir={dir} must be one of log.dirs, which are {}: a directory for the metadata log \
+                 alone is not served",
+                log_dirs.join(",")
+            )));
         }
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));
@@ -595,6 +636,11 @@ mod tests {
              must be host:port, such as 127.0.0.1:9644",
         );
         refused(
+            "log.dirs=/a,/b\nmetadata.log.dir=/c",
+            "metadata.log.dir=/c must be one of log.dirs, which are /a,/b: a directory for the metadata log alone \
+             is not served",
+        );
+        refused(
             "log.cleaner.min.compaction.lag.ms=10\nlog.cleaner.max.compaction.lag.ms=5",
             "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
         );
@@ -604,16 +650,17 @@ mod tests {
     fn typed_values_follow_their_keys() {
         let config = build(
             "broker.id=7\nlog.dir=/a\nmax.connections.per.ip.overrides=127.0.0.1:5, ::1:6\n\
-             socket.send.buffer.bytes=-1\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
+             socket.receive.buffer.bytes=102400\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
              mainstem.http.listener=[::1]:9644\ndefault.replication.factor=3",
             &[],
             &[],
         )
         .expect("valid");
-        assert_eq!((config.node_id, config.metadata_log_dir.as_str()), (7, "/a"));
+        assert_eq!((config.node_id, config.metadata_log_dir), (7, None));
         let overrides = [("127.0.0.1".to_string(), 5), ("::1".to_string(), 6)];
         assert_eq!(config.network.max_connections_per_ip_overrides, overrides);
-        assert_eq!(config.network.send_buffer_bytes, None);
+        assert_eq!(config.network.send_buffer_bytes, None, "it is left to the system");
+        assert_eq!(config.network.receive_buffer_bytes, Some(102_400));
         assert_eq!(config.network.queued_max_request_bytes, None);
         assert_eq!(config.network.connections_max_idle_ms, None);
         assert_eq!(config.http_listener, Some(("::1".to_string(), 9644)));

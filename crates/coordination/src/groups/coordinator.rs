@@ -116,6 +116,19 @@ impl GroupCoordinator {
         Stats { groups, members, offsets, pending_appends, bytes }
     }
 
+    /// Groups by state, as ListGroups spells them.
+    pub fn count_by_state(&self) -> BTreeMap<String, usize> {
+        let mut listed = Vec::new();
+        for partition in self.partitions.values().filter(|partition| partition.service.loaded) {
+            describe::list(&partition.groups, &ListGroupsRequest::default(), &mut listed);
+        }
+        let mut counts = BTreeMap::new();
+        for group in listed {
+            *counts.entry(group.group_state.into_owned()).or_default() += 1;
+        }
+        counts
+    }
+
     /// The partition of `__consumer_offsets` that a group lives in.
     pub fn partition_for(&self, group_id: &str) -> i32 {
         partition_for(group_id, self.config.offsets_topic_num_partitions)

@@ -1,7 +1,10 @@
 //! The checks, one file each.
 
+mod consumer_groups;
 pub(crate) mod dump;
+pub(crate) mod errors;
 pub(crate) mod group;
+pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;
 pub(crate) mod transfer;

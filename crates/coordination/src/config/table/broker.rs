@@ -30,6 +30,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
              talks to itself without a socket."),
+    broker("controller.quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for quotas on topic changes."),
+    broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of quotas on topic changes."),
     broker("default.replication.factor", Int).default("1")
         .doc("Replicas of a topic that is created without saying how many."),
     broker("delete.topic.enable", Bool).default("true").high()
@@ -148,6 +152,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
+    broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
+        .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
@@ -155,8 +161,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("max.connections.per.ip", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Open connections at once from one address."),
     broker("max.connections.per.ip.overrides", Str).default("").cluster_wide()
-        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas. A change counts from the \
-             next start on."),
+        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas."),
     broker("max.incremental.fetch.session.cache.slots", Int).default("1000").at_least(0)
         .doc("Fetch sessions that this node keeps."),
     broker("max.request.partition.size.limit", Int).default("2000").at_least(1)
@@ -164,14 +169,16 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
         .doc("Default of the topic key max.message.bytes."),
     broker("metadata.log.dir", Str).high()
-        .doc("Directory of the metadata log. Unset: the first of log.dirs."),
+        .doc("Directory of the metadata log, one of log.dirs. Unset: the one that has it, at first the first of \
+             log.dirs."),
     broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()
         .doc("Number of this node in its cluster; kept in the data directory."),
     broker("num.network.threads", Int).default("3").at_least(1).high().cluster_wide()
         .doc("Event loops that serve connections and their requests; never more than the machine has \
-             cores. A change counts from the next start on."),
+             cores. A change may at most double or halve it; connections of a loop that is given up move as they \
+             go on working."),
     broker("num.partitions", Int).default("1").at_least(1)
         .doc("Partitions of a topic that is created without saying how many."),
     broker("offset.metadata.max.bytes", Int).default("4096").high()
@@ -202,16 +209,22 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("queued.max.request.bytes", Long).default("67108864").kafka_default(Some("-1"))
         .doc("Bytes of requests that may be read and not yet answered, over all connections; beyond it \
              sockets are not read. Negative or 0 is without limit."),
-    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
-        .doc("Milliseconds between two writes of the high watermark checkpoints."),
+    broker("quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for client quotas."),
+    broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of client quotas."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
-    broker("socket.receive.buffer.bytes", Int).default("102400").high()
-        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
     broker("socket.request.max.bytes", Int).default("104857600").at_least(1).high()
         .doc("Largest request in bytes; a longer one closes its connection."),
-    broker("socket.send.buffer.bytes", Int).default("102400").high()
-        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
+    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
+        .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];
