@@ -8,6 +8,7 @@ use mainstem_log::dir::LogDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
+use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
@@ -45,6 +46,7 @@ pub(crate) struct Broker {
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
     pub(crate) dirs: Vec<Arc<LogDir>>,
 }

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
 use crate::buffers::RequestMemory;
+use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
@@ -106,6 +107,7 @@ pub struct Ready {
 pub struct Server {
     broker: Arc<Broker>,
     housekeeping: Housekeeping,
+    cleaners: Cleaners,
     ready: Ready,
 }
 
@@ -145,9 +147,10 @@ impl Server {
             dir.recovered()?;
         }
         let housekeeping = Housekeeping::start(broker.clone())?;
+        let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, housekeeping, ready })
+        Ok(Server { broker, housekeeping, cleaners, ready })
     }
 
     /// What was found at start.
@@ -169,6 +172,7 @@ impl Server {
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         broker.event_loops.join();
+        self.cleaners.stop(&broker);
         self.housekeeping.stop();
         close_logs(&broker, hurry, progress)
     }
@@ -310,6 +314,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
+        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
         config: RwLock::new(Arc::new(config)),

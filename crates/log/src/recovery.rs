@@ -145,6 +145,7 @@ impl Log {
         log.note_unsynced_snapshot()?;
         // A truncation that was interrupted has cut the log before it noted so.
         log.lower_recovery_point(log.log_end)?;
+        log.lower_noted()?;
         Ok((log, report))
     }
 }

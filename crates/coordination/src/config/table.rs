@@ -19,7 +19,6 @@ mod reason {
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
-    pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const LOGDIRS: &str = "partitions do not move between log directories yet";
     pub(super) const SNAPSHOT: &str = "the metadata log is not cut into snapshots yet";
