@@ -205,7 +205,10 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
             });
         }
         if with_tools {
-            scope.spawn(move || checks::tools::run(world, report));
+            scope.spawn(move || {
+                checks::tools::run(world, report);
+                checks::admin::run(world, report);
+            });
         }
     });
     thread::scope(|scope| {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::install;
 use super::super::report::Report;
+use super::super::runner::Finished;
 use super::super::world::World;
 use crate::process::{Process, wait_until};
 
@@ -47,14 +48,14 @@ const CHECKS: &[(&str, &str, Check)] = &[
 
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
-    let tools = Tools { world, bootstrap: world.bootstrap() };
+    let tools = Tools::new(world);
     for (tool, check, body) in CHECKS {
         report.check(tool, check, || body(&tools));
     }
 }
 
 /// The tools against one broker.
-struct Tools<'a> {
+pub(super) struct Tools<'a> {
     world: &'a World,
     bootstrap: String,
 }
@@ -64,27 +65,46 @@ fn words(options: &str) -> Vec<&str> {
     options.split_whitespace().collect()
 }
 
-fn expect(output: &str, wanted: &[&str]) -> Result<()> {
+/// The output must hold all of the texts.
+pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
     for text in wanted {
         ensure!(output.contains(text), "no {text:?} in:\n{output}");
     }
     Ok(())
 }
 
+impl<'a> Tools<'a> {
+    /// The tools against the broker of this run.
+    pub(super) fn new(world: &'a World) -> Tools<'a> {
+        Tools { world, bootstrap: world.bootstrap() }
+    }
+
+    /// The run.
+    pub(super) fn world(&self) -> &'a World {
+        self.world
+    }
+}
+
 impl Tools<'_> {
     /// Runs a tool with `--bootstrap-server` and these options.
-    fn call(&self, tool: &str, options: &str, input: &str) -> Result<super::super::runner::Finished> {
+    pub(super) fn call(&self, tool: &str, options: &str, input: &str) -> Result<Finished> {
         let arguments = [&["--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
         self.world.tool(tool, &arguments, input)
     }
 
+    /// The same for a tool that wants its subcommand first.
+    pub(super) fn subcommand(&self, tool: &str, command: &str, options: &str) -> Result<Finished> {
+        let arguments = [&[command, "--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
+        self.world.tool(tool, &arguments, "")
+    }
+
     /// The output of a tool that ends well.
-    fn output(&self, tool: &str, options: &str) -> Result<String> {
+    pub(super) fn output(&self, tool: &str, options: &str) -> Result<String> {
         self.call(tool, options, "")?.success()
     }
 
     /// Calls a tool until its output holds the texts.
-    fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
+    pub(super) fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
         let mut output = String::new();
         let result = wait_until(
             || format!("{tool} {options} prints {wanted:?}"),
@@ -97,8 +117,17 @@ impl Tools<'_> {
         result.with_context(|| format!("it printed:\n{output}"))
     }
 
+    /// Calls a tool until its output does not hold the text any more.
+    pub(super) fn await_gone(&self, tool: &str, options: &str, text: &str) -> Result<()> {
+        wait_until(
+            || format!("{tool} {options} does not print {text:?} any more"),
+            PROPAGATION,
+            || Ok(!self.output(tool, options)?.contains(text)),
+        )
+    }
+
     /// A tool that must refuse, with this text among what it prints.
-    fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
+    pub(super) fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
         let finished = self.call(tool, options, "")?;
         ensure!(finished.exit != 0, "{tool} {options} ended well:\n{}", finished.out);
         expect(&(finished.out + &finished.err), &[wanted])
@@ -137,11 +166,7 @@ impl Tools<'_> {
             "replication factor",
         )?;
         self.output(TOPICS, "--delete --topic tool-topics")?;
-        wait_until(
-            || "the deleted topic is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(TOPICS, "--list")?.contains("tool-topics")),
-        )?;
+        self.await_gone(TOPICS, "--list", "tool-topics")?;
         self.refused(TOPICS, "--describe --topic tool-topics", "does not exist")
     }
 
@@ -158,11 +183,7 @@ impl Tools<'_> {
         self.refused(CONFIGS, &format!("--alter {topic} --add-config retention.ms=soon"), "retention.ms")?;
         self.refused(CONFIGS, &format!("--alter {topic} --add-config no.such.key=1"), "no.such.key")?;
         self.output(CONFIGS, &format!("--alter {topic} --delete-config max.message.bytes"))?;
-        wait_until(
-            || "the deleted config is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(CONFIGS, &describe)?.contains("max.message.bytes=2000000")),
-        )
+        self.await_gone(CONFIGS, &describe, "max.message.bytes=2000000")
     }
 
     fn broker_configs(&self) -> Result<()> {
@@ -350,4 +371,13 @@ const APIS: &[&str] = &[
     "DescribeGroups",
     "DescribeConfigs",
     "IncrementalAlterConfigs",
+    "AlterConfigs",
+    "ListConfigResources",
+    "DescribeProducers",
+    "UpdateFeatures",
+    "DescribeQuorum",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "UnregisterBroker",
 ];
