@@ -6,6 +6,8 @@
 mod admin;
 #[path = "parity/groups.rs"]
 mod groups;
+#[path = "parity/quotas.rs"]
+mod quotas;
 #[path = "parity/sensible.rs"]
 mod sensible;
 
@@ -41,6 +43,7 @@ fn every_version_of_every_api_is_served() {
     let mut client = broker.connect();
     let mut checked = sensible::check_all(&mut client);
     checked.extend(groups::check_all(&mut client));
+    checked.extend(quotas::check_all(&mut client));
     checked.extend(admin::check_all(&mut client));
     checked.sort_by_key(|api| api.key());
     assert_eq!(checked, served(&broker), "what is checked here is what is served");

@@ -15,18 +15,24 @@ mod epochs;
 mod fetching;
 #[path = "semantics/long_poll.rs"]
 mod long_poll;
+#[path = "semantics/metrics.rs"]
+mod metrics;
 #[path = "semantics/offline.rs"]
 mod offline;
 #[path = "semantics/ordering.rs"]
 mod ordering;
 #[path = "semantics/producing.rs"]
 mod producing;
+#[path = "semantics/quotas.rs"]
+mod quotas;
 #[path = "semantics/refusals.rs"]
 mod refusals;
 #[path = "semantics/retention.rs"]
 mod retention;
 #[path = "semantics/sessions.rs"]
 mod sessions;
+#[path = "semantics/telemetry.rs"]
+mod telemetry;
 #[path = "semantics/topics.rs"]
 mod topics;
 

@@ -8,6 +8,7 @@ use mainstem_log::dir::LogDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
+use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
@@ -18,7 +19,9 @@ use crate::listener::ConnectionCounts;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::Partition;
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 
 /// The broker.
@@ -38,9 +41,12 @@ pub(crate) struct Broker {
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
     pub(crate) dirs: Vec<Arc<LogDir>>,
 }

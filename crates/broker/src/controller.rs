@@ -11,13 +11,15 @@ use std::sync::mpsc;
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
-    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
+use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
 use mainstem_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
@@ -32,6 +34,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::resolvable;
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
@@ -192,9 +195,40 @@ impl Controller {
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        broker.quotas.update(self.image().client_quotas());
+        let image = self.image();
+        for name in image.configured(ResourceKind::ClientMetrics) {
+            let resource = ConfigResource::new(ResourceKind::ClientMetrics, name);
+            broker.telemetry.subscribe(name, image.configs(&resource));
+        }
+        drop(image);
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics, Unopened::Offline);
+        let opened = open_all(broker, &topics, Unopened::Offline);
+        self.raise_leader_epochs(broker, &opened.shorter)
+    }
+
+    /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.
+    fn raise_leader_epochs(&self, broker: &Broker, shorter: &[(Uuid, i32)]) -> Result<(), ControllerError> {
+        if shorter.is_empty() {
+            return Ok(());
+        }
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        self.change(decide, |_| {}).map_err(ControllerError::Register)?;
+        let image = self.image();
+        for (id, index) in shorter {
+            let served = broker.topics.by_id(id);
+            if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
+                && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
+            {
+                partition.set_leader_epoch(known.leader_epoch);
+                tracing::warn!(
+                    topic = %partition.topic,
+                    partition = index,
+                    "the log is shorter than it was left; readers who are ahead of it are told"
+                );
+            }
+        }
         Ok(())
     }
 
@@ -203,8 +237,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreateTopicsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -261,8 +296,9 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
+        permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version);
+        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -271,8 +307,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreatePartitionsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request);
+        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
     }
 
@@ -284,6 +321,21 @@ impl Controller {
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
         let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// AlterClientQuotas.
+    pub(crate) fn alter_client_quotas(
+        &self,
+        broker: &Arc<Broker>,
+        request: &AlterClientQuotasRequest<'_>,
+    ) -> Result<Vec<AlteredQuota<'static>>, ErrorCode> {
+        // Looked up before the heart is asked, since the resolver may take its time.
+        let parts = request.entries.iter().flat_map(|entry| &entry.entity);
+        let ips =
+            parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
+        let known = resolvable(ips);
+        let resolves = |ip: &str| known.iter().any(|name| name == ip);
+        Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
     }
 
     /// Makes the change that the heart decides on, and does what it asks of this node. What the reply says is durable.
@@ -431,10 +483,14 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
             _ => {}
         }
     }
+    if changes.contains(&MetadataChange::QuotaChanged) {
+        update_quotas(broker);
+    }
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
+    broker.groups.topics_changed(&topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
     {
@@ -446,10 +502,16 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
 fn serve(broker: &Broker, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics, Unopened::Refused) {
+    for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
+}
+
+/// Has clients measured against the quotas that are committed. A copy, since host names may have to be looked up.
+fn update_quotas(broker: &Broker) {
+    let quotas = broker.controller.image().client_quotas().clone();
+    broker.quotas.update(&quotas);
 }
 
 fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
@@ -464,9 +526,18 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
             server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
-        ResourceKind::Group => Vec::new(),
+        ResourceKind::ClientMetrics => {
+            let image = broker.controller.image();
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
+        }
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
     };
     for topic in topics {
         let settings = settings_of(broker, &topic);
@@ -508,15 +579,28 @@ enum Unopened {
     Refused,
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(Uuid, ControllerError)> {
+/// What opening logs has shown.
+#[derive(Default)]
+struct Opened {
+    /// Topics that are not served, or not all of their partitions, and why.
+    refused: Vec<(Uuid, ControllerError)>,
+    /// Partitions in directories left in order whose logs are not what they were, or new.
+    shorter: Vec<(Uuid, i32)>,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Opened {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
+    let opened = Mutex::new(Opened::default());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic, unopened) {
+            let mut shorter = Vec::new();
+            let result = open_topic(broker, topic, unopened, &mut shorter);
+            let mut opened = opened.lock();
+            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
+            match result {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => failures.lock().push((topic.id, error)),
+                Err(error) => opened.refused.push((topic.id, error)),
             }
         }
     };
@@ -525,10 +609,15 @@ fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failures.into_inner()
+    opened.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result<Topic, ControllerError> {
+fn open_topic(
+    broker: &Broker,
+    image: &TopicImage,
+    unopened: Unopened,
+    shorter: &mut Vec<i32>,
+) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -539,7 +628,10 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
         let identity =
             PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
         partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
-            (Ok(opened), _) => opened,
+            (Ok((opened, is_shorter)), _) => {
+                shorter.extend(is_shorter.then_some(identity.partition));
+                opened
+            }
             (Err(error), Unopened::Refused) => return Err(error),
             (Err(error), Unopened::Offline) => {
                 tracing::error!("{error}; until then it is offline, the others are served");
@@ -550,12 +642,13 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
     Ok(Topic { name, id: image.id, partitions })
 }
 
+/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
     broker: &Broker,
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
-) -> Result<Arc<Partition>, ControllerError> {
+) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let (log, recovery) =
@@ -564,7 +657,11 @@ fn open_partition(
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
     }
-    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
+    // The epochs of a directory that was not left in order were raised when the node registered.
+    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
+        && (recovery.raise_leader_epoch || recovery.created);
+    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    Ok((partition, is_shorter))
 }
 
 fn dir_of<'a>(

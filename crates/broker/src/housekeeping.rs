@@ -100,6 +100,7 @@ impl Rounds {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
+        partitions.iter().for_each(|partition| write_epochs(partition));
         broker.controller.serve_the_unserved(broker);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));
@@ -119,6 +120,13 @@ impl Rounds {
                 }
             }
         }
+    }
+}
+
+fn write_epochs(partition: &Partition) {
+    if let Err(error) = partition.write_epochs() {
+        let (topic, index) = (&partition.topic, partition.index);
+        tracing::warn!(%topic, partition = index, "its leader epochs could not be written: {error}; it is tried again");
     }
 }
 

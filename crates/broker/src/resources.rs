@@ -11,6 +11,7 @@ const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
 /// Levels of a node's loggers (KIP-412), which the metadata know nothing of.
 pub(crate) const BROKER_LOGGER: i8 = 8;
+const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 const GROUP: i8 = ResourceKind::Group as i8;
 
 /// A resource whose configuration can be described and altered.
@@ -26,6 +27,8 @@ pub(crate) enum ConfigTarget<'a> {
     Loggers,
     /// A group, which need not exist.
     Group(&'a str),
+    /// A subscription to client metrics.
+    ClientMetrics(&'a str),
 }
 
 /// An error with the message that goes with it.
@@ -62,6 +65,10 @@ impl<'a> ConfigTarget<'a> {
             BROKER => invalid(format!("Unexpected broker id, expected {node_id}, but received {name}")),
             GROUP if name.is_empty() => invalid("Default group resources are not allowed.".to_owned()),
             GROUP => Ok(ConfigTarget::Group(name)),
+            CLIENT_METRICS if name.is_empty() => {
+                invalid("Client metrics subscription name must not be empty".to_owned())
+            }
+            CLIENT_METRICS => Ok(ConfigTarget::ClientMetrics(name)),
             other => invalid(format!("Unsupported resource type: {other}")),
         }
     }
@@ -79,7 +86,10 @@ pub(crate) fn permit_alteration(
     let resource = match ConfigTarget::parse(kind, name, broker.node.id)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
-        ConfigTarget::Broker | ConfigTarget::ClusterDefault | ConfigTarget::Loggers => Resource::Cluster,
+        ConfigTarget::Broker
+        | ConfigTarget::ClusterDefault
+        | ConfigTarget::Loggers
+        | ConfigTarget::ClientMetrics(_) => Resource::Cluster,
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)
 }

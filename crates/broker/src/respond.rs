@@ -24,15 +24,46 @@ pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
     respond_with_files(context, message, Vec::new(), out)
 }
 
+/// Encodes a response to a client that is held back for something besides the request's time.
+pub(crate) fn respond_held<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    out.mute = out.mute.max(held);
+    encode(context, message, held, Vec::new(), out)
+}
+
+/// Encodes a response to a client that is held back since its request was served: it only reads why.
+pub(crate) fn respond_told<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    encode(context, message, held, Vec::new(), out)
+}
+
 /// Encodes a response that has holes, each filled by the file range of the same rank.
 pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
-    mut message: M,
+    message: M,
     files: Vec<FileRange>,
     out: &mut ResponseBuffer,
 ) -> Handled {
-    let throttle = throttle(context);
-    if let Some(delay) = throttle {
+    encode(context, message, None, files, out)
+}
+
+fn encode<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    mut message: M,
+    told: Option<Duration>,
+    files: Vec<FileRange>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let throttle = context.connection.quotas.request_took(context);
+    if let Some(delay) = throttle.max(told) {
         message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
     }
     let (api, version) = (context.api, context.version);
@@ -44,11 +75,6 @@ pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     }
     out.mute = out.mute.max(throttle);
     Handled::Answered
-}
-
-/// How long this request's client is to be held back. Nobody has a quota yet.
-fn throttle(_context: &RequestContext) -> Option<Duration> {
-    None
 }
 
 macro_rules! throttled {
@@ -67,14 +93,18 @@ impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQu
 }
 
 throttled! {
+    alter_client_quotas_response::AlterClientQuotasResponse,
     alter_configs_response::AlterConfigsResponse,
     alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     api_versions_response::ApiVersionsResponse,
+    consumer_group_describe_response::ConsumerGroupDescribeResponse,
+    consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse,
     create_partitions_response::CreatePartitionsResponse,
     create_topics_response::CreateTopicsResponse,
     delete_groups_response::DeleteGroupsResponse,
     delete_records_response::DeleteRecordsResponse,
     delete_topics_response::DeleteTopicsResponse,
+    describe_client_quotas_response::DescribeClientQuotasResponse,
     describe_cluster_response::DescribeClusterResponse,
     describe_configs_response::DescribeConfigsResponse,
     describe_groups_response::DescribeGroupsResponse,
@@ -83,6 +113,7 @@ throttled! {
     elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
+    get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
     heartbeat_response::HeartbeatResponse,
     incremental_alter_configs_response::IncrementalAlterConfigsResponse,
     init_producer_id_response::InitProducerIdResponse,
@@ -98,6 +129,7 @@ throttled! {
     offset_fetch_response::OffsetFetchResponse,
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     produce_response::ProduceResponse,
+    push_telemetry_response::PushTelemetryResponse,
     sync_group_response::SyncGroupResponse,
     unregister_broker_response::UnregisterBrokerResponse,
     update_features_response::UpdateFeaturesResponse,

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
 use crate::buffers::RequestMemory;
+use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
@@ -33,7 +34,9 @@ use crate::listener::{self, ConnectionCounts};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 use crate::{http, random};
 
@@ -104,6 +107,7 @@ pub struct Ready {
 pub struct Server {
     broker: Arc<Broker>,
     housekeeping: Housekeeping,
+    cleaners: Cleaners,
     ready: Ready,
 }
 
@@ -129,6 +133,9 @@ impl Server {
         let recovered = broker.controller.start(&broker).map(|()| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
+            let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
+            broker.groups.topics_changed(&topics);
+            broker.groups.reconfigure(&broker);
             broker.groups.load(&broker, &partitions);
         });
         if let Err(error) = recovered {
@@ -140,9 +147,10 @@ impl Server {
             dir.recovered()?;
         }
         let housekeeping = Housekeeping::start(broker.clone())?;
+        let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, housekeeping, ready })
+        Ok(Server { broker, housekeeping, cleaners, ready })
     }
 
     /// What was found at start.
@@ -164,6 +172,7 @@ impl Server {
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         broker.event_loops.join();
+        self.cleaners.stop(&broker);
         self.housekeeping.stop();
         close_logs(&broker, hurry, progress)
     }
@@ -300,9 +309,12 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
+        quotas: Arc::new(Quotas::new(&config.quotas)),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
+        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
         config: RwLock::new(Arc::new(config)),
@@ -321,6 +333,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         offsets_retention_ms: config.offsets.retention_ms,
         offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
             .unwrap_or(u64::MAX),
+        consumer: config.groups.consumer.clone(),
         ..GroupConfig::default()
     }
 }

@@ -3,4 +3,6 @@
 pub mod config;
 pub mod groups;
 pub mod metadata;
+pub mod quotas;
+pub mod telemetry;
 pub mod time;

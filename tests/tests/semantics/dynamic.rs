@@ -57,7 +57,11 @@ fn set(client: &mut Client, resource: &'static str, name: &'static str, value: &
 }
 
 /// What is described of a key: value, source, and the sources of its synonyms; nothing where it is not shown.
-fn describe(client: &mut Client, (kind, resource): (i8, &'static str), name: &str) -> Option<(String, i8, Vec<i8>)> {
+fn describe(
+    client: &mut Client,
+    (kind, resource): (i8, &'static str),
+    name: &str,
+) -> Option<(String, i8, Vec<i8>)> {
     let resource = DescribeConfigsResource {
         resource_type: kind,
         resource_name: resource.into(),
@@ -212,11 +216,17 @@ fn levels_of_loggers_change_what_is_logged() {
     let (error, _) = alter(&mut client, LOGGERS, "no.such.logger", Some("INFO"));
     assert_eq!(error, ErrorCode::INVALID_CONFIG);
     let (error, message) = alter(&mut client, (BROKER_LOGGER, "7"), "root", Some("INFO"));
-    assert_eq!((error, message.as_str()), (ErrorCode::INVALID_REQUEST, "Unexpected node id. Expected 1, but received 7"));
+    assert_eq!(
+        (error, message.as_str()),
+        (ErrorCode::INVALID_REQUEST, "Unexpected node id. Expected 1, but received 7")
+    );
     broker.kill();
     broker.start_again();
     client = broker.connect();
     assert_eq!(alter(&mut client, LOGGERS, "root", Some("WARN")).0, ErrorCode::NONE);
     assert_eq!(level(&mut client, "mainstem_broker").as_deref(), Some("WARN"), "it follows the root");
-    assert_eq!(describe(&mut client, (BROKER, NODE), "num.network.threads").map(|found| found.1), Some(DEFAULT));
+    assert_eq!(
+        describe(&mut client, (BROKER, NODE), "num.network.threads").map(|found| found.1),
+        Some(DEFAULT)
+    );
 }

@@ -255,6 +255,7 @@ pub(crate) const TOOLS: &[(&str, &str)] = &[
     ("kafka-cluster", "org.apache.kafka.tools.ClusterTool"),
     ("kafka-transactions", "org.apache.kafka.tools.TransactionsCommand"),
     ("kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"),
+    ("kafka-client-metrics", "org.apache.kafka.tools.ClientMetricsCommand"),
     ("kafka-storage", "kafka.tools.StorageTool"),
 ];
 

@@ -19,7 +19,7 @@ const LISTED: [i8; 5] =
     [GROUP, CLIENT_METRICS, BROKER_LOGGER, ResourceKind::Broker as i8, ResourceKind::Topic as i8];
 const GROUP: i8 = ResourceKind::Group as i8;
 /// Subscriptions to client metrics (KIP-714): all that version 0 lists.
-const CLIENT_METRICS: i8 = 16;
+const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -172,7 +172,9 @@ fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
     match in_order {
         true => tracing::info!("stopped in order"),
         false => {
-            tracing::warn!("stopped, but not everything is in order on disk: the next start checks the logs")
+            tracing::warn!(
+                "stopped without syncing everything, or with a partition offline: the next start checks the logs"
+            )
         }
     }
     Ok(())

@@ -92,6 +92,19 @@ pub fn alter_group(
     Ok(difference(own, after))
 }
 
+/// Changes values of another kind, judged by `validate`.
+pub(super) fn alter_values(
+    scope: Scope,
+    own: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+    validate: impl FnOnce(&BTreeMap<String, String>) -> Result<(), AlterError>,
+) -> Result<Changed, AlterError> {
+    check_shape(changes)?;
+    let after = apply(scope, own, changes)?;
+    validate(&after)?;
+    Ok(difference(own, after))
+}
+
 /// Changes values of the node, or defaults of the cluster, that `current` runs with.
 pub fn alter_broker(
     layer: BrokerLayer,

@@ -1,6 +1,6 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -8,6 +8,8 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::groups::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
+use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,10 +26,14 @@ pub struct BrokerConfig {
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
     pub network: NetworkConfig,
+    /// Windows over which clients are measured against their quotas.
+    pub quotas: QuotaConfig,
     /// Classic groups.
     pub groups: GroupLimits,
     /// Committed offsets and their topic.
@@ -36,6 +42,8 @@ pub struct BrokerConfig {
     pub transactions: TransactionLogConfig,
     /// Background work on logs, and producers' state.
     pub logs: LogMaintenance,
+    /// Compaction.
+    pub cleaner: CleanerConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
     /// What to tell the user at start.
@@ -78,6 +86,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -86,6 +96,15 @@ pub struct NetworkConfig {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`.
     pub describe_partitions_max: usize,
+}
+
+/// Windows over which clients are measured against their quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// `quota.window.num` of `quota.window.size.seconds`.
+    pub windows: Windows,
+    /// `controller.quota.window.num` of `controller.quota.window.size.seconds`.
+    pub controller_windows: Windows,
 }
 
 /// Classic groups.
@@ -99,6 +118,8 @@ pub struct GroupLimits {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`, members.
     pub max_size: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
 }
 
 /// Committed offsets and their topic.
@@ -148,6 +169,25 @@ pub struct LogMaintenance {
     pub producer_id_expiration_check_interval_ms: u64,
 }
 
+/// Compaction. What is shared between cleaners is for all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CleanerConfig {
+    /// `log.cleaner.enable`.
+    pub enable: bool,
+    /// `log.cleaner.threads`.
+    pub threads: usize,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`.
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`.
+    pub load_factor: f64,
+    /// `log.cleaner.io.buffer.size`.
+    pub io_buffer_bytes: usize,
+    /// `log.cleaner.io.max.bytes.per.second`.
+    pub io_max_bytes_per_second: f64,
+}
+
 impl BrokerConfig {
     /// Reads, validates and types what is known at start; every problem is reported, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
@@ -188,17 +228,26 @@ impl BrokerConfig {
             log_dirs: typed.list("log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
+            quotas: typed.quotas(),
             groups: typed.groups(),
             offsets: typed.offsets(),
             transactions: typed.transactions(),
             logs: typed.logs(),
+            cleaner: typed.cleaner(),
             warnings,
             values,
         };
         config.warn_of_one_node();
         Ok(config)
+    }
+
+    /// A whole number that was set for one listener alone (`listener.name.NAME.KEY`, KIP-402, KIP-612).
+    pub fn listener_count(&self, listener: &str, key: &str) -> Option<u32> {
+        let name = format!("listener.name.{}.{key}", listener.to_lowercase());
+        self.values.lookup(&name).and_then(|(text, _)| text.trim().parse().ok())
     }
 
     /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
@@ -246,6 +295,13 @@ impl Typed<'_> {
     /// Negative counts as 0.
     fn millis(&self, name: &str) -> u64 {
         u64::try_from(self.int(name)).unwrap_or(0)
+    }
+
+    fn double(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Some(ConfigValue::Double(value)) => value,
+            other => unreachable!("{name} is a number with a default, not {other:?}"),
+        }
     }
 
     fn boolean(&self, name: &str) -> bool {
@@ -331,11 +387,26 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),
             describe_partitions_max: self.count("max.request.partition.size.limit"),
         })
+    }
+
+    fn quotas(&self) -> QuotaConfig {
+        let windows = |count, seconds| Windows {
+            count: u32::try_from(self.int(count)).expect("the key is at least 1 and an INT"),
+            size_ms: u64::try_from(self.int(seconds)).expect("the key is at least 1") * 1000,
+        };
+        QuotaConfig {
+            windows: windows("quota.window.num", "quota.window.size.seconds"),
+            controller_windows: windows(
+                "controller.quota.window.num",
+                "controller.quota.window.size.seconds",
+            ),
+        }
     }
 
     fn topics(&self) -> TopicDefaults {
@@ -355,6 +426,25 @@ impl Typed<'_> {
             max_session_timeout_ms: self.int32("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms: self.int32("group.initial.rebalance.delay.ms"),
             max_size: self.count("group.max.size"),
+            consumer: self.consumer_groups(),
+        }
+    }
+
+    fn consumer_groups(&self) -> ConsumerGroupConfig {
+        let assignors = self.list("group.consumer.assignors");
+        let policy = self.text("group.consumer.migration.policy");
+        ConsumerGroupConfig {
+            times: GroupTimes {
+                session_timeout_ms: self.int32("group.consumer.session.timeout.ms"),
+                heartbeat_interval_ms: self.int32("group.consumer.heartbeat.interval.ms"),
+                assignment_interval_ms: self.int32("group.consumer.assignment.interval.ms"),
+            },
+            own_times: HashMap::new(),
+            max_size: self.count("group.consumer.max.size"),
+            assignors: assignors.iter().filter_map(|name| Assignor::named(name)).collect(),
+            migration_policy: policy.as_deref().and_then(MigrationPolicy::named).unwrap_or_default(),
+            regex_refresh_interval_ms: u64::try_from(self.int("group.consumer.regex.refresh.interval.ms"))
+                .unwrap_or(0),
         }
     }
 
@@ -389,6 +479,19 @@ impl Typed<'_> {
         }
     }
 
+    fn cleaner(&self) -> CleanerConfig {
+        let size = |name| usize::try_from(self.int(name)).unwrap_or(0);
+        CleanerConfig {
+            enable: self.boolean("log.cleaner.enable"),
+            threads: size("log.cleaner.threads"),
+            backoff_ms: self.millis("log.cleaner.backoff.ms"),
+            dedupe_buffer_bytes: size("log.cleaner.dedupe.buffer.size"),
+            load_factor: self.double("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes: size("log.cleaner.io.buffer.size"),
+            io_max_bytes_per_second: self.double("log.cleaner.io.max.bytes.per.second"),
+        }
+    }
+
     /// Values that are valid one by one and not together.
     fn conflicts(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -399,6 +502,12 @@ impl Typed<'_> {
         if !self.list("process.roles").iter().any(|role| role == "broker") {
             problems
                 .push(Problem::new("process.roles must name broker: this program is no controller alone"));
+        }
+        let cleaner = self.cleaner();
+        if cleaner.enable && cleaner.dedupe_buffer_bytes / cleaner.threads.max(1) <= 1 << 20 {
+            problems.push(Problem::new(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            ));
         }
         let log_dirs = self.list("log.dirs");
         if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {

@@ -27,6 +27,8 @@ pub enum ConfigSource {
     Default = 5,
     /// Set for a logger of this process.
     BrokerLogger = 6,
+    /// Set for the subscription to client metrics.
+    ClientMetrics = 7,
     /// Set for the group.
     Group = 8,
 }

@@ -20,12 +20,16 @@ use super::error::ApiError;
 use super::heart::{Decision, MetadataHeart};
 use super::image::{ConfigResource, ResourceKind};
 use crate::config::alter::{BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic};
+use crate::config::alter_client_metrics;
 
 /// Groups that may have configurations at a time.
 pub const CONFIGURED_GROUPS_MAX: usize = 10_000;
 
 /// Bytes in the name of a group that is configured.
 pub const CONFIGURED_GROUP_NAME_BYTES_MAX: usize = 4_096;
+
+/// Subscriptions to client metrics.
+pub const CLIENT_METRICS_MAX: usize = 1_000;
 
 /// A resource as a request names it: the code of its type, and its name.
 type Named<'a> = (i8, &'a str);
@@ -151,6 +155,10 @@ impl MetadataHeart {
                 self.check_group(name, own.is_empty(), before)?;
                 alter_group(own, &changes, &config.values)?
             }
+            ResourceKind::ClientMetrics => {
+                self.check_subscription(name, own.is_empty(), before)?;
+                alter_client_metrics(own, &changes)?
+            }
             ResourceKind::Broker => alter_broker(self.broker_layer(name)?, &changes, config)?,
         })
     }
@@ -183,6 +191,20 @@ impl MetadataHeart {
                 "{CONFIGURED_GROUPS_MAX} groups have configurations, which is as many as can be: delete those of \
                  groups that are not used any more."
             );
+            return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
+        }
+        Ok(())
+    }
+
+    /// Each subscription is looked at whenever a client asks for its own.
+    fn check_subscription(&self, name: &str, is_new: bool, before: usize) -> Result<(), ApiError> {
+        if name.is_empty() {
+            let message = "Subscription name can't be empty";
+            return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        let known = self.ahead().configured(ResourceKind::ClientMetrics).count();
+        if is_new && known + before >= CLIENT_METRICS_MAX {
+            let message = format!("There are {known} subscriptions to client metrics, which is the most.");
             return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
         }
         Ok(())

@@ -15,6 +15,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::error::Inconsistency;
 use super::names;
 use crate::config::{BrokerValues, GroupConfigValues};
+use crate::quotas::QuotaEntity;
 
 /// Everything that the metadata log says, up to an offset. Look-ups are by hash or by tree; nothing is computed
 /// on reading.
@@ -29,6 +30,7 @@ pub struct MetadataImage {
     brokers: BTreeMap<i32, BrokerImage>,
     features: BTreeMap<String, i16>,
     next_producer_id: i64,
+    pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
 }
 
 /// A topic.
@@ -86,6 +88,8 @@ pub enum ResourceKind {
     Topic = 2,
     /// A node, by number; the empty name is the cluster's default.
     Broker = 4,
+    /// A subscription to client metrics, by name (KIP-714).
+    ClientMetrics = 16,
     /// A group, by name.
     Group = 32,
 }
@@ -93,7 +97,8 @@ pub enum ResourceKind {
 impl ResourceKind {
     /// The kind of a code, if it is one that has configurations here.
     pub fn from_code(code: i8) -> Option<ResourceKind> {
-        let all = [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::Group];
+        let all =
+            [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::ClientMetrics, ResourceKind::Group];
         all.into_iter().find(|kind| *kind as i8 == code)
     }
 }
@@ -165,6 +170,8 @@ pub enum MetadataChange {
         /// The first id that is not.
         next: i64,
     },
+    /// A quota of a client was set, changed or removed.
+    QuotaChanged,
 }
 
 /// Reading.
@@ -294,6 +301,7 @@ impl MetadataImage {
                 Ok(MetadataChange::FeatureChanged { name })
             }
             MetadataRecord::ProducerIdsRecord(record) => self.take_producer_ids(record),
+            MetadataRecord::ClientQuotaRecord(record) => self.change_quota(record),
             MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
                 Ok(MetadataChange::None)
             }

@@ -17,6 +17,7 @@
 #[cfg(test)]
 mod administration;
 mod alter_configs;
+mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
@@ -31,6 +32,8 @@ pub mod names;
 mod producer_ids;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod quota_tests;
 mod reassignments;
 mod registration;
 #[cfg(test)]
@@ -39,9 +42,12 @@ mod session;
 mod tests;
 mod unregister_broker;
 
-pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of};
+pub use alter_configs::{
+    CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of,
+};
+pub use client_quotas::Resolves;
 pub use error::{ApiError, ReplayError};
-pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };

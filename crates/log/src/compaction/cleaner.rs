@@ -1,0 +1,340 @@
+//! Compacts one log: reads the dirty part for the last offset of each key, then writes every group of segments anew
+//! without what is superseded, and swaps it in. Appends and fetches go on meanwhile.
+
+use super::copy::{Copy, control_type};
+use super::grouping::{Limits, group};
+use super::key_hash::KeyHasher;
+use super::offset_map::{MapSize, OffsetMap};
+use super::output::{Output, discard};
+use super::round::{Round, TRANSACTION_INDEX_BYTES_MAX};
+use super::rules::{Rules, last_of_producers};
+use super::swap::{settle, swap_in};
+use super::transactions::Transactions;
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::log::Log;
+use crate::storage::{is_out_of_space, is_short_of_handles};
+use mainstem_records::{InvalidBatch, KeyedRecord, RecordFilter};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// How a cleaner reaches a log that others use at the same time.
+pub trait LogAccess {
+    /// Runs a function on the log, under its lock; `None`: there is no log any more.
+    fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T>;
+}
+
+/// Told of every so many bytes that were read or written: waits where they come too fast, and breaks off where the
+/// process stops.
+pub type Pace<'p> = dyn FnMut(u64) -> ControlFlow<()> + 'p;
+
+/// What a cleaner may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CleanerOptions {
+    /// `log.cleaner.dedupe.buffer.size`, this cleaner's share: bytes for the offsets of keys.
+    pub dedupe_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`: the share of them that may fill.
+    pub load_factor: f64,
+    /// Half of `log.cleaner.io.buffer.size`, this cleaner's share: bytes read or written at once. A larger batch is read
+    /// whole all the same.
+    pub io_bytes: usize,
+    /// Sixteen bytes that nobody outside can guess.
+    pub secret: [u8; 16],
+}
+
+/// One compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// [`Dirty::first_dirty`](super::Dirty::first_dirty).
+    pub first_dirty: i64,
+    /// [`Dirty::first_uncleanable`](super::Dirty::first_uncleanable).
+    pub first_uncleanable: i64,
+    /// Wall time at which it begins, in ms.
+    pub wall_ms: i64,
+    /// Monotonic time at which it begins, in ms.
+    pub mono_ms: u64,
+}
+
+/// What a compaction has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cleaned {
+    /// The log is clean up to this offset.
+    pub end: i64,
+    /// How often the log was gone through because the keys did not fit the map.
+    pub rounds: u32,
+    /// Bytes of the segments that were written anew, before.
+    pub bytes_before: u64,
+    /// And after.
+    pub bytes_after: u64,
+    /// Bytes that were read for the map of keys.
+    pub bytes_mapped: u64,
+    /// Records read, of the segments that were written anew.
+    pub records_before: u64,
+    /// Records that stayed.
+    pub records_after: u64,
+    /// The largest share of the map that was used, from 0 to 1.
+    pub map_utilization: f64,
+}
+
+/// Why a compaction has not come to its end. The log is whole, and as far as it was compacted it stays so.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanError {
+    /// The caller broke it off.
+    #[error("the compaction was broken off")]
+    BrokenOff,
+    /// The log was deleted, cut, or is stopped.
+    #[error("the log has changed while it was compacted")]
+    Changed,
+    /// The files.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A batch does not decode.
+    #[error("{} has a batch at byte {position} that cannot be compacted: {error}", path.display())]
+    Batch {
+        /// The segment.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
+        /// What is wrong.
+        error: InvalidBatch,
+    },
+    /// More transactions were aborted than are looked at.
+    #[error("{}: the transaction indexes have more than {TRANSACTION_INDEX_BYTES_MAX} bytes", path.display())]
+    TooManyAborted {
+        /// The partition's directory.
+        path: PathBuf,
+    },
+}
+
+impl CleanError {
+    /// Whether another attempt would fail in the same way: somebody has to look at the log.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            CleanError::BrokenOff | CleanError::Changed => false,
+            CleanError::Log(LogError::Io { source, .. }) => {
+                !(is_out_of_space(source)
+                    || is_short_of_handles(source)
+                    || source.kind() == io::ErrorKind::NotFound)
+            }
+            CleanError::Log(_) | CleanError::Batch { .. } | CleanError::TooManyAborted { .. } => true,
+        }
+    }
+}
+
+/// Compacts logs, one at a time; keeps its buffers from one to the next, but not the map.
+#[derive(Debug)]
+pub struct Cleaner {
+    options: CleanerOptions,
+    filter: RecordFilter,
+    read: Vec<u8>,
+    write: Vec<u8>,
+}
+
+impl Cleaner {
+    /// A cleaner that holds nothing yet.
+    pub fn new(options: CleanerOptions) -> Cleaner {
+        let filter = RecordFilter::new(LogConfig::default().decompressed_bytes_max);
+        Cleaner { options, filter, read: Vec::new(), write: Vec::new() }
+    }
+
+    /// Compacts a log up to where the task says, in as many rounds as its keys need, and notes in the directory's
+    /// checkpoint how far it came.
+    ///
+    /// # Errors
+    /// See [`CleanError`]. What was done until then counts.
+    pub fn clean<A: LogAccess>(
+        &mut self,
+        access: &A,
+        task: &Task,
+        pace: &mut Pace<'_>,
+    ) -> Result<Cleaned, CleanError> {
+        let mut cleaned = Cleaned { end: task.first_dirty, ..Cleaned::default() };
+        settle(access)?;
+        let begin = Instant::now();
+        while cleaned.end < task.first_uncleanable {
+            let first_dirty = cleaned.end;
+            let mut round = Round::begin(access, task, begin, &mut *pace)?;
+            round.check_start(first_dirty)?;
+            let end = self.round(&mut round, first_dirty, &mut cleaned);
+            // What was cut away under a reader looks like damage.
+            let end = end.map_err(|error| if round.is_valid() { error } else { CleanError::Changed })?;
+            assert!(end > first_dirty, "a round that reads no record: {first_dirty} of {task:?}");
+            cleaned.end = end;
+            cleaned.rounds += 1;
+            note_clean(access, end)?;
+        }
+        Ok(cleaned)
+    }
+
+    /// One round from `from` on; returns up to where the log is clean then.
+    fn round<A: LogAccess>(
+        &mut self,
+        round: &mut Round<'_, A>,
+        from: i64,
+        cleaned: &mut Cleaned,
+    ) -> Result<i64, CleanError> {
+        let map = self.map_keys(round, from, cleaned)?;
+        cleaned.map_utilization = cleaned.map_utilization.max(map.utilization());
+        let end = map.latest_offset() + 1;
+        self.write_groups(round, &map, end, cleaned)?;
+        Ok(end)
+    }
+
+    /// Reads the dirty part from `from` on, until the map is full.
+    fn map_keys<A: LogAccess>(
+        &mut self,
+        round: &mut Round<'_, A>,
+        from: i64,
+        cleaned: &mut Cleaned,
+    ) -> Result<OffsetMap, CleanError> {
+        let size = MapSize {
+            bytes_max: self.options.dedupe_bytes,
+            load_factor: self.options.load_factor,
+            keys_possible: (round.task.first_uncleanable - from) as u64,
+        };
+        let mut map = OffsetMap::new(size, KeyHasher::new(self.options.secret));
+        let mut transactions = Transactions::new(round.aborted_behind(from));
+        map.raise_latest_offset(from - 1);
+        for number in 0..round.segments.len() {
+            let end = round.end_of(number);
+            if end > from && !self.map_segment(round, number, &mut map, &mut transactions, cleaned)? {
+                return Ok(map);
+            }
+            // Where compaction has taken the last records of a segment, there is nothing to read up to its end.
+            map.raise_latest_offset(end - 1);
+        }
+        Ok(map)
+    }
+
+    /// `false`: the map is full, and knows how far it has come.
+    fn map_segment<A: LogAccess>(
+        &mut self,
+        round: &mut Round<'_, A>,
+        number: usize,
+        map: &mut OffsetMap,
+        transactions: &mut Transactions,
+        cleaned: &mut Cleaned,
+    ) -> Result<bool, CleanError> {
+        let from = map.latest_offset() + 1;
+        let Some(start) = round.position_of(number, from)? else { return Ok(true) };
+        let mut reader = round.reader(number, start, self.options.io_bytes, &mut self.read)?;
+        let path = round.log_path(number);
+        while let Some((position, batch)) = reader.next()? {
+            let (attributes, last_offset) = (batch.attributes(), batch.last_offset());
+            let (producer_id, transactional) = (batch.producer_id(), attributes.is_transactional());
+            if attributes.is_control() {
+                transactions.on_marker(producer_id, control_type(&batch), last_offset);
+            } else if !transactions.on_batch(producer_id, transactional, last_offset) {
+                let mut unmapped = None;
+                let visit = |record: KeyedRecord<'_>| {
+                    let fits =
+                        record.offset < from || record.key.is_none_or(|key| map.put(key, record.offset));
+                    unmapped = (!fits).then_some(record.offset);
+                    fits
+                };
+                let visited = self.filter.visit(&batch, visit);
+                visited.map_err(|error| CleanError::Batch { path: path.clone(), position, error })?;
+                if let Some(offset) = unmapped {
+                    map.raise_latest_offset(offset - 1);
+                    return Ok(false);
+                }
+            }
+            map.raise_latest_offset(last_offset);
+            let read = reader.take_unpaid();
+            cleaned.bytes_mapped += read;
+            round.spend(read)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes all groups of segments that begin before `end`.
+    fn write_groups<A: LogAccess>(
+        &mut self,
+        round: &mut Round<'_, A>,
+        map: &OffsetMap,
+        end: i64,
+        cleaned: &mut Cleaned,
+    ) -> Result<(), CleanError> {
+        let members: Vec<_> = (0..round.segments.len()).map(|number| round.member(number)).collect();
+        let count = members.partition_point(|member| member.base_offset < end);
+        let limits = Limits {
+            bytes: u64::from(round.config.segment_bytes),
+            index_bytes: u64::from(round.config.segment_index_bytes),
+        };
+        let mut transactions = Transactions::new(round.aborted.clone());
+        for members in group(&members[..count], limits) {
+            let last = round.access.with_log(|log| last_of_producers(&log.producers, log.durable_end));
+            let last = last.ok_or(CleanError::Changed)?;
+            let rules = Rules {
+                map,
+                now_ms: round.task.wall_ms,
+                delete_retention_ms: round.config.delete_retention_ms,
+                last_of_producers: &last,
+            };
+            self.write_group(round, members, &rules, &mut transactions, cleaned)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one group anew and swaps it in.
+    fn write_group<A: LogAccess>(
+        &mut self,
+        round: &mut Round<'_, A>,
+        members: std::ops::Range<usize>,
+        rules: &Rules<'_>,
+        transactions: &mut Transactions,
+        cleaned: &mut Cleaned,
+    ) -> Result<(), CleanError> {
+        let base_offset = round.segments[members.start].base_offset;
+        let (files, interval) = (round.files.clone(), round.config.index_interval_bytes);
+        let mut write = std::mem::take(&mut self.write);
+        let result = Output::create(&files, base_offset, interval, &mut write)
+            .map_err(CleanError::Log)
+            .and_then(|mut output| {
+                let last = members.clone().rev().find(|number| round.segments[*number].len > 0);
+                for number in members.clone() {
+                    let mut copy = Copy {
+                        filter: &mut self.filter,
+                        rules,
+                        transactions: &mut *transactions,
+                        output: &mut output,
+                    };
+                    let has_last = last == Some(number);
+                    copy.segment(round, number, has_last, self.options.io_bytes, &mut self.read, cleaned)?;
+                }
+                Ok(output.finish()?)
+            });
+        write.clear();
+        write.shrink_to(2 * self.options.io_bytes);
+        self.write = write;
+        match result {
+            Ok(output) => {
+                cleaned.bytes_after += u64::from(output.len);
+                let input = &round.segments[members.clone()];
+                swap_in(round.access, &files, input, output, round.mono_ms())?;
+                round.swapped = members.end;
+                Ok(())
+            }
+            Err(error) => {
+                discard(&files, base_offset);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Notes in the directory's checkpoint that a log is clean up to an offset.
+fn note_clean<A: LogAccess>(access: &A, end: i64) -> Result<(), CleanError> {
+    let noted = access.with_log(|log| {
+        let end = end.min(log.log_end);
+        log.dir.checkpoints().cleaner.set(&log.partition, end);
+        log.dir.clone()
+    });
+    let dir = noted.ok_or(CleanError::Changed)?;
+    let written = dir.checkpoints().cleaner.commit();
+    written.map_err(|error| {
+        CleanError::Log(LogError::io("write the cleaner's checkpoint in", dir.path())(error))
+    })
+}
