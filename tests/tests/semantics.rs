@@ -7,6 +7,8 @@ mod administration;
 mod configs;
 #[path = "semantics/deletion.rs"]
 mod deletion;
+#[path = "semantics/dynamic.rs"]
+mod dynamic;
 #[path = "semantics/epochs.rs"]
 mod epochs;
 #[path = "semantics/fetching.rs"]

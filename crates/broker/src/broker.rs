@@ -8,6 +8,7 @@ use mainstem_log::dir::LogDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
+use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
@@ -15,6 +16,7 @@ use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
@@ -30,6 +32,8 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
     pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    /// What is logged.
+    pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) topics: Topics,
@@ -42,6 +46,7 @@ pub(crate) struct Broker {
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
     pub(crate) dirs: Vec<Arc<LogDir>>,
 }

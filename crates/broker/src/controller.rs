@@ -39,6 +39,7 @@ use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
+use crate::server;
 use crate::settings::TopicSettings;
 use crate::topics::Topic;
 
@@ -182,7 +183,7 @@ impl Controller {
     /// # Errors
     /// When the start cannot be noted, or a directory cannot be listed.
     pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
-        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        server::reconfigure(broker, self.heart.read().config().clone());
         let unclean = broker
             .dirs
             .iter()
@@ -203,7 +204,31 @@ impl Controller {
         drop(image);
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics, Unopened::Offline);
+        let opened = open_all(broker, &topics, Unopened::Offline);
+        self.raise_leader_epochs(broker, &opened.shorter)
+    }
+
+    /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.
+    fn raise_leader_epochs(&self, broker: &Broker, shorter: &[(Uuid, i32)]) -> Result<(), ControllerError> {
+        if shorter.is_empty() {
+            return Ok(());
+        }
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        self.change(decide, |_| {}).map_err(ControllerError::Register)?;
+        let image = self.image();
+        for (id, index) in shorter {
+            let served = broker.topics.by_id(id);
+            if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
+                && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
+            {
+                partition.set_leader_epoch(known.leader_epoch);
+                tracing::warn!(
+                    topic = %partition.topic,
+                    partition = index,
+                    "the log is shorter than it was left; readers who are ahead of it are told"
+                );
+            }
+        }
         Ok(())
     }
 
@@ -465,6 +490,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
+    broker.groups.topics_changed(&topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
     {
@@ -476,7 +502,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
 fn serve(broker: &Broker, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics, Unopened::Refused) {
+    for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
@@ -499,7 +525,8 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
         ResourceKind::ClientMetrics => {
@@ -507,7 +534,10 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
             broker.telemetry.subscribe(&resource.name, image.configs(resource));
             Vec::new()
         }
-        ResourceKind::Group => Vec::new(),
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
     };
     for topic in topics {
         let settings = settings_of(broker, &topic);
@@ -549,15 +579,28 @@ enum Unopened {
     Refused,
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(Uuid, ControllerError)> {
+/// What opening logs has shown.
+#[derive(Default)]
+struct Opened {
+    /// Topics that are not served, or not all of their partitions, and why.
+    refused: Vec<(Uuid, ControllerError)>,
+    /// Partitions in directories left in order whose logs are not what they were, or new.
+    shorter: Vec<(Uuid, i32)>,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Opened {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
+    let opened = Mutex::new(Opened::default());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic, unopened) {
+            let mut shorter = Vec::new();
+            let result = open_topic(broker, topic, unopened, &mut shorter);
+            let mut opened = opened.lock();
+            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
+            match result {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => failures.lock().push((topic.id, error)),
+                Err(error) => opened.refused.push((topic.id, error)),
             }
         }
     };
@@ -566,10 +609,15 @@ fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failures.into_inner()
+    opened.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result<Topic, ControllerError> {
+fn open_topic(
+    broker: &Broker,
+    image: &TopicImage,
+    unopened: Unopened,
+    shorter: &mut Vec<i32>,
+) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -580,7 +628,10 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
         let identity =
             PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
         partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
-            (Ok(opened), _) => opened,
+            (Ok((opened, is_shorter)), _) => {
+                shorter.extend(is_shorter.then_some(identity.partition));
+                opened
+            }
             (Err(error), Unopened::Refused) => return Err(error),
             (Err(error), Unopened::Offline) => {
                 tracing::error!("{error}; until then it is offline, the others are served");
@@ -591,12 +642,13 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
     Ok(Topic { name, id: image.id, partitions })
 }
 
+/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
     broker: &Broker,
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
-) -> Result<Arc<Partition>, ControllerError> {
+) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let (log, recovery) =
@@ -605,7 +657,11 @@ fn open_partition(
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
     }
-    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
+    // The epochs of a directory that was not left in order were raised when the node registered.
+    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
+        && (recovery.raise_leader_epoch || recovery.created);
+    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    Ok((partition, is_shorter))
 }
 
 fn dir_of<'a>(

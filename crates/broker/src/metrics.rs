@@ -12,6 +12,7 @@ use crate::broker::Broker;
 use crate::partition::Partition;
 use crate::topics::Topic;
 
+mod cleaner;
 mod exposition;
 mod kafka;
 mod latency;
@@ -185,6 +186,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(&topics, &shown, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
+    cleaner::expose(broker, &mut text);
     process::expose(&mut text);
     quotas::expose(broker, &mut text);
     telemetry::expose(broker, &mut text);

@@ -178,6 +178,11 @@ impl Partition {
         *self.settings.write() = settings;
     }
 
+    /// This node leads in another epoch from now on.
+    pub(crate) fn set_leader_epoch(&self, epoch: i32) {
+        self.state.lock().leader_epoch = epoch;
+    }
+
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
     ///
     /// # Errors

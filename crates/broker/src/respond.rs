@@ -97,6 +97,8 @@ throttled! {
     alter_configs_response::AlterConfigsResponse,
     alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     api_versions_response::ApiVersionsResponse,
+    consumer_group_describe_response::ConsumerGroupDescribeResponse,
+    consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse,
     create_partitions_response::CreatePartitionsResponse,
     create_topics_response::CreateTopicsResponse,
     delete_groups_response::DeleteGroupsResponse,

@@ -47,9 +47,11 @@ pub struct Recovery {
     pub segments_dropped: usize,
     /// Index files that had to be made anew, beside those of walked segments.
     pub indexes_rebuilt: usize,
-    /// The log was left unclean and had records: readers may be ahead of it, so its leader epoch has to be raised
-    /// (KIP-320).
+    /// The log was left unclean and had records, or proves to be another than was left in order: readers may be ahead of
+    /// it, so its leader epoch has to be raised (KIP-320).
     pub raise_leader_epoch: bool,
+    /// There was no directory. Where the partition had one before, `raise_leader_epoch` counts as well.
+    pub created: bool,
 }
 
 impl Recovery {
@@ -62,6 +64,7 @@ impl Recovery {
             segments_dropped: 0,
             indexes_rebuilt: 0,
             raise_leader_epoch: false,
+            created: false,
         }
     }
 }
@@ -91,11 +94,11 @@ impl Log {
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
         let partition = identity.topic_partition();
-        let (path, names) = open_directory(dir, identity)?;
+        let directory = PartitionDirectory::open(dir, identity)?;
         let files = PartitionFiles {
             storage: dir.storage().clone(),
             descriptors: dir.descriptors().clone(),
-            dir: Arc::from(path),
+            dir: Arc::from(directory.path),
         };
         let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
         let mut opening = Opening {
@@ -107,12 +110,13 @@ impl Log {
             mono_ms,
             epochs: LeaderEpochs::default(),
             epochs_lost: false,
-            flush: FlushState::new(names),
+            flush: FlushState::new(directory.names),
             report: Recovery::new(dir.last_stop()),
         };
         let noted_epochs = read_epochs(&files)?;
         let opened = opening.run(noted_epochs.clone())?;
-        let (flush, report, epochs) = (opening.flush, opening.report, opening.epochs);
+        let (flush, epochs) = (opening.flush, opening.epochs);
+        let report = Recovery { created: directory.created, ..opening.report };
         let mut log = Log {
             dir: dir.clone(),
             config: config.clone(),
@@ -141,6 +145,7 @@ impl Log {
         log.note_unsynced_snapshot()?;
         // A truncation that was interrupted has cut the log before it noted so.
         log.lower_recovery_point(log.log_end)?;
+        log.lower_noted()?;
         Ok((log, report))
     }
 }
@@ -157,34 +162,47 @@ impl Log {
     }
 }
 
-/// The partition's directory, created when it is not there, and the names to be synced then.
-fn open_directory(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<(PathBuf, FlushWork), LogError> {
-    let partition = identity.topic_partition();
-    let path = dir.partition_path(&partition);
-    let storage = &**dir.storage();
-    if !storage.exists(&path).map_err(LogError::io("look for", &*path))? {
-        return dir.create_partition(&partition, &identity.topic_id).map_err(LogError::io("create", path));
-    }
-    let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
-    let mut names = FlushWork::default();
-    match found {
-        Some(id) if id == identity.topic_id => {
-            if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
-                // Whoever was killed may not have synced it.
-                let file = path.join(PARTITION_METADATA);
-                let opened = storage.open(&file, OpenMode::ReadWrite);
-                names.files.push(opened.map_err(LogError::io("open", file))?);
+/// The directory of a partition.
+struct PartitionDirectory {
+    path: PathBuf,
+    /// What is to be synced with the first flush.
+    names: FlushWork,
+    /// It was not there.
+    created: bool,
+}
+
+impl PartitionDirectory {
+    /// Opens it, and creates it when it is not there.
+    fn open(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<PartitionDirectory, LogError> {
+        let partition = identity.topic_partition();
+        let path = dir.partition_path(&partition);
+        let storage = &**dir.storage();
+        if !storage.exists(&path).map_err(LogError::io("look for", &*path))? {
+            let made = dir.create_partition(&partition, &identity.topic_id);
+            let (path, names) = made.map_err(LogError::io("create", path))?;
+            return Ok(PartitionDirectory { path, names, created: true });
+        }
+        let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
+        let mut names = FlushWork::default();
+        match found {
+            Some(id) if id == identity.topic_id => {
+                if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
+                    // Whoever was killed may not have synced it.
+                    let file = path.join(PARTITION_METADATA);
+                    let opened = storage.open(&file, OpenMode::ReadWrite);
+                    names.files.push(opened.map_err(LogError::io("open", file))?);
+                }
+            }
+            Some(_) => return Err(LogError::OtherTopic { path }),
+            None => {
+                // A power cut right after the creation leaves a directory without it.
+                let written = write_topic_id(storage, &path, &identity.topic_id);
+                names.files.push(written.map_err(LogError::io("write the topic id in", &*path))?);
+                names.directories.push(Arc::from(&*path));
             }
         }
-        Some(_) => return Err(LogError::OtherTopic { path }),
-        None => {
-            // A power cut right after the creation leaves a directory without it.
-            let written = write_topic_id(storage, &path, &identity.topic_id);
-            names.files.push(written.map_err(LogError::io("write the topic id in", &*path))?);
-            names.directories.push(Arc::from(&*path));
-        }
+        Ok(PartitionDirectory { path, names, created: false })
     }
-    Ok((path, names))
 }
 
 /// FNV-1a: any number does that differs between partitions.
@@ -236,7 +254,9 @@ impl Opening<'_> {
             result => result,
         }?;
         let unclean = matches!(self.last_stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot);
-        self.report.raise_leader_epoch = unclean && has_records;
+        let is_shorter = self.recovery_point > opened.log_end;
+        let is_lost = found.segments.is_empty() && self.recovery_point > 0;
+        self.report.raise_leader_epoch = (unclean && has_records) || is_shorter || is_lost;
         self.epochs.truncate_from_end(opened.log_end);
         self.epochs.truncate_from_start(opened.log_start);
         Ok(opened)
@@ -336,8 +356,10 @@ impl Opening<'_> {
                 found.iter().rposition(|segment| segment.log_bytes > 0).unwrap_or_default()
             }
             LastStop::UncleanOtherBoot => {
+                // One that ends at the recovery point may have been written to behind it: a batch that a full disk has
+                // refused was cut off again, and no sync was due to make the cut durable.
                 let ends = found.iter().skip(1).map(|next| next.base_offset);
-                ends.take_while(|end| *end <= self.recovery_point).count()
+                ends.take_while(|end| *end < self.recovery_point).count()
             }
         }
     }

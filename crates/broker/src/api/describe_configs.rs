@@ -67,6 +67,10 @@ fn describe(
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             Ok(describe_broker(&config.values))
         }
+        ConfigTarget::Loggers => {
+            authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
+            Ok(broker.loggers.describe())
+        }
         ConfigTarget::ClusterDefault => {
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));

@@ -7,6 +7,8 @@ pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -109,6 +111,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
     (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
     (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),

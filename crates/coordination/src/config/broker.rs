@@ -1,6 +1,6 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::groups::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
@@ -41,6 +42,8 @@ pub struct BrokerConfig {
     pub transactions: TransactionLogConfig,
     /// Background work on logs, and producers' state.
     pub logs: LogMaintenance,
+    /// Compaction.
+    pub cleaner: CleanerConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
     /// What to tell the user at start.
@@ -115,6 +118,8 @@ pub struct GroupLimits {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`, members.
     pub max_size: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
 }
 
 /// Committed offsets and their topic.
@@ -162,6 +167,25 @@ pub struct LogMaintenance {
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_expiration_check_interval_ms: u64,
+}
+
+/// Compaction. What is shared between cleaners is for all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CleanerConfig {
+    /// `log.cleaner.enable`.
+    pub enable: bool,
+    /// `log.cleaner.threads`.
+    pub threads: usize,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`.
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`.
+    pub load_factor: f64,
+    /// `log.cleaner.io.buffer.size`.
+    pub io_buffer_bytes: usize,
+    /// `log.cleaner.io.max.bytes.per.second`.
+    pub io_max_bytes_per_second: f64,
 }
 
 impl BrokerConfig {
@@ -212,6 +236,7 @@ impl BrokerConfig {
             offsets: typed.offsets(),
             transactions: typed.transactions(),
             logs: typed.logs(),
+            cleaner: typed.cleaner(),
             warnings,
             values,
         };
@@ -270,6 +295,13 @@ impl Typed<'_> {
     /// Negative counts as 0.
     fn millis(&self, name: &str) -> u64 {
         u64::try_from(self.int(name)).unwrap_or(0)
+    }
+
+    fn double(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Some(ConfigValue::Double(value)) => value,
+            other => unreachable!("{name} is a number with a default, not {other:?}"),
+        }
     }
 
     fn boolean(&self, name: &str) -> bool {
@@ -394,6 +426,25 @@ impl Typed<'_> {
             max_session_timeout_ms: self.int32("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms: self.int32("group.initial.rebalance.delay.ms"),
             max_size: self.count("group.max.size"),
+            consumer: self.consumer_groups(),
+        }
+    }
+
+    fn consumer_groups(&self) -> ConsumerGroupConfig {
+        let assignors = self.list("group.consumer.assignors");
+        let policy = self.text("group.consumer.migration.policy");
+        ConsumerGroupConfig {
+            times: GroupTimes {
+                session_timeout_ms: self.int32("group.consumer.session.timeout.ms"),
+                heartbeat_interval_ms: self.int32("group.consumer.heartbeat.interval.ms"),
+                assignment_interval_ms: self.int32("group.consumer.assignment.interval.ms"),
+            },
+            own_times: HashMap::new(),
+            max_size: self.count("group.consumer.max.size"),
+            assignors: assignors.iter().filter_map(|name| Assignor::named(name)).collect(),
+            migration_policy: policy.as_deref().and_then(MigrationPolicy::named).unwrap_or_default(),
+            regex_refresh_interval_ms: u64::try_from(self.int("group.consumer.regex.refresh.interval.ms"))
+                .unwrap_or(0),
         }
     }
 
@@ -428,6 +479,19 @@ impl Typed<'_> {
         }
     }
 
+    fn cleaner(&self) -> CleanerConfig {
+        let size = |name| usize::try_from(self.int(name)).unwrap_or(0);
+        CleanerConfig {
+            enable: self.boolean("log.cleaner.enable"),
+            threads: size("log.cleaner.threads"),
+            backoff_ms: self.millis("log.cleaner.backoff.ms"),
+            dedupe_buffer_bytes: size("log.cleaner.dedupe.buffer.size"),
+            load_factor: self.double("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes: size("log.cleaner.io.buffer.size"),
+            io_max_bytes_per_second: self.double("log.cleaner.io.max.bytes.per.second"),
+        }
+    }
+
     /// Values that are valid one by one and not together.
     fn conflicts(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -438,6 +502,12 @@ impl Typed<'_> {
         if !self.list("process.roles").iter().any(|role| role == "broker") {
             problems
                 .push(Problem::new("process.roles must name broker: this program is no controller alone"));
+        }
+        let cleaner = self.cleaner();
+        if cleaner.enable && cleaner.dedupe_buffer_bytes / cleaner.threads.max(1) <= 1 << 20 {
+            problems.push(Problem::new(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            ));
         }
         let log_dirs = self.list("log.dirs");
         if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {

@@ -15,11 +15,10 @@ mod reason {
     pub(super) const SASL: &str = "SASL is not served yet";
     pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";
     pub(super) const TOKENS: &str = "delegation tokens are not served yet";
-    pub(super) const CONSUMER: &str = "the consumer group protocol of KIP-848 is not served yet";
+    pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
-    pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const LOGDIRS: &str = "partitions do not move between log directories yet";
     pub(super) const SNAPSHOT: &str = "the metadata log is not cut into snapshots yet";

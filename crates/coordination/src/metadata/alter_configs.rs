@@ -9,7 +9,7 @@ use mainstem_wire::messages::alter_configs_request::AlterConfigsRequest;
 use mainstem_wire::messages::alter_configs_response::{self, AlterConfigsResponse};
 use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterableConfig, IncrementalAlterConfigsRequest,
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use mainstem_wire::messages::incremental_alter_configs_response::{
     AlterConfigsResourceResponse, IncrementalAlterConfigsResponse,
@@ -55,8 +55,10 @@ impl MetadataHeart {
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Decision<IncrementalAlterConfigsResponse<'static>> {
         let asked = request.resources.iter().map(|resource| {
-            let changes = resource.configs.iter().map(change).collect::<Result<Vec<_>, _>>();
-            ((resource.resource_type, resource.resource_name.as_ref()), changes.map(Edits::Change))
+            (
+                (resource.resource_type, resource.resource_name.as_ref()),
+                changes_of(resource).map(Edits::Change),
+            )
         });
         let (records, answers) = self.alter(asked.collect());
         let responses = answers.into_iter().map(|((kind, name), error)| AlterConfigsResourceResponse {
@@ -221,6 +223,14 @@ impl MetadataHeart {
             Err(_) => invalid(format!("Node id must be an integer, but it is: {name}")),
         }
     }
+}
+
+/// The changes that a request wants of one resource.
+///
+/// # Errors
+/// When an operation does not exist.
+pub fn changes_of<'a>(resource: &'a AlterConfigsResource<'_>) -> Result<Vec<Change<'a>>, ApiError> {
+    resource.configs.iter().map(change).collect()
 }
 
 fn change<'a>(config: &'a AlterableConfig<'_>) -> Result<Change<'a>, ApiError> {

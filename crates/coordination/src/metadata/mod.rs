@@ -42,7 +42,9 @@ mod session;
 mod tests;
 mod unregister_broker;
 
-pub use alter_configs::{CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
+pub use alter_configs::{
+    CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of,
+};
 pub use client_quotas::Resolves;
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};

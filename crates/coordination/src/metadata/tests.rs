@@ -436,9 +436,21 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
     session.start(&node_start(4, &both, &[]));
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
+    let topic = session.heart.image().topic("a").expect("created").id;
+    let decision = session.heart.raise_leader_epochs(&[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
+    session.append(decision);
+    session.commit_all();
+    assert_eq!(
+        epochs(&session)[..2],
+        [(true, 1, 1), (false, 1, 1)],
+        "one of its own, and none that is not there"
+    );
     let broker = session.heart.image().broker(1).expect("registered");
     assert_eq!((broker.incarnation_id, broker.log_dirs.as_slice()), (Uuid::from_u128(4), both.as_slice()));
-    assert_eq!(session.heart.image().features().collect::<Vec<_>>(), [("metadata.version", 30)]);
+    assert_eq!(
+        session.heart.image().features().collect::<Vec<_>>(),
+        [("group.version", 1), ("metadata.version", 30)]
+    );
     assert_eq!(session.heart.image().unsupported_feature(), None);
 }
 

@@ -1,6 +1,9 @@
 //! The checks, one file each.
 
+mod consumer_groups;
+pub(crate) mod consumer_protocol;
 pub(crate) mod dump;
+pub(crate) mod errors;
 pub(crate) mod group;
 pub(crate) mod quotas;
 pub(crate) mod restart;

@@ -1,6 +1,7 @@
 //! Kafka's own command line tools, as an operator calls them.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,21 +10,23 @@ use anyhow::{Context, Result, ensure};
 use super::super::install;
 use super::super::report::Report;
 use super::super::world::World;
+use super::consumer_groups;
 use crate::process::{Process, wait_until};
 
 /// A change of metadata is seen by the next tool soon, not always at once.
 const PROPAGATION: Duration = Duration::from_secs(20);
 const PROCESS_DEADLINE: Duration = Duration::from_secs(60);
 
-const TOPICS: &str = "kafka-topics";
+pub(super) const TOPICS: &str = "kafka-topics";
 const CONFIGS: &str = "kafka-configs";
-const GROUPS: &str = "kafka-consumer-groups";
+pub(super) const GROUPS: &str = "kafka-consumer-groups";
 const GET_OFFSETS: &str = "kafka-get-offsets";
 const DELETE_RECORDS: &str = "kafka-delete-records";
 const CONSOLE_PRODUCER: &str = "kafka-console-producer";
 const CONSOLE_CONSUMER: &str = "kafka-console-consumer";
 
-type Check = fn(&Tools<'_>) -> Result<()>;
+/// The body of a check.
+pub(super) type Check = fn(&Tools<'_>) -> Result<()>;
 
 /// Each check by its tool; a check may use a topic that one above it filled.
 const CHECKS: &[(&str, &str, Check)] = &[
@@ -48,7 +51,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
     let tools = Tools::new(world);
-    for (tool, check, body) in CHECKS {
+    for (tool, check, body) in CHECKS.iter().chain(consumer_groups::CHECKS) {
         report.check(tool, check, || body(&tools));
     }
 }
@@ -60,11 +63,11 @@ pub(super) struct Tools<'a> {
 }
 
 /// Splits options as they are typed; none here holds a space.
-fn words(options: &str) -> Vec<&str> {
+pub(super) fn words(options: &str) -> Vec<&str> {
     options.split_whitespace().collect()
 }
 
-/// Whether a tool's output holds all these texts.
+/// Fails unless the output holds the texts.
 pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
     for text in wanted {
         ensure!(output.contains(text), "no {text:?} in:\n{output}");
@@ -87,7 +90,12 @@ impl<'a> Tools<'a> {
     }
 
     /// Runs a tool with `--bootstrap-server` and these options.
-    fn call(&self, tool: &str, options: &str, input: &str) -> Result<super::super::runner::Finished> {
+    pub(super) fn call(
+        &self,
+        tool: &str,
+        options: &str,
+        input: &str,
+    ) -> Result<super::super::runner::Finished> {
         let arguments = [&["--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
         self.world.tool(tool, &arguments, input)
     }
@@ -300,8 +308,7 @@ impl<'a> Tools<'a> {
     }
 
     fn active_group(&self) -> Result<()> {
-        let options = "--topic tool-verifiable --group-id tool-active-group --reset-policy earliest";
-        let member = self.start_process("kafka-verifiable-consumer", options)?;
+        let member = self.active_member("tool-verifiable", "tool-active-group")?;
         let describe = "--describe --group tool-active-group";
         self.await_output(GROUPS, &format!("{describe} --state"), &["Stable", "range", "1"])?;
         let members = ["CONSUMER-ID", "tool-verifiable:0,1"];
@@ -310,6 +317,17 @@ impl<'a> Tools<'a> {
         self.await_output(GROUPS, describe, &["tool-active-group", "tool-verifiable", "LAG"])?;
         drop(member);
         Ok(())
+    }
+
+    /// A member of a group as a process of its own; it ends when it is dropped.
+    pub(super) fn active_member(&self, topic: &str, group: &str) -> Result<Process> {
+        let options = format!("--topic {topic} --group-id {group} --reset-policy earliest");
+        self.start_process("kafka-verifiable-consumer", &options)
+    }
+
+    /// Where a check may put a file.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.world.run.join(name)
     }
 
     /// Starts a tool by its script, with redirections as a shell understands them.
@@ -362,6 +380,8 @@ const APIS: &[&str] = &[
     "OffsetFetch",
     "ListGroups",
     "DescribeGroups",
+    "DeleteGroups",
+    "OffsetDelete",
     "DescribeConfigs",
     "IncrementalAlterConfigs",
 ];
