@@ -56,7 +56,7 @@ pub(super) fn limit(key: &ConfigKey, bound: &str, broker: &BrokerValues) -> Opti
 }
 
 /// `group.share.min.session.timeout.ms` for `share.session.timeout.ms` and `min`.
-fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
+pub(super) fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
     let (kind, rest) = key.name.split_once('.')?;
     let rest = rest.strip_prefix("num.").unwrap_or(rest);
     table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))

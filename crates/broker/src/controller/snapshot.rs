@@ -1,0 +1,136 @@
+//! The metadata's snapshots: the newest is loaded before the log is replayed, the next one is written when the log has
+//! grown by enough, and then the log before it goes.
+//!
+//! A crash at any point leaves a snapshot and all of the log since: the snapshot is durable with its name before the log
+//! start moves, and the log start before a segment goes.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mainstem_coordination::config::MetadataLogConfig;
+use mainstem_coordination::metadata::MetadataHeart;
+use mainstem_log::Log;
+use mainstem_wire::ErrorCode;
+
+use super::{Controller, ControllerError, METADATA_EPOCH};
+use crate::clock::{Clock, wall_ms};
+use crate::partition::Durable;
+use crate::replay::replay;
+use crate::snapshots::{SnapshotFile, encode};
+
+/// What the log has got since the last snapshot.
+pub(super) struct SinceSnapshot {
+    /// Where that one ends.
+    end_offset: i64,
+    /// Bytes of records.
+    bytes: u64,
+    /// When that one was written, or this process started.
+    at: Instant,
+    /// Wall time of the last record, in milliseconds.
+    last_timestamp: i64,
+}
+
+impl SinceSnapshot {
+    /// Counts records that were appended.
+    pub(super) fn count(&mut self, bytes: usize, timestamp: i64) {
+        self.bytes += bytes as u64;
+        self.last_timestamp = timestamp;
+    }
+
+    fn is_due(&self, next_offset: i64, limits: &MetadataLogConfig) -> bool {
+        let interval = Some(limits.max_snapshot_interval_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+        let is_old = interval.is_some_and(|interval| self.at.elapsed() >= interval);
+        next_offset > self.end_offset && (is_old || self.bytes >= limits.max_record_bytes_between_snapshots)
+    }
+}
+
+/// Why a snapshot could not be written or used.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("cannot write {0}: {1}")]
+    Io(PathBuf, std::io::Error),
+    #[error("the log before it could not be given up: {0}")]
+    Log(ErrorCode),
+    #[error("old segments could not be removed: {0}")]
+    Maintain(#[from] mainstem_log::LogError),
+}
+
+/// Brings a heart to the log's end: by the newest snapshot, then by the records since.
+pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot, ControllerError> {
+    let storage = &**log.dir().storage();
+    let newest = SnapshotFile::list(storage, log.path())?.pop();
+    let end_offset = newest.as_ref().map_or(0, |snapshot| snapshot.end_offset);
+    let ends = log.ends();
+    if !(ends.log_start..=ends.log_end).contains(&end_offset) {
+        return Err(ControllerError::MetadataGap { ends: (ends.log_start, ends.log_end), end_offset });
+    }
+    let mut failed = None;
+    if let Some(snapshot) = newest {
+        let read = snapshot.read(storage, |value| {
+            if failed.is_none() {
+                failed = heart.load(end_offset, value).err();
+            }
+        });
+        read.map_err(|source| ControllerError::Snapshot { path: snapshot.path, source })?;
+        heart.skip_to(end_offset);
+    }
+    let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
+    replay(log, |record| {
+        let value = record.value.filter(|_| failed.is_none() && record.offset >= end_offset);
+        if let Some(value) = value {
+            failed = heart.replay(record.offset, value).err();
+            since.count(value.len(), record.timestamp);
+        }
+    })?;
+    heart.skip_to(ends.log_end);
+    failed.map_or(Ok(since), |error| Err(error.into()))
+}
+
+impl Controller {
+    /// Writes a snapshot if the log has grown by enough since the last one. What fails is tried again when it is due
+    /// the next time.
+    pub(crate) fn snapshot_if_due(&self, clock: &Clock, limits: &MetadataLogConfig) {
+        let next_offset = self.image().next_offset();
+        if !self.since_snapshot.lock().is_due(next_offset, limits) {
+            return;
+        }
+        match self.snapshot(clock) {
+            Ok(()) => tracing::info!(end_offset = next_offset, "a snapshot of the metadata was written"),
+            Err(error) => tracing::error!("a snapshot of the metadata: {error}"),
+        }
+    }
+
+    fn snapshot(&self, clock: &Clock) -> Result<(), WriteError> {
+        let last_timestamp = {
+            let mut since = self.since_snapshot.lock();
+            (since.bytes, since.at) = (0, Instant::now());
+            since.last_timestamp
+        };
+        // A copy, so that no change waits for the disk.
+        let image = self.image().clone();
+        let end_offset = image.next_offset();
+        let log = self.log.with_log(|log| (log.dir().clone(), log.path().to_owned()));
+        let (dir, path) = log.map_err(WriteError::Log)?;
+        let storage = &**dir.storage();
+        let file = SnapshotFile::new(&path, end_offset, METADATA_EPOCH);
+        let bytes = encode(image.snapshot(), last_timestamp, wall_ms());
+        let failed = |error| WriteError::Io(file.path.clone(), error);
+        file.write(storage, &bytes).map_err(failed)?;
+        self.since_snapshot.lock().end_offset = end_offset;
+        self.give_up_log_before(end_offset).map_err(WriteError::Log)?;
+        self.log.maintain(clock)?;
+        file.remove_others(storage).map_err(failed)
+    }
+
+    /// Moves the log start, and waits until a restart will remember it.
+    fn give_up_log_before(&self, offset: i64) -> Result<(), ErrorCode> {
+        let (told, durable) = mpsc::sync_channel(1);
+        let tell = move |result| {
+            // The receiver waits below for as long as it takes.
+            let _ = told.send(result);
+        };
+        self.log.delete_records_before(offset, Durable::Call(Box::new(tell)))?;
+        durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR))
+    }
+}

@@ -1,0 +1,281 @@
+//! Snapshots of the metadata log in Kafka's format (KIP-630): `<end offset>-<epoch>.checkpoint` beside its segments.
+//!
+//! A header, the records of the image, a footer; each batch numbers its records from those before it in the file. A
+//! snapshot takes the place of everything in the log below its end offset.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mainstem_log::storage::{Storage, read_small_file, replace_file};
+use mainstem_records::{
+    Batch, BatchBuilder, BatchError, BatchOptions, ControlRecordType, InvalidBatch, Scratch,
+};
+use mainstem_wire::messages::snapshot_footer_record::SnapshotFooterRecord;
+use mainstem_wire::messages::snapshot_header_record::SnapshotHeaderRecord;
+use mainstem_wire::{Encoder, Message};
+
+/// What the names of snapshots end with.
+const SUFFIX: &str = ".checkpoint";
+
+/// What a snapshot ends with that was being written when the process ended.
+const UNFINISHED: &str = ".checkpoint.tmp";
+
+/// Bytes of records after which a batch ends. Kafka reads batches of up to 8 MiB.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// The largest snapshot that is read: metadata of ten million partitions.
+const BYTES_MAX: usize = 1 << 30;
+
+/// To how many bytes a batch may decompress: ours are not compressed.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Why a snapshot cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// What was read is no batch.
+    #[error("has a damaged batch: {0}")]
+    Batch(#[from] BatchError),
+    /// What was read is a batch of something else.
+    #[error("has a damaged record: {0}")]
+    Records(#[from] InvalidBatch),
+    /// A batch is not what was written.
+    #[error("has a batch with a wrong checksum")]
+    Checksum,
+    /// It does not begin with a header, or not end with a footer.
+    #[error("is not whole")]
+    Torn,
+}
+
+/// A snapshot by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SnapshotFile {
+    /// It holds what the log says below this offset.
+    pub(crate) end_offset: i64,
+    /// The leader epoch of the last record that it holds.
+    pub(crate) epoch: i32,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+}
+
+impl SnapshotFile {
+    /// Names a snapshot.
+    pub(crate) fn new(dir: &Path, end_offset: i64, epoch: i32) -> Self {
+        let path = dir.join(format!("{end_offset:020}-{epoch:010}{SUFFIX}"));
+        SnapshotFile { end_offset, epoch, path }
+    }
+
+    fn parse(dir: &Path, name: &str) -> Option<Self> {
+        let (end_offset, epoch) = name.strip_suffix(SUFFIX)?.split_once('-')?;
+        if end_offset.len() != 20 || epoch.len() != 10 {
+            return None;
+        }
+        Some(SnapshotFile {
+            end_offset: end_offset.parse().ok()?,
+            epoch: epoch.parse().ok()?,
+            path: dir.join(name),
+        })
+    }
+
+    /// The snapshots in a directory, the newest last.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<SnapshotFile>> {
+        let names = storage.list(dir)?;
+        let mut found: Vec<_> = names.iter().filter_map(|entry| Self::parse(dir, &entry.name)).collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Writes it, durable with its name when this returns.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn write(&self, storage: &dyn Storage, bytes: &[u8]) -> io::Result<()> {
+        replace_file(storage, &self.path, bytes)
+    }
+
+    /// Removes all others, and what a crash left half written.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn remove_others(&self, storage: &dyn Storage) -> io::Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        for entry in storage.list(dir)? {
+            let path = dir.join(&entry.name);
+            let is_snapshot = Self::parse(dir, &entry.name).is_some() && path != self.path;
+            if is_snapshot || entry.name.ends_with(UNFINISHED) {
+                storage.remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the values of its records, in order.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged; `each` may have been called by then.
+    pub(crate) fn read(&self, storage: &dyn Storage, each: impl FnMut(&[u8])) -> Result<(), SnapshotError> {
+        decode(&read_small_file(storage, &self.path, BYTES_MAX)?, each)
+    }
+}
+
+/// The bytes of a snapshot of these records, made at `wall_ms`. `last_timestamp` is that of the last record of the log
+/// that it holds, in milliseconds.
+pub(crate) fn encode(values: impl Iterator<Item = Vec<u8>>, last_timestamp: i64, wall_ms: i64) -> Vec<u8> {
+    let mut out = Output { bytes: Vec::new(), next: 0, wall_ms };
+    let header = SnapshotHeaderRecord {
+        last_contained_log_timestamp: last_timestamp,
+        ..SnapshotHeaderRecord::default()
+    };
+    out.control(ControlRecordType::SnapshotHeader, &header);
+    let mut values = values.peekable();
+    while values.peek().is_some() {
+        let mut batch = out.batch(false);
+        let (mut count, mut size) = (0, 0);
+        while size < BATCH_BYTES
+            && let Some(value) = values.next()
+        {
+            batch.append(wall_ms, None, Some(&value), &[]).expect("a record of metadata is small");
+            size += value.len();
+            count += 1;
+        }
+        out.finish(batch, count);
+    }
+    out.control(ControlRecordType::SnapshotFooter, &SnapshotFooterRecord::default());
+    out.bytes
+}
+
+/// A snapshot that is being written.
+struct Output {
+    bytes: Vec<u8>,
+    /// Records so far: their offsets count within the file.
+    next: i64,
+    wall_ms: i64,
+}
+
+impl Output {
+    fn batch(&self, is_control: bool) -> BatchBuilder {
+        BatchBuilder::new(BatchOptions {
+            base_offset: self.next,
+            partition_leader_epoch: 0,
+            is_control,
+            ..BatchOptions::default()
+        })
+    }
+
+    fn finish(&mut self, mut batch: BatchBuilder, count: i64) {
+        batch.finish(&mut self.bytes).expect("the batch has records, and not too many");
+        self.next += count;
+    }
+
+    fn control<'a>(&mut self, kind: ControlRecordType, message: &impl Message<'a>) {
+        let mut value = Vec::new();
+        message.encode(&mut Encoder::new(&mut value), 0).expect("version 0 has all fields");
+        let mut batch = self.batch(true);
+        batch.append(self.wall_ms, Some(&kind.key()), Some(&value), &[]).expect("it is small");
+        self.finish(batch, 1);
+    }
+}
+
+fn decode(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), SnapshotError> {
+    let (mut scratch, mut decompressed) = (Scratch::new(), Vec::new());
+    let (mut first, mut last) = (None, None);
+    while !bytes.is_empty() {
+        let (batch, rest) = Batch::split_first(bytes)?;
+        bytes = rest;
+        if !batch.verify_crc() {
+            return Err(SnapshotError::Checksum);
+        }
+        let is_control = batch.attributes().is_control();
+        for record in batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch)? {
+            let record = record?;
+            let kind = is_control.then(|| ControlRecordType::parse(record.key).ok()).flatten();
+            first = first.or(Some(kind));
+            last = kind;
+            if let (false, Some(value)) = (is_control, record.value) {
+                each(value);
+            }
+        }
+    }
+    let is_whole = first.flatten() == Some(ControlRecordType::SnapshotHeader)
+        && last == Some(ControlRecordType::SnapshotFooter);
+    if is_whole { Ok(()) } else { Err(SnapshotError::Torn) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstem_log::storage::RealStorage;
+
+    fn values(count: usize) -> Vec<Vec<u8>> {
+        (0..count).map(|number| number.to_be_bytes().repeat(number % 40 + 1)).collect()
+    }
+
+    fn decoded(bytes: &[u8]) -> Result<Vec<Vec<u8>>, SnapshotError> {
+        let mut found = Vec::new();
+        decode(bytes, |value| found.push(value.to_vec())).map(|()| found)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for count in [0, 1, 10_000] {
+            let values = values(count);
+            let bytes = encode(values.clone().into_iter(), 5, 7);
+            assert_eq!(decoded(&bytes).expect("it is whole"), values);
+        }
+        let many = encode(values(10_000).into_iter(), 5, 7);
+        let (header, rest) = Batch::split_first(&many).expect("a batch");
+        let (first, rest) = Batch::split_first(rest).expect("a batch");
+        let (second, _) = Batch::split_first(rest).expect("more than one batch");
+        assert_eq!((header.base_offset(), header.attributes().is_control()), (0, true));
+        assert_eq!((first.base_offset(), second.base_offset()), (1, first.next_offset()));
+    }
+
+    /// Written by Kafka 4.3.0's `kafka-storage format --standalone`.
+    #[test]
+    fn kafkas_own_snapshot_is_read() {
+        let bytes = include_bytes!("fixtures/kafka-4.3.0.checkpoint");
+        assert_eq!(decoded(bytes).expect("it is whole"), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_whole_is_refused() {
+        let whole = encode(values(100).into_iter(), 5, 7);
+        for len in 0..whole.len() {
+            assert!(decoded(&whole[..len]).is_err(), "cut at {len}");
+        }
+        for at in (0..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            // Offset and leader epoch of a batch are outside of its checksum and not looked at.
+            if let Ok(found) = decoded(&damaged) {
+                assert_eq!(found, values(100), "changed at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_is_found_by_its_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = RealStorage;
+        let [old, new] = [(9, 1), (1000, 1)].map(|(end, epoch)| SnapshotFile::new(dir.path(), end, epoch));
+        for file in [&old, &new] {
+            file.write(&storage, b"x").expect("it can be written");
+        }
+        assert!(new.path.ends_with("00000000000000001000-0000000001.checkpoint"));
+        for other in
+            ["x.checkpoint", "00000000000000002000-0000000001.checkpoint.tmp", "00000000000000000000.log"]
+        {
+            std::fs::write(dir.path().join(other), b"").expect("it can be written");
+        }
+        let listed = SnapshotFile::list(&storage, dir.path()).expect("it can be listed");
+        assert_eq!(listed, [old, new.clone()]);
+        new.remove_others(&storage).expect("they can be removed");
+        assert_eq!(SnapshotFile::list(&storage, dir.path()).expect("it can be listed"), [new]);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("it can be listed").count(), 3, "others stay");
+    }
+}

@@ -1,0 +1,128 @@
+//! Snapshots of the metadata (KIP-630): the records that an image adds up from, without those that later ones undid.
+
+use std::borrow::Cow;
+
+use mainstem_wire::messages::config_record::ConfigRecord;
+use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
+use mainstem_wire::messages::partition_record::PartitionRecord;
+use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
+use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, RegisterBrokerRecord};
+use mainstem_wire::messages::topic_record::TopicRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::client_quotas;
+use super::heart::version_of;
+use super::image::{BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage};
+
+impl MetadataImage {
+    /// Values of records that make this image from an empty one, in Kafka's order: features first, since they say how
+    /// the others are read, and what others name before these.
+    pub fn snapshot(&self) -> impl Iterator<Item = Vec<u8>> {
+        // Whoever adds a field has to say here what it is made from.
+        let MetadataImage {
+            next_offset: _,
+            topics: _,
+            ids: _,
+            colliding: _,
+            configs,
+            brokers,
+            features,
+            next_producer_id,
+            client_quotas,
+        } = self;
+        let features = features.iter().map(feature_record);
+        let brokers = brokers.values().map(broker_record);
+        let topics = self.topics().flat_map(topic_records);
+        let configs = configs
+            .iter()
+            .flat_map(|(resource, values)| values.iter().map(move |value| config_record(resource, value)));
+        let quotas = client_quotas.iter().flat_map(|(entity, values)| {
+            values.iter().map(move |(key, value)| client_quotas::record(entity, key, Some(*value)))
+        });
+        let producer_ids = (*next_producer_id > 0).then(|| producer_ids_record(*next_producer_id));
+        let records = features.chain(brokers).chain(topics).chain(configs).chain(quotas).chain(producer_ids);
+        records.map(|record| {
+            let mut value = Vec::new();
+            record
+                .encode(&mut value, version_of(&record))
+                .expect("the versions have all that an image holds");
+            value
+        })
+    }
+}
+
+fn feature_record((name, level): (&String, &i16)) -> MetadataRecord<'static> {
+    MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
+        name: Cow::Owned(name.clone()),
+        feature_level: *level,
+        ..FeatureLevelRecord::default()
+    }))
+}
+
+fn broker_record(broker: &BrokerImage) -> MetadataRecord<'static> {
+    let end_points = broker.endpoints.iter().map(|(name, host, port, protocol)| BrokerEndpoint {
+        name: Cow::Owned(name.clone()),
+        host: Cow::Owned(host.clone()),
+        port: *port,
+        security_protocol: *protocol,
+        ..BrokerEndpoint::default()
+    });
+    MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
+        broker_id: broker.id,
+        incarnation_id: broker.incarnation_id,
+        broker_epoch: broker.epoch,
+        end_points: end_points.collect(),
+        rack: broker.rack.clone().map(Cow::Owned),
+        fenced: broker.fenced,
+        log_dirs: broker.log_dirs.clone(),
+        ..RegisterBrokerRecord::default()
+    }))
+}
+
+fn topic_records(topic: &TopicImage) -> impl Iterator<Item = MetadataRecord<'static>> {
+    let record = MetadataRecord::TopicRecord(Box::new(TopicRecord {
+        name: Cow::Owned(topic.name.clone()),
+        topic_id: topic.id,
+        ..TopicRecord::default()
+    }));
+    let partitions = (0..).zip(&topic.partitions);
+    std::iter::once(record)
+        .chain(partitions.map(|(number, partition)| partition_record(topic, number, partition)))
+}
+
+fn partition_record(
+    topic: &TopicImage,
+    partition_id: i32,
+    partition: &PartitionImage,
+) -> MetadataRecord<'static> {
+    MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
+        partition_id,
+        topic_id: topic.id,
+        replicas: partition.replicas.clone(),
+        isr: partition.isr.clone(),
+        leader: partition.leader,
+        leader_epoch: partition.leader_epoch,
+        partition_epoch: partition.partition_epoch,
+        directories: partition.directories.clone(),
+        ..PartitionRecord::default()
+    }))
+}
+
+fn config_record(resource: &ConfigResource, (name, value): (&String, &String)) -> MetadataRecord<'static> {
+    MetadataRecord::ConfigRecord(Box::new(ConfigRecord {
+        resource_type: resource.kind as i8,
+        resource_name: Cow::Owned(resource.name.clone()),
+        name: Cow::Owned(name.clone()),
+        value: Some(Cow::Owned(value.clone())),
+        ..ConfigRecord::default()
+    }))
+}
+
+fn producer_ids_record(next: i64) -> MetadataRecord<'static> {
+    MetadataRecord::ProducerIdsRecord(Box::new(ProducerIdsRecord {
+        // The node that took the last block, which nobody reads.
+        broker_id: -1,
+        next_producer_id: next,
+        ..ProducerIdsRecord::default()
+    }))
+}
