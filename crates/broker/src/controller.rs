@@ -36,12 +36,17 @@ use crate::groups::OFFSETS_TOPIC;
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::resolvable;
 use crate::random;
-use crate::replay::{ReplayError, replay};
+use crate::replay::ReplayError;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
 use crate::server;
 use crate::settings::TopicSettings;
+use crate::snapshots::SnapshotError;
 use crate::topics::Topic;
+
+mod snapshot;
+
+use snapshot::SinceSnapshot;
 
 /// Kafka's id of the metadata topic: the number one.
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -91,6 +96,26 @@ pub enum ControllerError {
     /// A directory refused.
     #[error("a log directory cannot be read: {0}")]
     Directory(#[from] io::Error),
+    /// A snapshot cannot be used.
+    #[error("the metadata snapshot {path} {source}; put it back from a backup of the whole directory")]
+    Snapshot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: SnapshotError,
+    },
+    /// Records are missing between the snapshot and the log.
+    #[error(
+        "the metadata log holds offsets {} to {}, and its newest snapshot ends at {end_offset}: what is between is \
+         missing; put the directory back from a backup",
+        ends.0, ends.1
+    )]
+    MetadataGap {
+        /// Where the log begins and ends.
+        ends: (i64, i64),
+        /// Where the snapshot ends; 0 is none.
+        end_offset: i64,
+    },
     /// Nobody can tell which metadata counts.
     #[error("the metadata log is in {0} and in {1}; set metadata.log.dir to the directory that counts")]
     MetadataTwice(PathBuf, PathBuf),
@@ -121,6 +146,7 @@ pub(crate) struct Controller {
     log: Arc<Partition>,
     /// Held from a decision until it is carried out: one change at a time.
     turn: Mutex<()>,
+    since_snapshot: Mutex<SinceSnapshot>,
     producer_ids: Mutex<ProducerIds>,
     /// Topics whose logs could not be opened when they were created or grown.
     unserved: Mutex<Vec<Uuid>>,
@@ -138,30 +164,22 @@ impl Controller {
             topic_id: METADATA_TOPIC_ID.0,
             partition: 0,
         };
-        let settings = metadata_settings();
+        let settings = metadata_settings(config);
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
-        let mut failed = None;
-        replay(&log, |record| {
-            if let (None, Some(value)) = (&failed, record.value) {
-                failed = heart.replay(record.offset, value).err();
-            }
-        })?;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
+        let since_snapshot = snapshot::load(&log, &mut heart)?;
         if let Some((name, level)) = heart.image().unsupported_feature() {
             return Err(ControllerError::Feature { name: name.to_owned(), level });
         }
-        heart.skip_to(log.ends().log_end);
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
         let producer_ids = Mutex::default();
         Ok(Controller {
             heart: RwLock::new(heart),
             log,
             turn: Mutex::new(()),
+            since_snapshot: Mutex::new(since_snapshot),
             producer_ids,
             unserved: Mutex::default(),
         })
@@ -393,6 +411,7 @@ impl Controller {
             self.log.append(&bytes, Origin::Coordinator, &crate::clock::Clock::start(), scratch)
         });
         let appended = appended.map_err(|refused| refused.code())?.appended;
+        self.since_snapshot.lock().count(bytes.len(), wall_ms);
         assert_eq!(appended.base_offset, base_offset, "the heart and its log count alike");
         let (told, durable) = mpsc::sync_channel(1);
         let tell = move |result| {
@@ -445,10 +464,12 @@ fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
 
-/// The metadata log keeps everything, in segments of Kafka's size for it. A change is one batch whatever its size: a
-/// start after a crash has a record for each partition of the node.
-fn metadata_settings() -> Arc<TopicSettings> {
+/// The metadata log keeps what no snapshot holds. A segment is closed when a snapshot is due, so that it can go with the
+/// next one. A change is one batch whatever its size: a start after a crash has a record for each partition of the node.
+fn metadata_settings(config: &BrokerConfig) -> Arc<TopicSettings> {
+    let interval = i64::try_from(config.metadata_log.max_snapshot_interval_ms).unwrap_or(i64::MAX);
     let log = LogConfig {
+        segment_ms: if interval > 0 { interval } else { LogConfig::default().segment_ms },
         retention_ms: None,
         retention_bytes: None,
         max_message_bytes: METADATA_BATCH_BYTES_MAX,

@@ -44,6 +44,8 @@ pub struct BrokerConfig {
     pub logs: LogMaintenance,
     /// Compaction.
     pub cleaner: CleanerConfig,
+    /// The metadata log.
+    pub metadata_log: MetadataLogConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
     /// What to tell the user at start.
@@ -188,6 +190,15 @@ pub struct CleanerConfig {
     pub io_max_bytes_per_second: f64,
 }
 
+/// The metadata log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataLogConfig {
+    /// `metadata.log.max.record.bytes.between.snapshots`.
+    pub max_record_bytes_between_snapshots: u64,
+    /// `metadata.log.max.snapshot.interval.ms`; 0 is never.
+    pub max_snapshot_interval_ms: u64,
+}
+
 impl BrokerConfig {
     /// Reads, validates and types what is known at start; every problem is reported, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
@@ -237,6 +248,7 @@ impl BrokerConfig {
             transactions: typed.transactions(),
             logs: typed.logs(),
             cleaner: typed.cleaner(),
+            metadata_log: typed.metadata_log(),
             warnings,
             values,
         };
@@ -489,6 +501,14 @@ impl Typed<'_> {
             load_factor: self.double("log.cleaner.io.buffer.load.factor"),
             io_buffer_bytes: size("log.cleaner.io.buffer.size"),
             io_max_bytes_per_second: self.double("log.cleaner.io.max.bytes.per.second"),
+        }
+    }
+
+    fn metadata_log(&self) -> MetadataLogConfig {
+        MetadataLogConfig {
+            max_record_bytes_between_snapshots: self
+                .millis("metadata.log.max.record.bytes.between.snapshots"),
+            max_snapshot_interval_ms: self.millis("metadata.log.max.snapshot.interval.ms"),
         }
     }
 

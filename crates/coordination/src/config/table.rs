@@ -21,7 +21,8 @@ mod reason {
     pub(super) const TXN: &str = "transactions are not served yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const LOGDIRS: &str = "partitions do not move between log directories yet";
-    pub(super) const SNAPSHOT: &str = "the metadata log is not cut into snapshots yet";
+    pub(super) const SNAPSHOT: &str =
+        "a snapshot takes the place of all that the metadata log says before it";
     pub(super) const REMOTE: &str = "there is no tiered storage";
     pub(super) const UNCLEAN: &str = "a single replica has no election";
     pub(super) const THROTTLE: &str = "a single replica has no replication traffic";

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use mainstem_wire::Uuid;
 use mainstem_wire::messages::alter_configs_request::{self, AlterConfigsRequest};
 use mainstem_wire::messages::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
@@ -16,6 +17,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::session::*;
 use super::*;
 use crate::config::alter::Operation::Set;
+use crate::quotas::{EntityName, QuotaEntity};
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
@@ -283,6 +285,35 @@ fn replicas_stay_where_they_are() {
     refused(true, &[1, 2], stays);
     refused(false, &[2], stays);
     assert_eq!(session.commit_all(), []);
+}
+
+/// Whatever kind of thing an image has, its snapshot has it too.
+#[test]
+fn a_snapshot_makes_the_same_image() {
+    let mut session = Session::new("");
+    session.register_other(2);
+    session.create(with_configs("a.b", &[("retention.ms", Some("5"))]));
+    session.create(topic("gone", 3, 1));
+    session.delete(&[(Some("gone"), Uuid::ZERO)]);
+    session.alter(BROKER, "", &[("max.connections", Set, Some("5"))], false);
+    session.alter(32, "g", &[("share.session.timeout.ms", Set, Some("46000"))], false);
+    let decision = session.heart.allocate_producer_ids();
+    session.append(decision).expect("the node is registered");
+    session.commit_all();
+    let entity = QuotaEntity { user: Some(EntityName::Default), ..QuotaEntity::default() };
+    session.replay(client_quotas::record(&entity, "producer_byte_rate", Some(1.5)), 0);
+    let image = session.heart.image();
+    let mut loaded = MetadataHeart::new("cluster", config(""));
+    let values: Vec<_> = image.snapshot().collect();
+    assert!(values.len() < session.log.len(), "what was undone is left out");
+    for value in &values {
+        loaded.load(image.next_offset(), value).expect("what the image adds up from");
+    }
+    assert_eq!(loaded.image(), image);
+    assert_eq!(loaded.config(), session.heart.config());
+    loaded.replay(session.end(), &session.log[0].clone()).expect("the log goes on from there");
+    let late = loaded.load(session.end(), &values[0]).expect_err("the log was replayed already");
+    assert!(late.to_string().contains("was expected"), "{late}");
 }
 
 #[test]

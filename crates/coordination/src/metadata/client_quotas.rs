@@ -131,7 +131,8 @@ fn check_value(entity: &QuotaEntity, name: &str, value: f64) -> Result<(), ApiEr
     }
 }
 
-fn record(entity: &QuotaEntity, key: &str, value: Option<f64>) -> MetadataRecord<'static> {
+/// The record that sets a quota, or removes it.
+pub(super) fn record(entity: &QuotaEntity, key: &str, value: Option<f64>) -> MetadataRecord<'static> {
     let part = |(kind, name): (&'static str, &EntityName)| client_quota_record::EntityData {
         entity_type: kind.into(),
         entity_name: name.as_deref().map(|name| Cow::Owned(name.to_owned())),

@@ -138,6 +138,20 @@ impl MetadataHeart {
         Ok(change)
     }
 
+    /// Applies a record of a snapshot that holds everything below `end_offset`. Before all records of the log.
+    pub fn load(&mut self, end_offset: i64, value: &[u8]) -> Result<(), ReplayError> {
+        assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
+        let offset = end_offset - 1;
+        if offset < 0 || self.committed.image.next_offset() > end_offset {
+            return Err(ReplayError::OutOfOrder { offset, expected: self.committed.image.next_offset() });
+        }
+        let (record, _) =
+            MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
+        self.committed.apply(offset, &record, (&self.start, self.node_id))?;
+        self.ahead.apply(offset, &record, (&self.start, self.node_id))?;
+        Ok(())
+    }
+
     /// The log's next record will have this offset: it holds records of which the heart knows nothing, such as
     /// control records. Only while nothing is undecided.
     pub fn skip_to(&mut self, offset: i64) {
@@ -190,7 +204,7 @@ impl MetadataHeart {
 }
 
 /// The version in which Kafka 4.3 writes a record at metadata.version 30 (4.3-IV0).
-fn version_of(record: &MetadataRecord<'_>) -> i16 {
+pub(super) fn version_of(record: &MetadataRecord<'_>) -> i16 {
     match record {
         MetadataRecord::RegisterBrokerRecord(_) => 4,
         MetadataRecord::BrokerRegistrationChangeRecord(_) => 3,

@@ -21,15 +21,15 @@ use crate::quotas::QuotaEntity;
 /// on reading.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MetadataImage {
-    next_offset: i64,
-    topics: HashMap<Uuid, TopicImage>,
-    ids: BTreeMap<String, Uuid>,
+    pub(super) next_offset: i64,
+    pub(super) topics: HashMap<Uuid, TopicImage>,
+    pub(super) ids: BTreeMap<String, Uuid>,
     /// Names with `.` or `_`, by what they are when both are `_`.
-    colliding: BTreeMap<String, BTreeSet<String>>,
-    configs: BTreeMap<ConfigResource, BTreeMap<String, String>>,
-    brokers: BTreeMap<i32, BrokerImage>,
-    features: BTreeMap<String, i16>,
-    next_producer_id: i64,
+    pub(super) colliding: BTreeMap<String, BTreeSet<String>>,
+    pub(super) configs: BTreeMap<ConfigResource, BTreeMap<String, String>>,
+    pub(super) brokers: BTreeMap<i32, BrokerImage>,
+    pub(super) features: BTreeMap<String, i16>,
+    pub(super) next_producer_id: i64,
     pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
 }
 

@@ -38,6 +38,7 @@ mod reassignments;
 mod registration;
 #[cfg(test)]
 mod session;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod unregister_broker;

@@ -186,6 +186,12 @@ impl Run {
         assert_eq!(again.config(), heart.config());
         let ahead = rebuilt(&self.session.log);
         assert_eq!(ahead.image(), heart.ahead(), "from all records");
+        let mut loaded = MetadataHeart::new("cluster", config(""));
+        for value in heart.image().snapshot() {
+            loaded.load(heart.image().next_offset(), &value).expect("what the image adds up from");
+        }
+        assert_eq!(loaded.image(), heart.image(), "from a snapshot");
+        assert_eq!(loaded.config(), heart.config());
         let partitions = heart
             .image()
             .topics()

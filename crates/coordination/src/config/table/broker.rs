@@ -198,6 +198,11 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("metadata.log.dir", Str).high()
         .doc("Directory of the metadata log, one of log.dirs. Unset: the one that has it, at first the first of \
              log.dirs."),
+    broker("metadata.log.max.record.bytes.between.snapshots", Long).default("20971520").at_least(1).high()
+        .doc("Bytes of metadata records after which a snapshot takes the place of the metadata log before it."),
+    broker("metadata.log.max.snapshot.interval.ms", Long).default("3600000").at_least(0).high()
+        .doc("Milliseconds after which a snapshot is written if the metadata have changed since the last one; 0 is \
+             never. Checked every half second."),
     broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()

@@ -230,22 +230,16 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("log.local.retention.ms", Long).default("-2").at_least(-2).cluster_wide()
         .named_only(reason::REMOTE)
         .doc("Default of local.retention.ms."),
-    broker("metadata.log.max.record.bytes.between.snapshots", Long).default("20971520").at_least(1).high()
-        .later(reason::SNAPSHOT)
-        .doc("Bytes of metadata records between two snapshots."),
-    broker("metadata.log.max.snapshot.interval.ms", Long).default("3600000").at_least(0).high()
-        .later(reason::SNAPSHOT)
-        .doc("Milliseconds between two metadata snapshots."),
     broker("metadata.log.segment.bytes", Int).default("1073741824").at_least(8388608).high()
-        .later(reason::SNAPSHOT)
+        .named_only(reason::SNAPSHOT)
         .doc("Size in bytes of a segment of the metadata log."),
-    broker("metadata.log.segment.ms", Long).default("604800000").high().later(reason::SNAPSHOT)
+    broker("metadata.log.segment.ms", Long).default("604800000").high().named_only(reason::SNAPSHOT)
         .doc("Milliseconds after which a segment of the metadata log is closed."),
     broker("metadata.max.idle.interval.ms", Int).default("500").at_least(0).low().unused(reason::QUORUM)
         .doc("Milliseconds between empty records of an idle metadata log."),
-    broker("metadata.max.retention.bytes", Long).default("104857600").high().later(reason::SNAPSHOT)
+    broker("metadata.max.retention.bytes", Long).default("104857600").high().named_only(reason::SNAPSHOT)
         .doc("Bytes of old metadata segments and snapshots that are kept."),
-    broker("metadata.max.retention.ms", Long).default("604800000").high().later(reason::SNAPSHOT)
+    broker("metadata.max.retention.ms", Long).default("604800000").high().named_only(reason::SNAPSHOT)
         .doc("Milliseconds for which old metadata segments and snapshots are kept."),
     broker("metric.reporters", List).default("org.apache.kafka.common.metrics.JmxReporter").any_list().low()
         .cluster_wide().unused(reason::JVM)
