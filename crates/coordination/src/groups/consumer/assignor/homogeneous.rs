@@ -29,7 +29,9 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
 /// Partitions that nobody has, topic by topic.
 fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
     let mut assigned = Marks::of(&group.topics);
-    group.members.iter().flat_map(|member| member.assigned.iter()).for_each(|at| drop(assigned.set(at)));
+    for partition in group.members.iter().flat_map(|member| member.assigned.iter()) {
+        assigned.set(partition);
+    }
     assigned.unmarked().collect()
 }
 
