@@ -221,7 +221,10 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
         if wanted.with_tools {
-            scope.spawn(move || checks::tools::run(world, report));
+            scope.spawn(move || {
+                checks::tools::run(world, report);
+                checks::admin::run(world, report);
+            });
             scope.spawn(move || checks::quotas::run(world, report));
         }
     });

@@ -76,16 +76,6 @@ impl ConnectionCounts {
         self.counts.lock().by_listener.get(&listener).copied().unwrap_or(0)
     }
 
-    /// Connections that were ever admitted.
-    pub(crate) fn made(&self) -> u64 {
-        self.next_id.load(Ordering::Relaxed) - 1
-    }
-
-    /// Connections of a listener that are open now.
-    pub(crate) fn open_of(&self, listener: usize) -> usize {
-        self.counts.lock().by_listener.get(&listener).copied().unwrap_or(0)
-    }
-
     /// Connections that are open now.
     pub(crate) fn open(&self) -> usize {
         self.counts.lock().total

@@ -110,6 +110,7 @@ throttled! {
     describe_groups_response::DescribeGroupsResponse,
     describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    describe_user_scram_credentials_response::DescribeUserScramCredentialsResponse,
     elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,

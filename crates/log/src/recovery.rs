@@ -284,6 +284,9 @@ impl Opening<'_> {
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
             LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
+                // A start that was killed may have removed segments: a power cut must not bring them back among what is
+                // appended from here on.
+                self.files.sync_dir()?;
                 self.note_unsynced(&segments)?;
                 // A cut, this one's or one that a crash has interrupted, may not be on disk.
                 self.flush.add_file(active.file.clone());

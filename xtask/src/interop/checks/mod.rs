@@ -1,5 +1,6 @@
 //! The checks, one file each.
 
+pub(crate) mod admin;
 mod consumer_groups;
 pub(crate) mod consumer_protocol;
 pub(crate) mod dump;
