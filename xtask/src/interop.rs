@@ -213,12 +213,18 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
                     checks::group::run(world, report, client, *rebalance);
                 }
             });
+            if client == Client::Java {
+                scope.spawn(move || checks::consumer_protocol::run(world, report, client));
+            }
         }
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
         if wanted.with_tools {
-            scope.spawn(move || checks::tools::run(world, report));
+            scope.spawn(move || {
+                checks::tools::run(world, report);
+                checks::admin::run(world, report);
+            });
             scope.spawn(move || checks::quotas::run(world, report));
         }
     });

@@ -490,6 +490,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
+    broker.groups.topics_changed(&topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
     {
@@ -525,6 +526,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
             server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
         ResourceKind::ClientMetrics => {
@@ -532,7 +534,10 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
             broker.telemetry.subscribe(&resource.name, image.configs(resource));
             Vec::new()
         }
-        ResourceKind::Group => Vec::new(),
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
     };
     for topic in topics {
         let settings = settings_of(broker, &topic);

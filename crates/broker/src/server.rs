@@ -133,6 +133,9 @@ impl Server {
         let recovered = broker.controller.start(&broker).map(|()| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
+            let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
+            broker.groups.topics_changed(&topics);
+            broker.groups.reconfigure(&broker);
             broker.groups.load(&broker, &partitions);
         });
         if let Err(error) = recovered {
@@ -330,6 +333,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         offsets_retention_ms: config.offsets.retention_ms,
         offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
             .unwrap_or(u64::MAX),
+        consumer: config.groups.consumer.clone(),
         ..GroupConfig::default()
     }
 }

@@ -22,6 +22,11 @@ const STOP_DEADLINE: Duration = Duration::from_secs(60);
 fn common_settings() -> Vec<(&'static str, String)> {
     vec![
         ("group.initial.rebalance.delay.ms", "0".into()),
+        // Members of the consumer protocol have the broker's times; these are those that classic ones ask for here.
+        ("group.consumer.min.session.timeout.ms", "6000".into()),
+        ("group.consumer.session.timeout.ms", "6000".into()),
+        ("group.consumer.min.heartbeat.interval.ms", "500".into()),
+        ("group.consumer.heartbeat.interval.ms", "500".into()),
         ("num.partitions", PARTITIONS.to_string()),
         ("offsets.topic.num.partitions", "4".into()),
         // Clients that are held to a quota are soon at its rate.

@@ -158,6 +158,15 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ("rebalance, cooperative", "Group of three, cooperative: members join and leave while it consumes"),
     ("member killed, cooperative", "Group of three, cooperative: a member is killed"),
     ("stop and resume, cooperative", "Group, cooperative: all stop, one resumes"),
+    ("rebalance, consumer", "Group of three, consumer protocol: members join and leave while it consumes"),
+    ("member killed, consumer", "Group of three, consumer protocol: a member is killed"),
+    ("stop and resume, consumer", "Group, consumer protocol: all stop, one resumes"),
+    ("roll to consumer", "Classic members are replaced by members of the consumer protocol, one by one"),
+    ("roll back", "The same, back to the classic protocol"),
+    (
+        "static, consumer",
+        "Consumer protocol: a static member comes back to its partitions, nobody else notices",
+    ),
     (
         "broker killed",
         "Idempotent producer through two `kill -9` of the broker; without idempotence, what is there twice is counted",

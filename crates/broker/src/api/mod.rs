@@ -7,6 +7,8 @@ pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -19,6 +21,7 @@ pub(crate) mod describe_groups;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
@@ -102,11 +105,14 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
+    (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
     (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
     (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
     (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),

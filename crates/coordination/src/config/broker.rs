@@ -1,6 +1,6 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::groups::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
@@ -117,6 +118,8 @@ pub struct GroupLimits {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`, members.
     pub max_size: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
 }
 
 /// Committed offsets and their topic.
@@ -423,6 +426,25 @@ impl Typed<'_> {
             max_session_timeout_ms: self.int32("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms: self.int32("group.initial.rebalance.delay.ms"),
             max_size: self.count("group.max.size"),
+            consumer: self.consumer_groups(),
+        }
+    }
+
+    fn consumer_groups(&self) -> ConsumerGroupConfig {
+        let assignors = self.list("group.consumer.assignors");
+        let policy = self.text("group.consumer.migration.policy");
+        ConsumerGroupConfig {
+            times: GroupTimes {
+                session_timeout_ms: self.int32("group.consumer.session.timeout.ms"),
+                heartbeat_interval_ms: self.int32("group.consumer.heartbeat.interval.ms"),
+                assignment_interval_ms: self.int32("group.consumer.assignment.interval.ms"),
+            },
+            own_times: HashMap::new(),
+            max_size: self.count("group.consumer.max.size"),
+            assignors: assignors.iter().filter_map(|name| Assignor::named(name)).collect(),
+            migration_policy: policy.as_deref().and_then(MigrationPolicy::named).unwrap_or_default(),
+            regex_refresh_interval_ms: u64::try_from(self.int("group.consumer.regex.refresh.interval.ms"))
+                .unwrap_or(0),
         }
     }
 

@@ -15,7 +15,7 @@ mod reason {
     pub(super) const SASL: &str = "SASL is not served yet";
     pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";
     pub(super) const TOKENS: &str = "delegation tokens are not served yet";
-    pub(super) const CONSUMER: &str = "the consumer group protocol of KIP-848 is not served yet";
+    pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";

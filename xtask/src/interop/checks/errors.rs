@@ -120,6 +120,16 @@ pub(crate) const CHECKS: &[Check] = &[
         run: Lab::connection_lost_read,
     },
     Check {
+        name: "error: throttled, write",
+        title: "A producer beyond its `producer_byte_rate` waits, is told so, and loses nothing",
+        run: Lab::throttled_write,
+    },
+    Check {
+        name: "error: throttled, read",
+        title: "A consumer beyond its `consumer_byte_rate` waits, is told so, and misses nothing",
+        run: Lab::throttled_read,
+    },
+    Check {
         name: "error: broker gone",
         title: "Broker killed under a producer, and not started before `delivery.timeout.ms` is over",
         run: Lab::broker_gone,
@@ -160,6 +170,8 @@ struct Answer {
     read: Vec<i64>,
     error: Option<String>,
     message: String,
+    /// The longest wait for a quota's sake that the client told its user of, until now.
+    throttled_ms: u64,
 }
 
 impl Lab {
@@ -184,6 +196,7 @@ impl Lab {
                 python
             }
         };
+        set_quota(world, &proxy)?;
         command.arg(format!("bootstrap={}", proxy.address()));
         let conversation =
             Conversation::start(&format!("errors-{}", client.key()), &mut command, &world.logs)?;
@@ -223,7 +236,7 @@ impl Lab {
     }
 
     fn consumer(&mut self, name: &str, topic: &str) -> Result<()> {
-        self.step(&json!({ "do": "consumer", "name": name, "topic": topic }))
+        self.step(&json!({ "do": "consumer", "name": name, "topic": topic, "config": {} }))
     }
 
     /// Sends records of these sizes, all at once; what became of each.
@@ -282,6 +295,12 @@ impl Lab {
         Ok(())
     }
 
+    /// Waits until the client has asked for metadata more often than `before`.
+    fn await_metadata_request(&self, before: usize) -> Result<()> {
+        let what = || "the metadata is asked for again".to_string();
+        wait_until(what, PROPAGATION, || Ok(self.proxy.requests(METADATA) > before))
+    }
+
     // -------------------------------------------------------------------------------------------- checks
 
     fn not_leader_write(&mut self) -> Result<Shown> {
@@ -289,7 +308,7 @@ impl Lab {
         let asked = self.proxy.requests(METADATA);
         self.proxy.set(Fault::Error { api: PRODUCE, code: NOT_LEADER_OR_FOLLOWER, times: 2 });
         self.send_well("not-leader-write", "not-leader-write", 10, 10)?;
-        ensure!(self.proxy.requests(METADATA) > asked, "the metadata was not asked for again");
+        self.await_metadata_request(asked)?;
         self.check_struck("not-leader-write", 20)?;
         Ok(None)
     }
@@ -320,7 +339,7 @@ impl Lab {
         self.proxy.set(Fault::Error { api: FETCH, code: NOT_LEADER_OR_FOLLOWER, times: 2 });
         self.send_well(topic, topic, 10, 10)?;
         self.read_well(topic, 10, 10)?;
-        ensure!(self.proxy.requests(METADATA) > asked, "the metadata was not asked for again");
+        self.await_metadata_request(asked)?;
         self.check_struck(topic, 20)?;
         Ok(None)
     }
@@ -472,6 +491,37 @@ impl Lab {
         Ok(None)
     }
 
+    /// KIP-219: the answer that goes beyond the quota comes at once, and what the client asks next waits.
+    fn throttled_write(&mut self) -> Result<Shown> {
+        let topic = "throttled-write";
+        self.create(topic, &json!({}))?;
+        self.producer(topic, &json!({ "client.id": THROTTLED }))?;
+        let begin = Instant::now();
+        let outcomes = self.send(topic, topic, &[BEYOND_QUOTA_BYTES])?;
+        ensure!(outcomes == ["0"], "sent: {outcomes:?}");
+        let answer = self.ask(&json!({ "do": "send", "name": topic, "topic": topic, "sizes": [10] }))?;
+        ensure!(answer.outcomes == ["1"], "{answer:?}");
+        self.check_struck(topic, 2)?;
+        check_throttled(&answer, begin.elapsed())
+    }
+
+    /// The answer that would go beyond the quota comes without records. Batches are small, since one that is larger than
+    /// the quota of ten seconds would never come.
+    fn throttled_read(&mut self) -> Result<Shown> {
+        let topic = "throttled-read";
+        self.create(topic, &json!({}))?;
+        self.producer(topic, &json!({ "batch.size": "2000" }))?;
+        self.send(topic, topic, &[1_000; BEYOND_QUOTA_BYTES / 1_000])?;
+        let config = json!({ "client.id": THROTTLED });
+        self.step(&json!({ "do": "consumer", "name": topic, "topic": topic, "config": config }))?;
+        let begin = Instant::now();
+        let count = BEYOND_QUOTA_BYTES / 1_000;
+        let answer = self.poll(topic, count, READ_MS)?;
+        let is_complete = answer.read.iter().copied().eq(0..i64::try_from(count)?);
+        ensure!(answer.error.is_none() && is_complete, "{answer:?}");
+        check_throttled(&answer, begin.elapsed())
+    }
+
     fn broker_gone(&mut self) -> Result<Shown> {
         let topic = "broker-gone";
         self.create(topic, &json!({}))?;
@@ -486,6 +536,30 @@ impl Lab {
 
 /// Too large for the topic, for the broker, or for a request: the clients do not tell these apart.
 const TOO_LARGE: [&str; 2] = ["RecordTooLargeException", "MSG_SIZE_TOO_LARGE"];
+
+/// The client id that has a quota.
+const THROTTLED: &str = "throttled";
+/// Bytes per second, produced and consumed. Kafka takes the mean over ten seconds at least, so that 60,000 bytes at once
+/// are 6,000 a second, which is a fifth too much, for which two seconds' wait makes up.
+const QUOTA: u64 = 5_000;
+const BEYOND_QUOTA_BYTES: usize = 60_000;
+/// Less than those two seconds: some time may have passed before.
+const THROTTLED_MIN: Duration = Duration::from_millis(500);
+
+fn set_quota(world: &World, proxy: &Proxy) -> Result<()> {
+    let bootstrap = proxy.address().to_string();
+    let quota = format!("producer_byte_rate={QUOTA},consumer_byte_rate={QUOTA}");
+    let entity: &[&str] = &["--entity-type", "clients", "--entity-name", THROTTLED];
+    let alter: &[&str] = &["--bootstrap-server", &bootstrap, "--alter", "--add-config", &quota];
+    world.tool("kafka-configs", &[alter, entity].concat(), "")?.success().map(drop)
+}
+
+fn check_throttled(answer: &Answer, took: Duration) -> Result<Shown> {
+    ensure!(took >= THROTTLED_MIN, "it took only {took:?}");
+    let told = Duration::from_millis(answer.throttled_ms);
+    ensure!(told >= THROTTLED_MIN, "the client tells of a wait of {told:?}");
+    Ok(None)
+}
 
 fn without_retries() -> Value {
     json!({ "retries": "0", "enable.idempotence": "false", "acks": "all" })

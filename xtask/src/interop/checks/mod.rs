@@ -1,6 +1,8 @@
 //! The checks, one file each.
 
+pub(crate) mod admin;
 mod consumer_groups;
+pub(crate) mod consumer_protocol;
 pub(crate) mod dump;
 pub(crate) mod errors;
 pub(crate) mod group;

@@ -23,6 +23,8 @@ const BYTES_PER_SECOND: u32 = 500_000;
 const RECORD_BYTES: u32 = 1_000;
 /// Ten seconds' worth and more: what fills the windows in advance is then a small part.
 const RECORDS: u32 = 6_000;
+/// A fetch that is held back takes nothing from the quota, so that large ones leave much of it unused, in Kafka too.
+const FETCH_BYTES: u32 = 50_000;
 /// How far from its quota a client may end up. What a request has besides records counts too.
 const TOLERANCE: f64 = 0.15;
 const CLIENT_DEADLINE: Duration = Duration::from_secs(90);
@@ -142,7 +144,7 @@ fn slow_producer(tools: &Tools<'_>) -> Result<()> {
 fn slow_consumer(tools: &Tools<'_>) -> Result<()> {
     hold(tools, "quota-java-consumer", "consumer_byte_rate")?;
     let options = format!(
-        "--topic tool-quota --num-records {RECORDS} --timeout 60000 --hide-header --print-metrics \
+        "--topic tool-quota --num-records {RECORDS} --timeout 60000 --hide-header --print-metrics --fetch-size {FETCH_BYTES} \
          --command-property client.id=quota-java-consumer"
     );
     let output = own_process(tools, CONSUMER_PERF, &options)?;

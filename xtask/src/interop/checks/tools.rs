@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::install;
 use super::super::report::Report;
+use super::super::runner::Finished;
 use super::super::world::World;
 use super::consumer_groups;
 use crate::process::{Process, wait_until};
@@ -76,6 +77,7 @@ pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
 }
 
 impl<'a> Tools<'a> {
+    /// The tools against the broker of this run.
     pub(super) fn new(world: &'a World) -> Tools<'a> {
         Tools { world, bootstrap: world.bootstrap() }
     }
@@ -90,14 +92,15 @@ impl<'a> Tools<'a> {
     }
 
     /// Runs a tool with `--bootstrap-server` and these options.
-    pub(super) fn call(
-        &self,
-        tool: &str,
-        options: &str,
-        input: &str,
-    ) -> Result<super::super::runner::Finished> {
+    pub(super) fn call(&self, tool: &str, options: &str, input: &str) -> Result<Finished> {
         let arguments = [&["--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
         self.world.tool(tool, &arguments, input)
+    }
+
+    /// The same for a tool that wants its subcommand first.
+    pub(super) fn subcommand(&self, tool: &str, command: &str, options: &str) -> Result<Finished> {
+        let arguments = [&[command, "--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
+        self.world.tool(tool, &arguments, "")
     }
 
     /// The output of a tool that ends well.
@@ -117,6 +120,15 @@ impl<'a> Tools<'a> {
             },
         );
         result.with_context(|| format!("it printed:\n{output}"))
+    }
+
+    /// Calls a tool until its output does not hold the text any more.
+    pub(super) fn await_gone(&self, tool: &str, options: &str, text: &str) -> Result<()> {
+        wait_until(
+            || format!("{tool} {options} does not print {text:?} any more"),
+            PROPAGATION,
+            || Ok(!self.output(tool, options)?.contains(text)),
+        )
     }
 
     /// A tool that must refuse, with this text among what it prints.
@@ -159,11 +171,7 @@ impl<'a> Tools<'a> {
             "replication factor",
         )?;
         self.output(TOPICS, "--delete --topic tool-topics")?;
-        wait_until(
-            || "the deleted topic is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(TOPICS, "--list")?.contains("tool-topics")),
-        )?;
+        self.await_gone(TOPICS, "--list", "tool-topics")?;
         self.refused(TOPICS, "--describe --topic tool-topics", "does not exist")
     }
 
@@ -180,11 +188,7 @@ impl<'a> Tools<'a> {
         self.refused(CONFIGS, &format!("--alter {topic} --add-config retention.ms=soon"), "retention.ms")?;
         self.refused(CONFIGS, &format!("--alter {topic} --add-config no.such.key=1"), "no.such.key")?;
         self.output(CONFIGS, &format!("--alter {topic} --delete-config max.message.bytes"))?;
-        wait_until(
-            || "the deleted config is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(CONFIGS, &describe)?.contains("max.message.bytes=2000000")),
-        )
+        self.await_gone(CONFIGS, &describe, "max.message.bytes=2000000")
     }
 
     fn broker_configs(&self) -> Result<()> {
@@ -384,4 +388,13 @@ const APIS: &[&str] = &[
     "OffsetDelete",
     "DescribeConfigs",
     "IncrementalAlterConfigs",
+    "AlterConfigs",
+    "ListConfigResources",
+    "DescribeProducers",
+    "UpdateFeatures",
+    "DescribeQuorum",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "UnregisterBroker",
 ];

@@ -41,6 +41,33 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("fetch.max.bytes", Int).default("57671680").at_least(1024)
         .doc("Bytes that one fetch response holds at most, whatever the client asks for; a first batch that \
              is larger is still delivered."),
+    broker("group.consumer.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
+        .doc("Milliseconds between two computed assignments."),
+    broker("group.consumer.assignors", List).default("uniform,range").non_empty_list()
+        .doc("Server-side assignors, the first is the default."),
+    broker("group.consumer.heartbeat.interval.ms", Int).default("5000").at_least(1)
+        .doc("Milliseconds between heartbeats that members are told."),
+    broker("group.consumer.max.assignment.interval.ms", Int).default("15000").at_least(0)
+        .doc("Largest assignment interval of a group, in milliseconds."),
+    broker("group.consumer.max.heartbeat.interval.ms", Int).default("15000").at_least(1)
+        .doc("Largest heartbeat interval of a group, in milliseconds."),
+    broker("group.consumer.max.session.timeout.ms", Int).default("60000").at_least(1)
+        .doc("Largest session time-out of a group, in milliseconds."),
+    broker("group.consumer.max.size", Int).default("2147483647").at_least(1)
+        .doc("Members that one group may have."),
+    broker("group.consumer.migration.policy", Str).default("bidirectional")
+        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"])
+        .doc("Whether classic and consumer groups may turn into each other."),
+    broker("group.consumer.min.assignment.interval.ms", Int).default("0").at_least(0)
+        .doc("Smallest assignment interval of a group, in milliseconds."),
+    broker("group.consumer.min.heartbeat.interval.ms", Int).default("5000").at_least(1)
+        .doc("Smallest heartbeat interval of a group, in milliseconds."),
+    broker("group.consumer.min.session.timeout.ms", Int).default("45000").at_least(1)
+        .doc("Smallest session time-out of a group, in milliseconds."),
+    broker("group.consumer.regex.refresh.interval.ms", Int).default("600000").at_least(10000).internal()
+        .doc("Milliseconds after which topic patterns are resolved again."),
+    broker("group.consumer.session.timeout.ms", Int).default("45000").at_least(1)
+        .doc("Milliseconds without a heartbeat after which a member is removed."),
     broker("group.initial.rebalance.delay.ms", Int).default("3000")
         .doc("Milliseconds for which an empty classic group waits for more members before its first \
              rebalance."),
