@@ -60,7 +60,7 @@ fn is_excused(key: &str) -> bool {
 
 fn is_read(key: &str, code: &str) -> bool {
     let falls_back = || table::all().any(|other| other.fallbacks.iter().any(|fallback| fallback.key == key));
-    code.contains(&format!("\"{key}\"")) || falls_back()
+    code.contains(&format!("\"{key}\"")) || falls_back() || super::group::is_limit(key)
 }
 
 #[test]
