@@ -20,6 +20,7 @@ use crate::inventory::{FoundSegment, Inventory};
 use crate::leader_epochs::LeaderEpochs;
 use crate::log::{Active, Log, PartitionIdentity, read_epochs};
 use crate::offset_index::OffsetEntry;
+use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
@@ -65,6 +66,15 @@ impl Recovery {
     }
 }
 
+/// How a partition's directory was left.
+pub(crate) struct Left {
+    pub(crate) last_stop: LastStop,
+    pub(crate) recovery_point: i64,
+    pub(crate) noted_start: i64,
+    /// What has to be part of the first flush.
+    pub(crate) names: FlushWork,
+}
+
 impl Log {
     /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
     /// the log end and follows it.
@@ -74,25 +84,43 @@ impl Log {
         config: Arc<LogConfig>,
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
-        let partition = identity.topic_partition();
         let (path, names) = open_directory(dir, identity)?;
+        let partition = identity.topic_partition();
+        let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
+        let left = Left {
+            last_stop: dir.last_stop(),
+            recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
+            noted_start: noted(dir.checkpoints().log_start.get(&partition)),
+            names,
+        };
+        Log::open_in(dir, path, partition, config, left, mono_ms)
+    }
+
+    /// Opens the log in a directory that is there, whatever its name.
+    pub(crate) fn open_in(
+        dir: &Arc<LogDir>,
+        path: PathBuf,
+        partition: TopicPartition,
+        config: Arc<LogConfig>,
+        left: Left,
+        mono_ms: u64,
+    ) -> Result<(Log, Recovery), LogError> {
         let files = PartitionFiles {
             storage: dir.storage().clone(),
             descriptors: dir.descriptors().clone(),
             dir: Arc::from(path),
         };
-        let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
         let mut opening = Opening {
             files: &files,
             config: &config,
-            last_stop: dir.last_stop(),
-            recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
-            noted_start: noted(dir.checkpoints().log_start.get(&partition)),
+            last_stop: left.last_stop,
+            recovery_point: left.recovery_point,
+            noted_start: left.noted_start,
             mono_ms,
             epochs: LeaderEpochs::default(),
             epochs_lost: false,
-            flush: FlushState::new(names),
-            report: Recovery::new(dir.last_stop()),
+            flush: FlushState::new(left.names),
+            report: Recovery::new(left.last_stop),
         };
         let noted_epochs = read_epochs(&files)?;
         let opened = opening.run(noted_epochs.clone())?;

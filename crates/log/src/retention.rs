@@ -75,6 +75,11 @@ impl Log {
     /// old, deletes what retention does not keep, removes files of what was deleted earlier, forgets idle producers,
     /// and notes recovery point and log start in the directory's checkpoints. May block on the disk.
     pub fn maintain(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
+        let maintained = self.maintain_files(wall_ms, mono_ms);
+        maintained.inspect_err(|error| self.dir.note_failure(error))
+    }
+
+    fn maintain_files(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
         self.check_running()?;
         let mut done = Maintained { rolled: self.roll_by_age(mono_ms)?, ..Maintained::default() };
         let log_start = self.log_start;
