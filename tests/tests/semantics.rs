@@ -11,6 +11,8 @@ mod epochs;
 mod fetching;
 #[path = "semantics/long_poll.rs"]
 mod long_poll;
+#[path = "semantics/offline.rs"]
+mod offline;
 #[path = "semantics/ordering.rs"]
 mod ordering;
 #[path = "semantics/producing.rs"]

@@ -83,11 +83,16 @@ impl Broker {
         if let Some(failure) = self.dirs.iter().find_map(|dir| dir.failure()) {
             return Err(format!("log directory {}: {}", failure.path.display(), failure.reason));
         }
-        match self.dirs.iter().find(|dir| dir.has_failed_sync()) {
+        if let Some(dir) = self.dirs.iter().find(|dir| dir.has_failed_sync()) {
+            let dir = dir.path().display();
+            return Err(format!("log directory {dir}: a sync failed, its partitions are stopped"));
+        }
+        let partitions = self.partitions();
+        match partitions.iter().find(|partition| partition.is_offline()) {
             None => Ok(()),
-            Some(dir) => Err(format!(
-                "log directory {}: a sync failed, its partitions are stopped",
-                dir.path().display()
+            Some(partition) => Err(format!(
+                "partition {}-{} is offline; the log of this start says why",
+                partition.topic, partition.index
             )),
         }
     }

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
-    ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, ProducerIds,
-    ReplayError as HeartError, ResourceKind, TopicImage, names,
+    ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
+    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
@@ -30,7 +30,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
-use crate::partition::{Durable, Partition};
+use crate::partition::{Durable, NoLog, Partition};
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
@@ -89,7 +89,7 @@ pub enum ControllerError {
     /// A partition is in a log directory that is not configured any more.
     #[error(
         "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
-         has this id in its meta.properties"
+         has this id in its meta.properties, then start again"
     )]
     DirectoryMissing {
         /// Which.
@@ -161,10 +161,11 @@ impl Controller {
         &self.log
     }
 
-    /// Notes this start, opens the logs of all topics, and sets aside what belongs to none.
+    /// Notes this start, opens the logs of all topics, and sets aside what belongs to none. A partition whose log
+    /// cannot be opened is offline; the others are served.
     ///
     /// # Errors
-    /// When a log cannot be opened.
+    /// When the start cannot be noted, or a directory cannot be listed.
     pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
         *broker.config.write() = Arc::new(self.heart.read().config().clone());
         let unclean = broker
@@ -180,7 +181,8 @@ impl Controller {
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+        open_all(broker, &topics, Unopened::Offline);
+        Ok(())
     }
 
     /// CreateTopics.
@@ -381,9 +383,8 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     serve(broker, &topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
-        && let Err(error) = broker.groups.load(broker, &topic.partitions)
     {
-        tracing::error!("{OFFSETS_TOPIC} cannot be read: {error}");
+        broker.groups.load(broker, &topic.partitions);
     }
 }
 
@@ -391,7 +392,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
 fn serve(broker: &Broker, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics) {
+    for (id, error) in open_all(broker, topics, Unopened::Refused) {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
@@ -430,7 +431,7 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
         broker.groups.unload(broker, &partitions);
     }
     // Closed without a sync: nobody needs the records any more.
-    partitions.iter().for_each(|partition| drop(partition.take_log()));
+    partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
     let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
     let due_ms = now.mono_ms.saturating_add(delay_ms);
     let name: Arc<str> = image.name.as_str().into();
@@ -444,14 +445,22 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     broker.groups.topic_deleted(broker, &image.name);
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What could not be opened, with
-/// its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage]) -> Vec<(Uuid, ControllerError)> {
+/// What becomes of a partition that cannot be opened.
+#[derive(Clone, Copy)]
+enum Unopened {
+    /// It is offline until the broker is started again: somebody has to mend it.
+    Offline,
+    /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
+    Refused,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
+fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(Uuid, ControllerError)> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic) {
+            match open_topic(broker, topic, unopened) {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
                 Err(error) => failures.lock().push((topic.id, error)),
             }
@@ -465,7 +474,7 @@ fn open_all(broker: &Broker, topics: &[TopicImage]) -> Vec<(Uuid, ControllerErro
     failures.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage) -> Result<Topic, ControllerError> {
+fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -475,22 +484,38 @@ fn open_topic(broker: &Broker, image: &TopicImage) -> Result<Topic, ControllerEr
     for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
         let identity =
             PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
-        let dir = dir_of(broker, partition, &identity)?;
-        let opened = Log::open(dir, &identity, settings.log.clone(), broker.clock.now().mono_ms);
-        let (log, recovery) = opened
-            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
-        if recovery.bytes_cut > 0 {
-            tracing::warn!(topic = %name, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
-        }
-        let (dir, settings, epoch) = (dir.clone(), settings.clone(), partition.leader_epoch);
-        partitions.push(Partition::new(name.clone(), index as i32, dir, settings, log, epoch));
+        partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
+            (Ok(opened), _) => opened,
+            (Err(error), Unopened::Refused) => return Err(error),
+            (Err(error), Unopened::Offline) => {
+                tracing::error!("{error}; until then it is offline, the others are served");
+                Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch)
+            }
+        });
     }
     Ok(Topic { name, id: image.id, partitions })
 }
 
+fn open_partition(
+    broker: &Broker,
+    identity: &PartitionIdentity,
+    image: &PartitionImage,
+    settings: &Arc<TopicSettings>,
+) -> Result<Arc<Partition>, ControllerError> {
+    let dir = dir_of(broker, image, identity)?;
+    let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
+    let (log, recovery) =
+        opened.map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+    let (topic, index) = (identity.topic.clone(), identity.partition);
+    if recovery.bytes_cut > 0 {
+        tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
+    }
+    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
+}
+
 fn dir_of<'a>(
     broker: &'a Broker,
-    partition: &mainstem_coordination::metadata::PartitionImage,
+    partition: &PartitionImage,
     identity: &PartitionIdentity,
 ) -> Result<&'a Arc<LogDir>, ControllerError> {
     let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);

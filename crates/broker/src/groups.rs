@@ -19,7 +19,7 @@ use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
 use crate::partition::{Durable, Partition};
-use crate::replay::{ReplayError, replay};
+use crate::replay::replay;
 use crate::scratch::with_scratch;
 
 /// The topic of groups and their offsets.
@@ -140,12 +140,8 @@ impl Groups {
     }
 
     /// Takes over the partitions of `__consumer_offsets` that are not served yet, which are all of them: their groups
-    /// are read from them.
-    ///
-    /// # Errors
-    /// When a partition cannot be read; the others are served.
-    pub(crate) fn load(&self, broker: &Broker, partitions: &[Arc<Partition>]) -> Result<(), ReplayError> {
-        let mut outcome = Ok(());
+    /// are read from them. Where one cannot be read, the groups of the others are served.
+    pub(crate) fn load(&self, broker: &Broker, partitions: &[Arc<Partition>]) {
         if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
             self.heart.lock().coordinator.set_partition_count(count);
         }
@@ -172,12 +168,21 @@ impl Groups {
                 Ok(Ok(())) => coordinator.finish_load(now, partition.index),
                 Ok(Err(error)) => {
                     coordinator.unload(now, partition.index);
-                    outcome = Err(error);
+                    tracing::error!(
+                        "partition {OFFSETS_TOPIC}-{} cannot be read: {error}; mend or move away its directory, then \
+                         start again; until then its groups are not served",
+                        partition.index
+                    );
                 }
+                // It is offline, or was deleted.
                 Err(_) => coordinator.unload(now, partition.index),
             }
         }
-        outcome
+    }
+
+    /// The partition of `__consumer_offsets` that has a group.
+    pub(crate) fn partition_for(&self, group_id: &str) -> i32 {
+        self.heart.lock().coordinator.partition_for(group_id)
     }
 
     /// Fires the time-outs that are due; returns when the next one is.

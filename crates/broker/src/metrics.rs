@@ -134,7 +134,14 @@ fn partitions(broker: &Broker, text: &mut Exposition) {
     let topics = broker.topics.all();
     let partitions: Vec<_> = topics.iter().flat_map(|topic| &topic.partitions).collect();
     text.one("mainstem_topics", Kind::Gauge, "Topics served.", topics.len() as f64);
-    text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", partitions.len() as f64);
+    let offline = partitions.iter().filter(|partition| partition.is_offline()).count();
+    text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", (partitions.len() - offline) as f64);
+    text.one(
+        "mainstem_offline_partitions",
+        Kind::Gauge,
+        "Partitions whose files cannot be used.",
+        offline as f64,
+    );
     let ends = partitions.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
     let columns: [Column; 3] = [

@@ -26,7 +26,8 @@ pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     /// Index within the topic.
     pub(crate) index: i32,
-    dir: Arc<LogDir>,
+    /// None for a partition that was offline from the start.
+    dir: Option<Arc<LogDir>>,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
     flush_ticket: FlushTicket,
@@ -34,12 +35,32 @@ pub(crate) struct Partition {
 }
 
 struct State {
-    /// None once the topic is deleted or the broker has closed the log: nothing is appended or read any more.
-    log: Option<Log>,
+    log: Result<Log, NoLog>,
     leader_epoch: i32,
     fetches: Vec<Arc<FetchWaiter>>,
     /// By the offset up to which they need the log to be durable.
     durable_waits: Vec<(i64, Durable)>,
+}
+
+/// Why a partition has no log: nothing is appended or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoLog {
+    /// The topic was deleted, or the broker has closed the log because it stops.
+    #[error("the topic was deleted")]
+    Gone,
+    /// Its files cannot be used until the broker is started again.
+    #[error("the partition is offline: its files cannot be used")]
+    Offline,
+}
+
+impl NoLog {
+    /// Kafka's code.
+    pub(crate) fn code(self) -> ErrorCode {
+        match self {
+            NoLog::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            NoLog::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
+        }
+    }
 }
 
 /// Who is told that a log is durable up to an offset.
@@ -73,9 +94,9 @@ pub(crate) struct AppendOutcome {
 /// Why nothing was appended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// There is no log any more.
-    #[error("the topic was deleted")]
-    Gone,
+    /// There is no log.
+    #[error(transparent)]
+    NoLog(#[from] NoLog),
     /// Validation or the log refused.
     #[error(transparent)]
     Log(#[from] AppendError),
@@ -85,7 +106,7 @@ impl Refused {
     /// Kafka's code.
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
-            Refused::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            Refused::NoLog(no_log) => no_log.code(),
             Refused::Log(error) => append_error_code(error),
         }
     }
@@ -101,7 +122,29 @@ impl Partition {
         log: Log,
         leader_epoch: i32,
     ) -> Arc<Self> {
-        let state = State { log: Some(log), leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        let state = State { log: Ok(log), leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        Self::with_state(topic, index, Some(dir), settings, state)
+    }
+
+    /// A partition whose log cannot be opened: it is known and refuses whatever is asked of it.
+    pub(crate) fn offline(
+        topic: Arc<str>,
+        index: i32,
+        settings: Arc<TopicSettings>,
+        leader_epoch: i32,
+    ) -> Arc<Self> {
+        let log = Err(NoLog::Offline);
+        let state = State { log, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        Self::with_state(topic, index, None, settings, state)
+    }
+
+    fn with_state(
+        topic: Arc<str>,
+        index: i32,
+        dir: Option<Arc<LogDir>>,
+        settings: Arc<TopicSettings>,
+        state: State,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|own| Partition {
             topic,
             index,
@@ -113,6 +156,11 @@ impl Partition {
         })
     }
 
+    /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
+    pub(crate) fn is_offline(&self) -> bool {
+        matches!(self.state.lock().log, Err(NoLog::Offline))
+    }
+
     /// The topic's settings now.
     pub(crate) fn settings(&self) -> Arc<TopicSettings> {
         self.settings.read().clone()
@@ -120,7 +168,7 @@ impl Partition {
 
     /// Puts changed settings into force.
     pub(crate) fn set_settings(&self, settings: Arc<TopicSettings>) {
-        if let Some(log) = &mut self.state.lock().log {
+        if let Ok(log) = &mut self.state.lock().log {
             log.set_config(settings.log.clone());
         }
         *self.settings.write() = settings;
@@ -129,7 +177,8 @@ impl Partition {
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
     ///
     /// # Errors
-    /// `FENCED_LEADER_EPOCH` where the client's is older, `UNKNOWN_LEADER_EPOCH` where it is newer (KIP-320).
+    /// `FENCED_LEADER_EPOCH` where the client's is older, `UNKNOWN_LEADER_EPOCH` where it is newer (KIP-320); that of
+    /// [`NoLog`].
     pub(crate) fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
         let state = self.state.lock();
         state.lead(current_leader_epoch)
@@ -202,7 +251,7 @@ impl Partition {
     /// The ends of the log now.
     ///
     /// # Errors
-    /// `UNKNOWN_TOPIC_OR_PARTITION` when there is no log any more.
+    /// That of [`NoLog`].
     pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
         Ok(self.state.lock().log()?.ends())
     }
@@ -230,15 +279,15 @@ impl Partition {
 
     /// Asks the flusher to make durable what is appended.
     pub(crate) fn request_flush(&self) {
-        if let Some(own) = self.own.upgrade() {
-            self.dir.flusher().request(&(own as Arc<dyn FlushTarget>));
+        if let (Some(own), Some(dir)) = (self.own.upgrade(), &self.dir) {
+            dir.flusher().request(&(own as Arc<dyn FlushTarget>));
         }
     }
 
     /// Runs a function on the log. For what is neither an append nor a read.
     ///
     /// # Errors
-    /// `UNKNOWN_TOPIC_OR_PARTITION` when there is no log any more.
+    /// That of [`NoLog`].
     pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Result<T, ErrorCode> {
         self.state.lock().log().map(act)
     }
@@ -248,12 +297,13 @@ impl Partition {
     /// # Errors
     /// `OFFSET_OUT_OF_RANGE` beyond the high watermark, or why the log refused.
     pub(crate) fn delete_records_before(&self, offset: i64, on_durable: Durable) -> Result<i64, ErrorCode> {
-        let log_start = self.with_log(|log| log.delete_records_before(offset))?;
+        let deleted = self.with_log(|log| (log.dir().clone(), log.delete_records_before(offset)));
+        let (dir, log_start) = deleted?;
         let log_start = log_start.map_err(|error: DeleteRecordsError| delete_records_error_code(&error))?;
         let tell = move |result: io::Result<()>| {
             on_durable.done(result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR));
         };
-        self.dir.commit(&self.dir.checkpoints().log_start, Box::new(tell));
+        dir.commit(&dir.checkpoints().log_start, Box::new(tell));
         Ok(log_start)
     }
 
@@ -264,15 +314,15 @@ impl Partition {
     pub(crate) fn maintain(&self, clock: &Clock) -> Result<Maintained, LogError> {
         let now = clock.now();
         let maintained = match &mut self.state.lock().log {
-            Some(log) => log.maintain(now.wall_ms, now.mono_ms)?,
-            None => return Ok(Maintained::default()),
+            Ok(log) => log.maintain(now.wall_ms, now.mono_ms)?,
+            Err(_) => return Ok(Maintained::default()),
         };
         Ok(maintained)
     }
 
     /// Asks for the sync that `flush.ms` or a closed segment wants and nobody waits for.
     pub(crate) fn flush_if_due(&self, mono_ms: u64) {
-        if self.state.lock().log.as_ref().is_some_and(|log| log.flush_due(mono_ms)) {
+        if self.state.lock().log.as_ref().is_ok_and(|log| log.flush_due(mono_ms)) {
             self.request_flush();
         }
     }
@@ -281,7 +331,7 @@ impl Partition {
     /// together, and closing each finds nothing left to wait for.
     pub(crate) fn prepare_close(&self, synced: Durable) {
         let mut state = self.state.lock();
-        let Some(log) = &mut state.log else {
+        let Ok(log) = &mut state.log else {
             drop(state);
             return synced.done(Ok(()));
         };
@@ -296,17 +346,17 @@ impl Partition {
         self.request_flush();
     }
 
-    /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and find nothing,
-    /// waiting produces fail.
-    pub(crate) fn take_log(&self) -> Option<Log> {
+    /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and are told why there
+    /// is none, waiting produces fail so.
+    pub(crate) fn take_log(&self, why: NoLog) -> Option<Log> {
         let mut state = self.state.lock();
-        let log = state.log.take();
+        let log = std::mem::replace(&mut state.log, Err(why)).ok();
         let fetches = std::mem::take(&mut state.fetches);
         let waits = std::mem::take(&mut state.durable_waits);
         drop(state);
         fetches.iter().for_each(|waiter| waiter.look_again());
         for (_, durable) in waits {
-            durable.done(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+            durable.done(Err(why.code()));
         }
         log
     }
@@ -341,10 +391,11 @@ pub(crate) struct PartitionData {
 
 impl State {
     fn log(&mut self) -> Result<&mut Log, ErrorCode> {
-        self.log.as_mut().ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+        self.log.as_mut().map_err(|no_log| no_log.code())
     }
 
     fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
+        self.log.as_ref().map_err(|no_log| no_log.code())?;
         match current_leader_epoch {
             -1 => Ok(self.leader_epoch),
             older if older < self.leader_epoch => Err(ErrorCode::FENCED_LEADER_EPOCH),
@@ -354,7 +405,7 @@ impl State {
     }
 
     fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
-        let log = self.log.as_mut().ok_or(Refused::Gone)?;
+        let log = self.log.as_mut().map_err(|no_log| *no_log)?;
         let before = log.ends().high_watermark;
         let appended = log.append(batch, self.leader_epoch, now.mono_ms)?;
         if log.ends().high_watermark > before && !self.fetches.is_empty() {
@@ -368,10 +419,10 @@ impl State {
     /// Whether the log is durable up to `upto`, or will never be; None: not yet.
     fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
-            None => Some(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)),
-            Some(log) if log.ends().durable_end >= upto => Some(Ok(())),
-            Some(log) if log.stopped().is_some() => Some(Err(ErrorCode::KAFKA_STORAGE_ERROR)),
-            Some(_) => None,
+            Err(no_log) => Some(Err(no_log.code())),
+            Ok(log) if log.ends().durable_end >= upto => Some(Ok(())),
+            Ok(log) if log.stopped().is_some() => Some(Err(ErrorCode::KAFKA_STORAGE_ERROR)),
+            Ok(_) => None,
         }
     }
 }
@@ -406,14 +457,14 @@ impl FlushTarget for Partition {
 
     fn begin_flush(&self) -> FlushWork {
         match &mut self.state.lock().log {
-            Some(log) => log.flush_work(),
-            None => FlushWork::default(),
+            Ok(log) => log.flush_work(),
+            Err(_) => FlushWork::default(),
         }
     }
 
     fn end_flush(&self, upto: i64, result: io::Result<()>) {
         let mut state = self.state.lock();
-        let Some(log) = &mut state.log else { return };
+        let Ok(log) = &mut state.log else { return };
         let ended: Vec<_> = match &result {
             Ok(()) => {
                 log.flushed(upto);

@@ -32,8 +32,7 @@ use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
 use crate::metrics::Metrics;
-use crate::partition::{Durable, Partition};
-use crate::replay::ReplayError;
+use crate::partition::{Durable, NoLog, Partition};
 use crate::stopping::Stopping;
 use crate::topics::Topics;
 use crate::{http, random};
@@ -69,12 +68,9 @@ pub enum StartError {
     /// A log directory cannot be used.
     #[error(transparent)]
     Directory(#[from] OpenDirError),
-    /// The metadata or a partition's log cannot be used.
+    /// The metadata cannot be used.
     #[error(transparent)]
     Controller(#[from] ControllerError),
-    /// The groups cannot be read.
-    #[error("the groups and offsets cannot be read: {0}")]
-    Groups(#[from] ReplayError),
     /// The configuration asks for something that does not exist yet.
     #[error("{0}")]
     Unsupported(String),
@@ -130,15 +126,15 @@ impl Server {
         let dirs = open_dirs(&config, descriptors, &clock)?;
         let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
         let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
-        let recovered = broker.controller.start(&broker).map_err(StartError::from).and_then(|()| {
+        let recovered = broker.controller.start(&broker).map(|()| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
-            Ok(broker.groups.load(&broker, &partitions)?)
+            broker.groups.load(&broker, &partitions);
         });
         if let Err(error) = recovered {
             broker.event_loops.stop();
             threads.join();
-            return Err(error);
+            return Err(error.into());
         }
         for dir in &broker.dirs {
             dir.recovered()?;
@@ -375,7 +371,7 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
     }
     let mut in_order = true;
     for partition in &partitions {
-        if let Some(log) = partition.take_log()
+        if let Some(log) = partition.take_log(NoLog::Gone)
             && let Err(error) = log.close()
         {
             in_order = false;

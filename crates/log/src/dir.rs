@@ -115,6 +115,8 @@ pub struct LogDir {
     checkpoints: Checkpoints,
     descriptors: Arc<DescriptorCache>,
     doomed: Mutex<Vec<Doomed>>,
+    /// Partitions whose logs could not be opened: what was to be checked of them still is.
+    unopened: Mutex<BTreeSet<TopicPartition>>,
     flusher: Flusher,
     /// Released last.
     _lock: Box<dyn StorageLock>,
@@ -316,6 +318,7 @@ impl LogDir {
     /// Has the checkpoints forget partitions that are not in this directory any more, durably.
     pub fn forget(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let gone: BTreeSet<_> = partitions.iter().collect();
+        self.unopened.lock().retain(|partition| !gone.contains(partition));
         self.checkpoints.retain(|partition| !gone.contains(partition))
     }
 
@@ -332,9 +335,20 @@ impl LogDir {
         count
     }
 
-    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache.
+    /// Notes whether a partition's log could be opened.
+    pub(crate) fn note_opened(&self, partition: &TopicPartition, opened: bool) {
+        let mut unopened = self.unopened.lock();
+        if opened {
+            unopened.remove(partition);
+        } else {
+            unopened.insert(partition.clone());
+        }
+    }
+
+    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache. Where a
+    /// log could not be opened, the next start has to check no less than this one.
     pub fn recovered(&self) -> io::Result<()> {
-        if self.health.sync_failed.load(Ordering::Acquire) {
+        if self.health.sync_failed.load(Ordering::Acquire) || !self.unopened.lock().is_empty() {
             return Ok(());
         }
         self.health.boot_record.write(&self.boot_id)
@@ -370,8 +384,8 @@ impl LogDir {
     }
 
     /// Stops in order, after every log was flushed with all its names, and closed, and has noted its recovery
-    /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed or
-    /// the directory is offline; the next start checks.
+    /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed, the
+    /// directory is offline, or a log in it could not be opened; the next start checks.
     pub fn stop_clean(&self) -> io::Result<bool> {
         self.flusher.stop(FlusherStop::Drain);
         if self.failure().is_some() || self.health.sync_failed.load(Ordering::Acquire) {
@@ -382,6 +396,9 @@ impl LogDir {
         }
         // Names which nobody had to wait for, such as those of deleted segments' directories.
         self.storage.sync_dir(&self.path)?;
+        if !self.unopened.lock().is_empty() {
+            return Ok(false);
+        }
         CleanShutdown::new(&self.boot_id).write(&*self.storage, &self.path)?;
         Ok(true)
     }

@@ -78,7 +78,22 @@ pub(crate) struct Left {
 impl Log {
     /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
     /// the log end and follows it.
+    ///
+    /// # Errors
+    /// When the files cannot be used. The directory then does not count as left in order at its next stop, unless the
+    /// partition is opened or set aside before.
     pub fn open(
+        dir: &Arc<LogDir>,
+        identity: &PartitionIdentity,
+        config: Arc<LogConfig>,
+        mono_ms: u64,
+    ) -> Result<(Log, Recovery), LogError> {
+        let opened = Log::try_open(dir, identity, config, mono_ms);
+        dir.note_opened(&identity.topic_partition(), opened.is_ok());
+        opened.inspect_err(|error| dir.note_failure(error))
+    }
+
+    fn try_open(
         dir: &Arc<LogDir>,
         identity: &PartitionIdentity,
         config: Arc<LogConfig>,

@@ -11,7 +11,7 @@ use mainstem_wire::messages::describe_topic_partitions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::cluster;
+use crate::cluster::Leaders;
 use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
@@ -27,6 +27,7 @@ pub(crate) fn serve(
     let image = broker.controller.image();
     let limit = usize::try_from(request.response_partition_limit).unwrap_or(0).max(1);
     let mut page = Page {
+        broker,
         context: &context,
         image: &image,
         left: limit.min(broker.limits.describe_partitions_max),
@@ -57,6 +58,7 @@ fn wanted(request: &DescribeTopicPartitionsRequest<'_>, image: &MetadataImage, f
 
 /// A response that is being filled.
 struct Page<'a> {
+    broker: &'a Broker,
     context: &'a RequestContext,
     image: &'a MetadataImage,
     /// Partitions that still fit.
@@ -102,17 +104,20 @@ impl Page<'_> {
         range: std::ops::Range<usize>,
     ) -> DescribeTopicPartitionsResponseTopic<'static> {
         let start = range.start;
+        let leaders = Leaders::of(self.broker, self.image, topic);
         let partitions = topic.partitions[range].iter().enumerate().map(|(rank, partition)| {
+            let index = (start + rank) as i32;
+            let leadership = leaders.get(index, partition);
             DescribeTopicPartitionsResponsePartition {
-                error_code: if partition.leader < 0 { ErrorCode::LEADER_NOT_AVAILABLE.code() } else { 0 },
-                partition_index: (start + rank) as i32,
-                leader_id: partition.leader,
+                error_code: leadership.error_code,
+                partition_index: index,
+                leader_id: leadership.leader_id,
                 leader_epoch: partition.leader_epoch,
                 replica_nodes: partition.replicas.clone(),
                 isr_nodes: partition.isr.clone(),
                 eligible_leader_replicas: Some(Vec::new()),
                 last_known_elr: Some(Vec::new()),
-                offline_replicas: cluster::offline_replicas(self.image, partition),
+                offline_replicas: leadership.offline_replicas,
                 ..Default::default()
             }
         });

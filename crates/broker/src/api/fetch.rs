@@ -36,6 +36,9 @@ const COPY_BYTES_TOTAL_MAX: usize = 256 * 1024;
 /// Partitions up to which a fetch is read on its event loop: a millisecond's work.
 const INLINE_PARTITIONS_MAX: usize = 5000;
 
+/// Version from which clients know KAFKA_STORAGE_ERROR (KIP-112).
+const STORAGE_ERROR_SINCE: i16 = 6;
+
 /// `isolation_level` of a consumer that reads no open transactions.
 const READ_COMMITTED: i8 = 1;
 
@@ -224,7 +227,7 @@ impl Fetch {
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::with_capacity(reads.found.len());
         for ((key, _), found) in self.plan.partitions.iter().zip(reads.found) {
-            let data = describe(key.1, &found);
+            let data = describe(self.context.version, key.1, &found);
             if self.is_told(key, &found) {
                 let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
                 slots.push((&key.0, data, copies.place(plan)));
@@ -331,6 +334,7 @@ impl Finder<'_> {
 
 /// The answer of one partition, without its records.
 fn describe(
+    version: i16,
     partition_index: i32,
     found: &Result<partition::PartitionData, ErrorCode>,
 ) -> PartitionData<'static> {
@@ -347,12 +351,20 @@ fn describe(
         },
         Err(error) => PartitionData {
             partition_index,
-            error_code: error.code(),
+            error_code: known_error(version, *error).code(),
             high_watermark: -1,
             last_stable_offset: -1,
             log_start_offset: -1,
             ..Default::default()
         },
+    }
+}
+
+/// Clients of the first versions know nothing of KAFKA_STORAGE_ERROR; from this one they look for the leader again.
+fn known_error(version: i16, error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::KAFKA_STORAGE_ERROR if version < STORAGE_ERROR_SINCE => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        known => known,
     }
 }
 

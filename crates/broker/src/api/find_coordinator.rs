@@ -86,6 +86,16 @@ fn coordinator(
     }
 }
 
+/// Nobody coordinates the groups of a partition that is offline.
+fn has_offsets(broker: &Broker, group: &str) -> Result<(), Refused> {
+    let partition = broker.topics.partition(OFFSETS_TOPIC, broker.groups.partition_for(group));
+    if partition.is_some_and(|partition| partition.is_offline()) {
+        let message = format!("the partition of {OFFSETS_TOPIC} with this group is offline");
+        return Err(Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message });
+    }
+    Ok(())
+}
+
 fn may_coordinate(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -95,7 +105,8 @@ fn may_coordinate(
     match key_type {
         GROUP => {
             authorize(context, Operation::Describe, Resource::Group(key))?;
-            broker.controller.ensure_offsets_topic(broker)
+            broker.controller.ensure_offsets_topic(broker)?;
+            has_offsets(broker, key)
         }
         TRANSACTION => {
             authorize(context, Operation::Describe, Resource::TransactionalId(key))?;

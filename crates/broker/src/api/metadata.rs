@@ -11,7 +11,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::cluster;
+use crate::cluster::{self, Leaders};
 use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
@@ -91,14 +91,14 @@ fn answer(
         Some(topics) if context.version > 0 || !topics.is_empty() => topics
             .iter()
             .map(|wanted| match find(context, &image, wanted) {
-                Ok(topic) => describe(context, &image, topic, with_operations),
+                Ok(topic) => describe(broker, context, &image, topic, with_operations),
                 Err(error) => refuse(context, wanted, error),
             })
             .collect(),
         _ => image
             .topics()
             .filter(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok())
-            .map(|topic| describe(context, &image, topic, with_operations))
+            .map(|topic| describe(broker, context, &image, topic, with_operations))
             .collect(),
     };
     let cluster_authorized_operations = match request.include_cluster_authorized_operations {
@@ -134,22 +134,26 @@ fn find<'i>(
 }
 
 fn describe<'i>(
+    broker: &Broker,
     context: &RequestContext,
     image: &MetadataImage,
     topic: &'i TopicImage,
     with_operations: bool,
 ) -> MetadataResponseTopic<'i> {
-    let partitions =
-        topic.partitions.iter().enumerate().map(|(index, partition)| MetadataResponsePartition {
-            error_code: if partition.leader < 0 { ErrorCode::LEADER_NOT_AVAILABLE.code() } else { 0 },
+    let leaders = Leaders::of(broker, image, topic);
+    let partitions = topic.partitions.iter().enumerate().map(|(index, partition)| {
+        let leadership = leaders.get(index as i32, partition);
+        MetadataResponsePartition {
+            error_code: leadership.error_code,
             partition_index: index as i32,
-            leader_id: partition.leader,
+            leader_id: leadership.leader_id,
             leader_epoch: partition.leader_epoch,
             replica_nodes: partition.replicas.clone(),
             isr_nodes: partition.isr.clone(),
-            offline_replicas: cluster::offline_replicas(image, partition),
+            offline_replicas: leadership.offline_replicas,
             ..Default::default()
-        });
+        }
+    });
     let topic_authorized_operations = match with_operations {
         true => authorized_operations(context, Resource::Topic(&topic.name)),
         false => i32::MIN,

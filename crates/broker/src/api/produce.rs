@@ -192,7 +192,7 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let records = match &refused {
             Refused::Log(error) => record_errors(error),
-            Refused::Gone => Vec::new(),
+            Refused::NoLog(_) => Vec::new(),
         };
         Refusal { error: refused.code(), message: Some(refused.to_string()), records }
     }

@@ -175,7 +175,9 @@ fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
     bar.finish_and_clear();
     match in_order {
         true => tracing::info!("stopped in order"),
-        false => tracing::warn!("stopped without syncing everything: the next start checks the logs"),
+        false => {
+            tracing::warn!("stopped, but not everything is in order on disk: the next start checks the logs")
+        }
     }
     Ok(())
 }

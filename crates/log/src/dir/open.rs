@@ -328,6 +328,7 @@ impl Opening<'_> {
             checkpoints,
             descriptors: options.descriptors.unwrap_or_else(new_cache),
             doomed: Mutex::new(doomed),
+            unopened: Mutex::default(),
             flusher,
             storage: self.storage,
             _lock: lock,
