@@ -3,18 +3,18 @@
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
 
-use std::io;
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
-    ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
-    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
+    PartitionImage, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
-use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
+use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
-use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
@@ -31,6 +31,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
 use crate::partition::{Durable, NoLog, Partition};
+use crate::placing::{PartitionKey, place_all};
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
@@ -83,9 +84,35 @@ pub enum ControllerError {
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
-    /// A directory refused.
-    #[error("a log directory cannot be read: {0}")]
-    Directory(#[from] io::Error),
+    /// Where partitions were found could not be written.
+    #[error("where partitions were found could not be noted in the metadata log: {0}")]
+    Assign(ErrorCode),
+    /// The log directories do not suffice to start.
+    #[error("{0}")]
+    Directories(String),
+    /// Its log directory, or the only one that may have it, is offline.
+    #[error(
+        "partition {partition} is in a log directory that is offline, or may be; mend that directory's disk, then start \
+         again"
+    )]
+    DirectoryOffline {
+        /// Which.
+        partition: TopicPartition,
+    },
+    /// A partition is in two directories.
+    #[error(
+        "partition {partition} is in log directory {} and in {}; find out which of the two is the newer one, move the \
+         other away, then start again",
+        one.display(), other.display()
+    )]
+    Twice {
+        /// Which.
+        partition: TopicPartition,
+        /// One of the log directories.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
     /// A partition is in a log directory that is not configured any more.
     #[error(
         "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
@@ -99,6 +126,9 @@ pub enum ControllerError {
     },
 }
 
+/// Partitions that were on their way into another log directory.
+pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
+
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
     heart: RwLock<MetadataHeart>,
@@ -111,12 +141,11 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log in the first directory and replays it.
+    /// Opens the metadata log in its directory and replays it.
     ///
     /// # Errors
     /// When it cannot be opened or read.
-    pub(crate) fn new(config: &BrokerConfig, dirs: &[Arc<LogDir>]) -> Result<Self, ControllerError> {
-        let dir = &dirs[0];
+    pub(crate) fn new(config: &BrokerConfig, dir: &Arc<LogDir>) -> Result<Self, ControllerError> {
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
             topic_id: METADATA_TOPIC_ID.0,
@@ -161,28 +190,49 @@ impl Controller {
         &self.log
     }
 
-    /// Notes this start, opens the logs of all topics, and sets aside what belongs to none. A partition whose log
-    /// cannot be opened is offline; the others are served.
+    /// Finds the partitions, notes this start and opens the logs of all topics; what belongs to none is set aside. A
+    /// partition whose log cannot be opened is offline; the others are served. Returns the moves that the last stop cut
+    /// short.
     ///
     /// # Errors
-    /// When the start cannot be noted, or a directory cannot be listed.
-    pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
+    /// When the start cannot be noted, or too little is left of the log directories.
+    pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
         *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
+        if let Some(reason) = broker.dirs.fatal_failure() {
+            return Err(ControllerError::Directories(reason));
+        }
+        let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
+        self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
         let unclean = broker
             .dirs
-            .iter()
+            .online()
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
         let start = NodeStart {
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
-            log_dirs: broker.dirs.iter().map(|dir| Uuid(dir.directory_id())).collect(),
+            log_dirs: online_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
-        set_strays_aside(broker, &self.image())?;
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics, Unopened::Offline);
-        Ok(())
+        open_all(broker, &topics, Unopened::Offline(&placed.refused));
+        Ok(placed.moves)
+    }
+
+    /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
+    pub(crate) fn note_directory(&self, assignment: DirectoryAssignment) {
+        if let Err(error) = self.change(|heart| heart.assign_directories(&[assignment]), |_| {}) {
+            tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
+        }
+    }
+
+    /// Notes which log directories are left, so that new partitions go into them.
+    pub(crate) fn note_online_directories(&self, broker: &Broker) {
+        let online = online_directories(broker);
+        if let Err(error) = self.change(|heart| heart.directories_online(&online), |_| {}) {
+            tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
+        }
     }
 
     /// CreateTopics.
@@ -335,6 +385,10 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
     }
 }
 
+fn online_directories(broker: &Broker) -> Vec<Uuid> {
+    broker.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
+}
+
 fn random_bits() -> u128 {
     u128::from_ne_bytes(random::bytes())
 }
@@ -437,7 +491,7 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     let name: Arc<str> = image.name.as_str().into();
     let names: Vec<_> =
         (0..).take(image.partitions.len()).map(|index| TopicPartition::new(name.clone(), index)).collect();
-    for dir in &broker.dirs {
+    for dir in broker.dirs.online() {
         if let Err(error) = dir.set_aside(&names, SetAside::Delete, due_ms) {
             tracing::error!(topic = image.name, "its files could not be set aside: {error}");
         }
@@ -447,15 +501,15 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
 
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
-enum Unopened {
-    /// It is offline until the broker is started again: somebody has to mend it.
-    Offline,
+enum Unopened<'a> {
+    /// It is offline until the broker is started again: somebody has to mend it. So are these from the outset.
+    Offline(&'a HashMap<PartitionKey, ControllerError>),
     /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
     Refused,
 }
 
 /// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(Uuid, ControllerError)> {
+fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Vec<(Uuid, ControllerError)> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let work = || {
@@ -474,7 +528,7 @@ fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Vec<(
     failures.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result<Topic, ControllerError> {
+fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened<'_>) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -484,12 +538,26 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened) -> Result
     for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
         let identity =
             PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
+        let refused = match unopened {
+            Unopened::Offline(refused) => refused.get(&(image.id, identity.partition)),
+            Unopened::Refused => None,
+        };
+        let offline =
+            || Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch);
+        if let Some(error) = refused {
+            // Of those in an offline directory, which may be thousands, a line was written for all.
+            if !matches!(error, ControllerError::DirectoryOffline { .. }) {
+                tracing::error!("{error}; until then it is offline, the others are served");
+            }
+            partitions.push(offline());
+            continue;
+        }
         partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
             (Ok(opened), _) => opened,
             (Err(error), Unopened::Refused) => return Err(error),
-            (Err(error), Unopened::Offline) => {
+            (Err(error), Unopened::Offline(_)) => {
                 tracing::error!("{error}; until then it is offline, the others are served");
-                Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch)
+                offline()
             }
         });
     }
@@ -520,32 +588,9 @@ fn dir_of<'a>(
 ) -> Result<&'a Arc<LogDir>, ControllerError> {
     let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
     let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
-    let found = broker.dirs.iter().find(|dir| dir.directory_id() == directory.0);
-    found
-        .ok_or_else(|| ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory })
-}
-
-/// Directories of partitions that no topic has: left by a deletion that a crash cut short (there may be a new topic of
-/// the same name and another id by now), or copied in.
-fn set_strays_aside(broker: &Broker, image: &MetadataImage) -> io::Result<()> {
-    for dir in &broker.dirs {
-        let mut strays = Vec::new();
-        for FoundPartition { partition, path } in dir.partitions()? {
-            let topic = image.topic(&partition.topic).filter(|topic| {
-                usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
-            });
-            // A directory without an id was created right before a power cut; it belongs to the topic of its name.
-            let is_known = match topic {
-                Some(topic) => read_topic_id(&**dir.storage(), &path)?.is_none_or(|id| id == topic.id.0),
-                None => &*partition.topic == names::CLUSTER_METADATA,
-            };
-            if !is_known {
-                strays.push(partition);
-            }
-        }
-        if !strays.is_empty() {
-            dir.set_aside(&strays, SetAside::Stray, 0)?;
-        }
+    match broker.dirs.by_id(directory.0) {
+        Some(dir) if dir.failure().is_none() => Ok(dir),
+        Some(_) => Err(ControllerError::DirectoryOffline { partition: identity.topic_partition() }),
+        None => Err(ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory }),
     }
-    Ok(())
 }

@@ -62,6 +62,7 @@ macro_rules! throttled {
 }
 
 throttled! {
+    alter_replica_log_dirs_response::AlterReplicaLogDirsResponse,
     api_versions_response::ApiVersionsResponse,
     create_partitions_response::CreatePartitionsResponse,
     create_topics_response::CreateTopicsResponse,
@@ -70,6 +71,7 @@ throttled! {
     describe_cluster_response::DescribeClusterResponse,
     describe_configs_response::DescribeConfigsResponse,
     describe_groups_response::DescribeGroupsResponse,
+    describe_log_dirs_response::DescribeLogDirsResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,

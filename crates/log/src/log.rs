@@ -193,6 +193,11 @@ impl Log {
         self.segments.iter().map(|segment| u64::from(segment.len)).sum()
     }
 
+    /// Where the first segment begins: no record has a smaller offset.
+    pub fn base_offset(&self) -> i64 {
+        self.segments[0].base_offset
+    }
+
     /// How many segments there are, the active one included.
     pub fn segment_count(&self) -> usize {
         self.segments.len()

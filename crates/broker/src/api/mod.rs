@@ -3,6 +3,7 @@
 //! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the heart or the
 //! log, encode.
 
+pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
@@ -11,6 +12,7 @@ pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
+pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
@@ -77,6 +79,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::InitProducerId, InBackground(init_producer_id::serve)),
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
+    (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
+    (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),

@@ -133,7 +133,7 @@ pub struct TransactionLogConfig {
     pub topic_segment_bytes: i32,
 }
 
-/// Background work on logs, and producers' state. All in milliseconds.
+/// Background work on logs, and producers' state. Milliseconds unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMaintenance {
     /// `log.retention.check.interval.ms`.
@@ -144,6 +144,8 @@ pub struct LogMaintenance {
     pub start_offset_checkpoint_interval_ms: u64,
     /// `replica.high.watermark.checkpoint.interval.ms`.
     pub high_watermark_checkpoint_interval_ms: u64,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`, in bytes.
+    pub move_bytes_per_second: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
@@ -390,6 +392,8 @@ impl Typed<'_> {
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
             high_watermark_checkpoint_interval_ms: self
                 .millis("replica.high.watermark.checkpoint.interval.ms"),
+            move_bytes_per_second: u64::try_from(self.int("replica.alter.log.dirs.io.max.bytes.per.second"))
+                .unwrap_or(0),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
         }

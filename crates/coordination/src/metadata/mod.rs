@@ -18,6 +18,7 @@ mod alter_configs;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
+mod directories;
 mod error;
 pub mod features;
 #[doc(hidden)]
@@ -34,6 +35,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
 pub use image::{

@@ -90,7 +90,7 @@ pub enum OpenDirError {
         expected: String,
     },
     /// The file system refused something.
-    #[error("log directory {}: {what} failed: {source}", path.display())]
+    #[error("log directory {}: {what} failed: {source}; mend it, or choose another directory (log.dirs)", path.display())]
     Io {
         /// The directory.
         path: PathBuf,

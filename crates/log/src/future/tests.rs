@@ -60,7 +60,7 @@ impl Two {
     fn begin_move(&mut self) -> Result<FutureLog, LogError> {
         let to = self.dirs[1 - self.place()].clone();
         let path = to.create_future(&partition(), &TOPIC_ID).map_err(LogError::io("create", to.path()))?;
-        let base = self.log().segments[0].base_offset;
+        let base = self.log().base_offset();
         let config = Arc::new(self.bench.config.clone());
         FutureLog::open(&to, path, partition(), config, base, self.bench.mono_ms)
     }

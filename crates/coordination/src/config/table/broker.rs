@@ -173,6 +173,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("queued.max.request.bytes", Long).default("67108864").kafka_default(Some("-1"))
         .doc("Bytes of requests that may be read and not yet answered, over all connections; beyond it \
              sockets are not read. Negative or 0 is without limit."),
+    broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Bytes per second at which partitions are copied from one log directory to another."),
     broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
         .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
