@@ -1,6 +1,10 @@
 //! Classic groups over the raw protocol: what real clients seldom do, and what happens when they fall silent.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "groups/configs.rs"]
+mod configs;
+#[path = "groups/deletion.rs"]
+mod deletion;
 #[path = "groups/joining.rs"]
 mod joining;
 #[path = "groups/member.rs"]

@@ -6,8 +6,10 @@
 mod broker;
 mod checks;
 mod client;
+mod feeder;
 pub(crate) mod install;
 mod kcat;
+mod member;
 pub(crate) mod protocol;
 pub(crate) mod report;
 mod runner;
@@ -22,7 +24,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::broker::{Broker, Kind};
-use self::client::{Client, Rebalance};
+use self::client::Client;
 use self::install::Toolchain;
 use self::report::{Counts, Report};
 use self::runner::Runner;
@@ -35,7 +37,8 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
 
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
-  --client       only these of java, python, go, kcat, tools
+  --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
+                 kafkajs, tools
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -97,7 +100,7 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let is_installed = |toolchain| installed.contains(&toolchain);
     ensure!(options.kind == Kind::Mainstem || is_installed(Toolchain::Java), "Apache Kafka needs Java");
     let clients = Client::ALL.into_iter().filter(|client| options.wants(client.key()));
-    let clients: Vec<Client> = clients.filter(|client| is_installed(client.toolchain())).collect();
+    let clients: Vec<Client> = clients.filter(|client| is_installed(client.facts().toolchain)).collect();
     let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
     let begin = Instant::now();
     let broken = run_against_broker(options, &clients, with_tools, &report);
@@ -196,9 +199,9 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
                 }
             });
             scope.spawn(move || {
-                Rebalance::ALL
-                    .into_iter()
-                    .for_each(|rebalance| checks::group::run(world, report, client, rebalance));
+                for rebalance in client.facts().rebalances {
+                    checks::group::run(world, report, client, *rebalance);
+                }
             });
         }
         if with_tools {

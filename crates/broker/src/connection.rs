@@ -23,6 +23,7 @@ use crate::dispatch::{self, Handled, Later};
 use crate::event_loop::Placement;
 use crate::input::Input;
 use crate::output::{ResponseBuffer, TURN_BYTES_MAX};
+use crate::wake;
 
 /// Requests of one connection that may wait for the disk at the same time.
 const IN_FLIGHT_MAX: usize = 128;
@@ -181,7 +182,8 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up.
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when others
+    /// were woken who send before this connection does.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = TURN_BYTES_MAX;
         loop {
@@ -207,6 +209,9 @@ impl Connection {
             };
             if !progress {
                 return Poll::Pending;
+            }
+            if wake::woke_neighbour() {
+                return Poll::Ready(Ok(()));
             }
         }
     }

@@ -48,6 +48,21 @@ pub(crate) enum Asked {
     Later(oneshot::Receiver<Reply>),
 }
 
+impl Asked {
+    /// The reply, on a thread where waiting is allowed.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE when the broker stops first.
+    pub(crate) fn wait(self) -> Result<Reply, ErrorCode> {
+        match self {
+            Asked::Now(reply) => Ok(reply),
+            Asked::Later(receiver) => {
+                receiver.blocking_recv().map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)
+            }
+        }
+    }
+}
+
 /// An append whose durability the coordinator waits for.
 struct Appended {
     ticket: Ticket,

@@ -6,6 +6,7 @@ use mainstem_wire::ErrorCode;
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
+const GROUP: i8 = ResourceKind::Group as i8;
 
 /// A resource whose configuration can be described and altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum ConfigTarget<'a> {
     Broker,
     /// All nodes.
     ClusterDefault,
+    /// A group, which need not exist.
+    Group(&'a str),
 }
 
 /// An error with the message that goes with it.
@@ -47,6 +50,11 @@ impl<'a> ConfigTarget<'a> {
                 let message = format!("Unexpected broker id, expected {node_id}, but received {name}");
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
             }
+            GROUP if name.is_empty() => {
+                let message = "Default group resources are not allowed.".to_owned();
+                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            }
+            GROUP => Ok(ConfigTarget::Group(name)),
             other => {
                 let message = format!("Unsupported resource type: {other}");
                 Err(Refused { error: ErrorCode::INVALID_REQUEST, message })

@@ -317,6 +317,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         group_initial_rebalance_delay_ms: config.groups.initial_rebalance_delay_ms,
         group_max_size: i32::try_from(config.groups.max_size).unwrap_or(i32::MAX),
         offset_metadata_max_bytes: config.offsets.metadata_max_bytes,
+        offsets_commit_timeout_ms: config.offsets.commit_timeout_ms,
         offsets_retention_ms: config.offsets.retention_ms,
         offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
             .unwrap_or(u64::MAX),

@@ -4,7 +4,7 @@
 //! one eventfd write each time; it goes to the loop's [`Mailbox`] instead, which writes once however many wakes
 //! arrive until the loop has come round.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
@@ -14,6 +14,15 @@ use tokio::sync::Notify;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
+    static WOKE_NEIGHBOUR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a task was woken on this thread, by a task of the same event loop, since this was asked last.
+///
+/// A connection that appended what others wait for lets them send first: they have lain idle, while its own peer has
+/// been waiting for the length of one request.
+pub(crate) fn woke_neighbour() -> bool {
+    WOKE_NEIGHBOUR.replace(false)
 }
 
 /// Wakes posted to one event loop by other threads.
@@ -73,7 +82,33 @@ impl TaskWaker {
     pub(crate) fn wake(self) {
         match self.mailbox {
             Some(mailbox) if !mailbox.is_current() => mailbox.post(self.waker),
-            _ => self.waker.wake(),
+            _ => {
+                WOKE_NEIGHBOUR.set(true);
+                self.waker.wake();
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_wakes_on_the_own_loop_make_room_for_neighbours() {
+        let (here, elsewhere) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
+        here.enter();
+        let waker = |mailbox: &Arc<Mailbox>| TaskWaker {
+            mailbox: Some(mailbox.clone()),
+            waker: Waker::noop().clone(),
+        };
+
+        waker(&elsewhere).wake();
+        assert!(!woke_neighbour(), "another loop's task does not wait for this thread");
+        assert_eq!(elsewhere.posted.lock().len(), 1);
+
+        waker(&here).wake();
+        assert!(woke_neighbour());
+        assert!(!woke_neighbour(), "asked once, answered once");
     }
 }

@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod commands;
 mod committed;
+mod configs;
 mod disk;
 mod interrupt;
 mod member;
@@ -19,7 +20,7 @@ mod timestamp;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// One durable log: a Kafka-compatible broker and its tools.
 #[derive(Debug, Parser)]
@@ -41,8 +42,18 @@ enum Command {
     Consume(commands::consume::Consume),
     /// List and describe consumer groups.
     Group(commands::group::GroupArguments),
+    /// Show and change settings of topics, brokers, groups and more.
+    Config(commands::config::ConfigArguments),
+    /// List and set what users, clients and addresses may use.
+    Quota(commands::quota::QuotaArguments),
+    /// Describe the cluster: nodes, directories, features.
+    Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
+    /// Print a script that lets a shell complete the commands.
+    Completions(commands::completions::Completions),
+    /// Print the manual, or write its pages.
+    Man(commands::man::Manual),
 }
 
 fn main() -> ExitCode {
@@ -53,7 +64,12 @@ fn main() -> ExitCode {
         Command::Produce(produce) => commands::produce::run(&produce),
         Command::Consume(consume) => commands::consume::run(&consume),
         Command::Group(group) => commands::group::run(&group),
+        Command::Config(config) => commands::config::run(&config),
+        Command::Quota(quota) => commands::quota::run(&quota),
+        Command::Cluster(cluster) => commands::cluster::run(&cluster),
         Command::Log(log) => commands::log::run(&log),
+        Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
+        Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -123,6 +123,58 @@ fn topics_come_change_and_go() {
 }
 
 #[test]
+fn settings_are_read_and_changed() {
+    let broker = Broker::start();
+    broker.run("topic create orders").ok();
+    let unset = broker.run("config get topic/orders").ok();
+    assert!(unset.starts_with("nothing is set for topic/orders itself"), "{unset}");
+    let changed = broker.run("config set topic/orders retention.ms=1000 cleanup.policy=compact,delete").ok();
+    assert_eq!(changed, "changed topic/orders: retention.ms=1000; cleanup.policy=compact,delete\n");
+    let configs = broker.run("config get topic/orders --json").json();
+    assert_eq!(
+        configs["configs"],
+        json!([
+            {"name": "cleanup.policy", "value": "compact,delete", "source": "DYNAMIC_TOPIC_CONFIG"},
+            {"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"},
+        ])
+    );
+    broker.run("config set topic/orders -d retention.ms -d cleanup.policy").ok();
+    let back = broker.run("config get topic/orders retention.ms").ok();
+    assert!(back.contains("604800000") && back.contains("DEFAULT_CONFIG"), "{back}");
+    let unknown = broker.run("config get topic/orders no.such.key").failed();
+    assert!(unknown.contains("has no setting no.such.key"), "{unknown}");
+    assert!(broker.run("config set topic/orders retention.ms=x").failed().contains("INVALID_CONFIG"));
+    let all = broker.run("config get broker/1 --all --json").json();
+    assert!(all["configs"].as_array().unwrap().len() > 100, "{all}");
+    assert_eq!(broker.run("config get orders").code, Some(2));
+}
+
+#[test]
+fn the_cluster_is_described() {
+    let broker = Broker::start();
+    let cluster = broker.run("cluster --json").json();
+    let port: Value = broker.address.rsplit_once(':').unwrap().1.parse::<u16>().unwrap().into();
+    assert_eq!((&cluster["controller"], &cluster["nodes"][0]["port"]), (&json!(1), &port));
+    assert!(cluster["features"]["metadata.version"].as_i64() > Some(0), "{cluster}");
+    let text = broker.run("cluster").ok();
+    assert!(text.contains(&broker.address), "{text}");
+}
+
+#[test]
+fn shells_and_man_know_every_command() {
+    let pages = tempfile::tempdir().unwrap();
+    let shown = run("", &format!("man --dir {}", pages.path().display())).ok();
+    let written = std::fs::read_dir(pages.path()).unwrap().count();
+    assert!(shown.starts_with(&format!("{written} pages in ")), "{shown}");
+    assert!(pages.path().join("mainstem-topic-create.1").exists());
+    assert!(run("", "man").ok().contains(".TH mainstem 1"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run("", &format!("completions {shell}")).ok();
+        assert!(script.contains("verify") && script.contains("bootstrap"), "{shell}");
+    }
+}
+
+#[test]
 fn records_come_back_as_they_went() {
     let broker = Broker::start();
     broker.run("topic create t -p 3").ok();

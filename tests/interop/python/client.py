@@ -193,6 +193,8 @@ class Member:
             return False
 
     def commit(self, partitions):
+        # What is committed has to be written down, whatever kills us in between.
+        self.out.flush()
         offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if p in self.positions]
         if offsets:
             for done in self.consumer.commit(offsets=offsets, asynchronous=False):

@@ -6,10 +6,11 @@ use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{batch, bytes_of, records_in};
 use mainstem_wire::messages::{
     alter_replica_log_dirs_request, api_versions_request, create_partitions_request, create_topics_request,
-    delete_records_request, delete_topics_request, describe_cluster_request, describe_configs_request,
-    describe_log_dirs_request, describe_topic_partitions_request, fetch_request, find_coordinator_request,
-    incremental_alter_configs_request, init_producer_id_request, list_offsets_request, metadata_request,
-    offset_commit_request, offset_fetch_request, offset_for_leader_epoch_request, produce_request,
+    delete_groups_request, delete_records_request, delete_topics_request, describe_cluster_request,
+    describe_configs_request, describe_log_dirs_request, describe_topic_partitions_request, fetch_request,
+    find_coordinator_request, incremental_alter_configs_request, init_producer_id_request,
+    list_offsets_request, metadata_request, offset_commit_request, offset_delete_request,
+    offset_fetch_request, offset_for_leader_epoch_request, produce_request,
 };
 use mainstem_wire::{ApiKey, Records, Request, Uuid};
 
@@ -38,6 +39,7 @@ pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
     checked.extend(records(client, id));
     checked.extend(offsets(client, id));
     checked.extend(cluster(client, id));
+    checked.extend(deleted_groups(client));
     checked.extend(configs(client));
     checked.extend(log_dirs(client));
     checked.extend(changes(client));
@@ -229,6 +231,34 @@ fn offsets(client: &mut Client, id: Uuid) -> [ApiKey; 2] {
         }
     });
     [committed, fetched]
+}
+
+fn deleted_groups(client: &mut Client) -> [ApiKey; 2] {
+    use delete_groups_request::DeleteGroupsRequest;
+    use offset_delete_request::{
+        OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+    };
+    let offset = |_| {
+        let partitions = vec![OffsetDeleteRequestPartition { partition_index: 0 }];
+        let topics = vec![OffsetDeleteRequestTopic { name: TOPIC.into(), partitions }];
+        OffsetDeleteRequest { group_id: GROUP.into(), topics }
+    };
+    let offset = in_every_version(client, offset, |response, _| {
+        assert_eq!((response.error_code, response.topics[0].partitions[0].error_code), (0, 0));
+    });
+    assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), -1);
+    for version in ApiKey::DeleteGroups.versions() {
+        client.commit(&format!("doomed-{version}"), TOPIC, 0, 1).unwrap();
+    }
+    let group = |version: i16| DeleteGroupsRequest {
+        groups_names: vec![format!("doomed-{version}").into()],
+        ..Default::default()
+    };
+    let group = in_every_version(client, group, |response, version| {
+        let result = &response.results[0];
+        assert_eq!((result.error_code, &*result.group_id), (0, &*format!("doomed-{version}")));
+    });
+    [offset, group]
 }
 
 fn cluster(client: &mut Client, id: Uuid) -> [ApiKey; 4] {

@@ -1,28 +1,24 @@
 //! The clients under test, each behind the same few commands (tests/interop/README.md).
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
 use super::broker::PARTITIONS;
+use super::feeder::Feeder;
 use super::install::{self, Toolchain};
 use super::kcat;
+use super::member::Member;
 use super::protocol::record_count;
-use super::text::Text;
+use super::text::Limits;
 use super::world::World;
-use crate::process::{Process, ended_by_request, wait_until};
+use crate::process::{Process, wait_until};
 
 /// A command that takes longer hangs.
 pub(crate) const COMMAND_DEADLINE: Duration = Duration::from_secs(150);
 const CREATE_DEADLINE: Duration = Duration::from_secs(20);
-const LEAVE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How members give up partitions when a group rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,38 +55,119 @@ pub(crate) enum Client {
     Python,
     Go,
     Kcat,
+    KafkaPython,
+    Aiokafka,
+    Sarama,
+    KafkaGo,
+    KafkaJs,
 }
 
+/// What is known of a client beforehand.
+pub(crate) struct Facts {
+    /// Its name in topics, options and files.
+    pub(crate) key: &'static str,
+    /// Its name for people.
+    pub(crate) title: &'static str,
+    pub(crate) toolchain: Toolchain,
+    /// The ways of giving up partitions that it has.
+    pub(crate) rebalances: &'static [Rebalance],
+    /// What of a record it cannot express.
+    pub(crate) limits: Limits,
+    /// Whether its producer numbers what it writes, so that a repetition is noticed (KIP-98).
+    pub(crate) is_idempotent: bool,
+}
+
+/// A client that has everything.
+const WHOLE: Facts = Facts {
+    key: "",
+    title: "",
+    toolchain: Toolchain::Java,
+    rebalances: &Rebalance::ALL,
+    limits: Limits::NONE,
+    is_idempotent: true,
+};
+
+const EAGER: &[Rebalance] = &[Rebalance::Eager];
+
+/// kafka-python and aiokafka have the same limits.
+const PYTHON_LIMITS: Limits = Limits { no_null_header: true, no_void: true, ..Limits::NONE };
+
 impl Client {
-    pub(crate) const ALL: [Client; 4] = [Client::Java, Client::Python, Client::Go, Client::Kcat];
+    pub(crate) const ALL: [Client; 9] = [
+        Client::Java,
+        Client::Python,
+        Client::Go,
+        Client::Kcat,
+        Client::KafkaPython,
+        Client::Aiokafka,
+        Client::Sarama,
+        Client::KafkaGo,
+        Client::KafkaJs,
+    ];
+
+    pub(crate) const fn facts(self) -> Facts {
+        match self {
+            Client::Java => Facts { key: "java", title: "Kafka's Java client 4.3.0", ..WHOLE },
+            Client::Python => Facts {
+                key: "python",
+                title: "confluent-kafka 2.16.1 (Python)",
+                toolchain: Toolchain::Python,
+                ..WHOLE
+            },
+            Client::Go => {
+                Facts { key: "go", title: "franz-go 1.22.2 (Go)", toolchain: Toolchain::Go, ..WHOLE }
+            }
+            Client::Kcat => Facts {
+                key: "kcat",
+                title: "kcat 1.7 (librdkafka)",
+                toolchain: Toolchain::Kcat,
+                limits: Limits { no_empty: true, same_headers: true, ..Limits::NONE },
+                ..WHOLE
+            },
+            Client::KafkaPython => Facts {
+                key: "kafka-python",
+                title: "kafka-python 3.0.12",
+                toolchain: Toolchain::Python,
+                limits: PYTHON_LIMITS,
+                ..WHOLE
+            },
+            Client::Aiokafka => Facts {
+                key: "aiokafka",
+                title: "aiokafka 0.14.0 (Python)",
+                toolchain: Toolchain::Python,
+                rebalances: EAGER,
+                limits: PYTHON_LIMITS,
+                ..WHOLE
+            },
+            Client::Sarama => Facts {
+                key: "sarama",
+                title: "sarama 1.61.1 (Go)",
+                toolchain: Toolchain::Go,
+                rebalances: EAGER,
+                ..WHOLE
+            },
+            Client::KafkaGo => Facts {
+                key: "kafka-go",
+                title: "kafka-go 0.4.51 (segmentio)",
+                toolchain: Toolchain::Go,
+                rebalances: EAGER,
+                limits: Limits { no_empty: true, ..Limits::NONE },
+                is_idempotent: false,
+            },
+            Client::KafkaJs => Facts {
+                key: "kafkajs",
+                title: "kafkajs 2.2.4 (Node.js)",
+                toolchain: Toolchain::Node,
+                rebalances: EAGER,
+                limits: Limits { no_null_header: true, ..Limits::NONE },
+                ..WHOLE
+            },
+        }
+    }
 
     /// Its name in topics, options and files.
     pub(crate) fn key(self) -> &'static str {
-        match self {
-            Client::Java => "java",
-            Client::Python => "python",
-            Client::Go => "go",
-            Client::Kcat => "kcat",
-        }
-    }
-
-    /// Its name for people.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Client::Java => "Kafka's Java client 4.3.0",
-            Client::Python => "confluent-kafka 2.16.1 (Python)",
-            Client::Go => "franz-go 1.22.2 (Go)",
-            Client::Kcat => "kcat 1.7 (librdkafka)",
-        }
-    }
-
-    pub(crate) fn toolchain(self) -> Toolchain {
-        match self {
-            Client::Java => Toolchain::Java,
-            Client::Python => Toolchain::Python,
-            Client::Go => Toolchain::Go,
-            Client::Kcat => Toolchain::Kcat,
-        }
+        self.facts().key
     }
 
     /// Creates topics with as many partitions as every topic has here. kcat has no such command; it asks for the
@@ -135,7 +212,7 @@ impl Client {
         self == Client::Kcat
     }
 
-    /// Starts an idempotent producer that writes what it is fed, beginning with record `fed`.
+    /// Starts a producer, idempotent if it can be, that writes what it is fed, beginning with record `fed`.
     pub(crate) fn feed(self, world: &World, topic: &str, fed: usize) -> Result<Feeder> {
         let mut command = match self {
             Client::Kcat => kcat::feed(world, topic),
@@ -184,17 +261,29 @@ impl Client {
                 java.arg("mainstem.interop.Client");
                 java
             }
-            Client::Python => {
-                let mut python = Command::new(install::python());
-                python.arg(install::sources("python").join("client.py"));
-                python
+            Client::Python => python("client.py"),
+            Client::KafkaPython => python("kafka_python.py"),
+            Client::Aiokafka => python("aiokafka_client.py"),
+            Client::Go => Command::new(install::go_client("franz")),
+            Client::Sarama => Command::new(install::go_client("sarama")),
+            Client::KafkaGo => Command::new(install::go_client("kafkago")),
+            Client::KafkaJs => {
+                let mut node = Command::new("node");
+                node.env("NODE_PATH", install::node_modules());
+                node.arg(install::sources("node").join("client.js"));
+                node
             }
-            Client::Go => Command::new(install::go_client()),
             Client::Kcat => Command::new("kcat"),
         };
         program.args(all_arguments(world, command, arguments));
         program
     }
+}
+
+fn python(program: &str) -> Command {
+    let mut python = Command::new(install::python());
+    python.arg(install::sources("python").join(program));
+    python
 }
 
 fn all_arguments(world: &World, command: &str, arguments: &[(&str, &str)]) -> Vec<String> {
@@ -206,178 +295,4 @@ fn all_arguments(world: &World, command: &str, arguments: &[(&str, &str)]) -> Ve
 /// Where [`Client::consume`] leaves what it read of a topic.
 pub(crate) fn read_file(out: &Path, topic: &str) -> PathBuf {
     out.join(format!("{topic}.jsonl"))
-}
-
-/// A producer process and the thread that writes to its input, so that nobody waits for a slow one.
-pub(crate) struct Feeder {
-    process: Process,
-    lines: Option<Sender<String>>,
-    writer: Option<JoinHandle<()>>,
-    fed: usize,
-}
-
-impl Feeder {
-    fn new(mut process: Process, fed: usize) -> Feeder {
-        let (sender, receiver) = channel::<String>();
-        let mut input = BufWriter::new(process.take_stdin());
-        let writer = thread::spawn(move || {
-            for lines in receiver {
-                // It fails when the process has ended, which the waiting side sees and reports.
-                if write_now(&mut input, &lines).is_err() {
-                    return;
-                }
-            }
-        });
-        Feeder { process, lines: Some(sender), writer: Some(writer), fed }
-    }
-
-    /// Feeds the next `count` records: record `n` has one of 50 keys and the value "n LINE".
-    pub(crate) fn feed(&mut self, text: &Text, count: usize) -> Result<()> {
-        self.process.check_alive()?;
-        let mut lines = String::new();
-        for n in self.fed..self.fed + count {
-            lines += &format!("key {}\t{}\n", n % 50, fed_value(text, n));
-        }
-        self.fed += count;
-        let sender = self.lines.as_ref().expect("fed before it is finished");
-        sender.send(lines).ok().context("the feeder's input is closed")
-    }
-
-    /// How many records were fed.
-    pub(crate) fn fed(&self) -> usize {
-        self.fed
-    }
-
-    /// Whether its input was ended.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.lines.is_none()
-    }
-
-    /// Ends the input and waits until every record was acknowledged.
-    pub(crate) fn finish(&mut self, limit: Duration) -> Result<()> {
-        self.lines = None;
-        self.process.wait(limit).context("the producer")?;
-        if let Some(writer) = self.writer.take() {
-            writer.join().ok().context("the feeder's thread panicked")?;
-        }
-        Ok(())
-    }
-}
-
-fn write_now(input: &mut BufWriter<ChildStdin>, lines: &str) -> std::io::Result<()> {
-    input.write_all(lines.as_bytes())?;
-    input.flush()
-}
-
-/// The value of record `n` of a feeder.
-pub(crate) fn fed_value(text: &Text, n: usize) -> String {
-    format!("{n} {}", text.line(n))
-}
-
-/// One record that a member read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reading {
-    pub(crate) partition: i32,
-    pub(crate) offset: i64,
-    pub(crate) value: String,
-}
-
-/// A process that is a member of a group, and what it wrote down so far.
-pub(crate) struct Member {
-    pub(crate) name: String,
-    client: Client,
-    process: Process,
-    input: Option<ChildStdin>,
-    out: PathBuf,
-    consumed_bytes: u64,
-    /// What it read, in its order.
-    pub(crate) readings: Vec<Reading>,
-    /// The last offset that it committed for each partition.
-    pub(crate) committed: HashMap<i32, i64>,
-    /// The partitions that it has now; not known of kcat.
-    pub(crate) assigned: BTreeSet<i32>,
-}
-
-impl Member {
-    fn new(client: Client, name: &str, mut process: Process, out: PathBuf) -> Member {
-        let input = (client != Client::Kcat).then(|| process.take_stdin());
-        let (readings, committed, assigned) = Default::default();
-        Member {
-            name: name.to_string(),
-            client,
-            process,
-            input,
-            out,
-            consumed_bytes: 0,
-            readings,
-            committed,
-            assigned,
-        }
-    }
-
-    /// Takes in what it wrote down since the last look; it must be alive.
-    pub(crate) fn look(&mut self) -> Result<()> {
-        self.process.check_alive()?;
-        self.take_in()
-    }
-
-    /// Takes in the complete lines that were added to its file.
-    fn take_in(&mut self) -> Result<()> {
-        // Until it has started there is no file.
-        let Ok(mut file) = File::open(&self.out) else { return Ok(()) };
-        file.seek(SeekFrom::Start(self.consumed_bytes))?;
-        let mut added = Vec::new();
-        file.read_to_end(&mut added)?;
-        let complete = added.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        self.consumed_bytes += complete as u64;
-        let lines =
-            std::str::from_utf8(&added[..complete]).with_context(|| format!("{}: not text", self.name))?;
-        lines.lines().try_for_each(|line| self.note(line))
-    }
-
-    fn note(&mut self, line: &str) -> Result<()> {
-        self.note_parts(line).with_context(|| format!("{} wrote down {line:?}", self.name))
-    }
-
-    fn note_parts(&mut self, line: &str) -> Result<()> {
-        let mut parts = line.splitn(4, ' ');
-        let what = parts.next().context("a word")?;
-        let partition = parts.next().context("a partition")?.parse()?;
-        match what {
-            "r" => {
-                let offset = parts.next().context("an offset")?.parse()?;
-                let value = parts.next().context("a value")?.to_string();
-                self.readings.push(Reading { partition, offset, value });
-            }
-            "c" => drop(self.committed.insert(partition, parts.next().context("an offset")?.parse()?)),
-            "assigned" => drop(self.assigned.insert(partition)),
-            "revoked" | "lost" => drop(self.assigned.remove(&partition)),
-            _ => anyhow::bail!("an unknown word"),
-        }
-        Ok(())
-    }
-
-    /// Tells it to leave the group, which commits what it read, and waits until it has.
-    pub(crate) fn leave(&mut self) -> Result<()> {
-        if self.client == Client::Kcat {
-            self.process.terminate()?;
-            let status = self.process.wait_for_status(LEAVE_DEADLINE)?;
-            ensure!(
-                ended_by_request(status),
-                "{} ended with {status}\n{}",
-                self.name,
-                self.process.log_tail()
-            );
-        } else {
-            self.input = None;
-            self.process.wait(LEAVE_DEADLINE)?;
-        }
-        self.take_in()
-    }
-
-    /// Kills it (SIGKILL).
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.process.kill();
-        self.take_in()
-    }
 }

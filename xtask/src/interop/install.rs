@@ -24,17 +24,19 @@ const DEADLINE: Duration = Duration::from_secs(900);
 pub(crate) enum Toolchain {
     /// A JDK and Maven: Kafka's own clients and tools.
     Java,
-    /// Python with its venv module: confluent-kafka.
+    /// Python with its venv module: confluent-kafka, kafka-python, aiokafka.
     Python,
-    /// Go: franz-go.
+    /// Go: franz-go, sarama, kafka-go.
     Go,
+    /// Node.js and npm: kafkajs.
+    Node,
     /// kcat, which the system's package manager installs; it is only looked for.
     Kcat,
 }
 
 impl Toolchain {
-    pub(crate) const ALL: [Toolchain; 4] =
-        [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Kcat];
+    pub(crate) const ALL: [Toolchain; 5] =
+        [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Node, Toolchain::Kcat];
 
     /// The first program that it needs and that is not on PATH.
     pub(crate) fn missing_program(self) -> Option<&'static str> {
@@ -42,6 +44,7 @@ impl Toolchain {
             Toolchain::Java => &["java", "javac", "mvn"],
             Toolchain::Python => &["python3"],
             Toolchain::Go => &["go"],
+            Toolchain::Node => &["node", "npm"],
             Toolchain::Kcat => &["kcat"],
         };
         needed.iter().copied().find(|name| workspace::find_program(name).is_none())
@@ -53,6 +56,7 @@ impl Toolchain {
             Toolchain::Java => install_java(),
             Toolchain::Python => install_python(),
             Toolchain::Go => install_go(),
+            Toolchain::Node => install_node(),
             Toolchain::Kcat => Ok(()),
         }
     }
@@ -88,14 +92,19 @@ fn java_program(name: &str) -> PathBuf {
     of_home.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// The Python that has confluent-kafka.
+/// The Python that has the clients.
 pub(crate) fn python() -> PathBuf {
     workspace::interop_dir().join("venv").join("bin").join("python3")
 }
 
-/// The built franz-go client.
-pub(crate) fn go_client() -> PathBuf {
-    workspace::interop_dir().join("go").join("client")
+/// A built Go client, by the folder of its sources.
+pub(crate) fn go_client(name: &str) -> PathBuf {
+    workspace::interop_dir().join("go").join(name)
+}
+
+/// Where Node.js finds kafkajs.
+pub(crate) fn node_modules() -> PathBuf {
+    workspace::interop_dir().join("node").join("node_modules")
 }
 
 /// Scripts named as in Kafka's own `bin`, which start its tools.
@@ -115,16 +124,16 @@ fn install_java() -> Result<()> {
         run("maven", Command::new("mvn").args(["-q", "-B", "-f"]).arg(&pom).args([MAVEN_COPY, &output]))
     })?;
     write_kafka_scripts()?;
-    let package = sources("java").join("src/mainstem/interop");
-    let files = [package.join("Client.java"), package.join("Runner.java")];
+    let classes = files_with_extension(&sources("java").join("src/mainstem/interop"), "java")?;
     let settings = sources("java").join("src/log4j2.properties");
-    once("java-classes", &[&files[0], &files[1], &settings], || {
-        let classes = workspace::interop_dir().join("java");
-        fs::create_dir_all(&classes)?;
-        fs::copy(&settings, classes.join("log4j2.properties"))?;
+    let all: Vec<&PathBuf> = classes.iter().chain([&settings]).collect();
+    once("java-classes", &all, || {
+        let output = workspace::interop_dir().join("java");
+        fs::create_dir_all(&output)?;
+        fs::copy(&settings, output.join("log4j2.properties"))?;
         let mut javac = Command::new(java_program("javac"));
         javac.args(["--release", "17", "-Xlint:all,-classfile,-path", "-cp", &class_path(), "-d"]);
-        run("javac", javac.arg(&classes).args(&files))
+        run("javac", javac.arg(&output).args(&classes))
     })
 }
 
@@ -142,12 +151,45 @@ fn install_python() -> Result<()> {
     })
 }
 
+/// The Go clients, each in a folder of the module.
+const GO_CLIENTS: [&str; 3] = ["franz", "sarama", "kafkago"];
+
 fn install_go() -> Result<()> {
     let dir = sources("go");
-    let files = ["main.go", "admin.go", "go.mod", "go.sum"].map(|name| dir.join(name));
-    once("go", &files.each_ref(), || {
-        run("go-build", Command::new("go").current_dir(&dir).args(["build", "-o"]).arg(go_client()).arg("."))
+    let mut files = ["go.mod", "go.sum"].map(|name| dir.join(name)).to_vec();
+    for package in GO_CLIENTS.iter().chain(&["common"]) {
+        files.extend(files_with_extension(&dir.join(package), "go")?);
+    }
+    once("go", &files.iter().collect::<Vec<_>>(), || {
+        let output = workspace::interop_dir().join("go");
+        fs::create_dir_all(&output)?;
+        let mut build = Command::new("go");
+        build.current_dir(&dir).args(["build", "-o"]).arg(&output);
+        run("go-build", build.args(GO_CLIENTS.map(|name| format!("./{name}"))))
     })
+}
+
+fn install_node() -> Result<()> {
+    let files = ["package.json", "package-lock.json"].map(|name| sources("node").join(name));
+    once("node", &files.each_ref(), || {
+        let dir = workspace::interop_dir().join("node");
+        fs::create_dir_all(&dir)?;
+        for file in &files {
+            fs::copy(file, dir.join(file.file_name().expect("a file's name")))?;
+        }
+        run("npm", Command::new("npm").current_dir(&dir).args(["ci", "--no-audit", "--no-fund"]))
+    })
+}
+
+/// The files of a folder with that extension, in the order of their names.
+fn files_with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        files.extend((path.extension().is_some_and(|found| found == extension)).then_some(path));
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Runs `install` unless the stamp `name` says that it was done from these very files.

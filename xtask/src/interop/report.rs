@@ -31,6 +31,9 @@ pub(crate) struct Entry {
     pub(crate) check: String,
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
+    /// What a passed check has to tell.
+    #[serde(default)]
+    pub(crate) note: Option<String>,
 }
 
 /// Entries of the latest run against each kind of broker, by the kind's name.
@@ -69,36 +72,43 @@ impl Report {
     pub(crate) fn check(&self, subject: &str, check: &str, body: impl FnOnce() -> Result<()>) -> bool {
         let begin = Instant::now();
         let result = body();
-        self.outcome(subject, check, begin.elapsed(), result)
+        self.outcome(subject, check, begin.elapsed(), result.map(|()| None))
     }
 
-    /// Prints and keeps the outcome of a check that was run elsewhere.
-    pub(crate) fn outcome(&self, subject: &str, check: &str, took: Duration, result: Result<()>) -> bool {
+    /// Prints and keeps the outcome of a check that was run elsewhere, with what it has to tell.
+    pub(crate) fn outcome(
+        &self,
+        subject: &str,
+        check: &str,
+        took: Duration,
+        result: Result<Option<String>>,
+    ) -> bool {
         let seconds = took.as_secs_f64();
-        let outcome = match &result {
-            Ok(()) => {
-                println!("ok      {seconds:6.1} s  {subject}: {check}");
-                Outcome::Passed
+        let (outcome, note) = match result {
+            Ok(note) => {
+                let told = note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+                println!("ok      {seconds:6.1} s  {subject}: {check}{told}");
+                (Outcome::Passed, note)
             }
             Err(error) => {
                 println!("FAILED  {seconds:6.1} s  {subject}: {check}\n  {error:#}");
-                Outcome::Failed
+                (Outcome::Failed, None)
             }
         };
-        self.keep(subject, check, outcome, seconds);
-        result.is_ok()
+        let is_passed = outcome == Outcome::Passed;
+        self.keep(Entry { subject: subject.into(), check: check.into(), outcome, seconds, note });
+        is_passed
     }
 
     /// Notes that all checks of a client or of the tools are left out.
     pub(crate) fn skip(&self, subject: &str, why: &str) {
         println!("skipped           {subject}: {why}");
-        self.keep(subject, "all", Outcome::Skipped, 0.0);
+        let outcome = Outcome::Skipped;
+        self.keep(Entry { subject: subject.into(), check: "all".into(), outcome, seconds: 0.0, note: None });
     }
 
-    fn keep(&self, subject: &str, check: &str, outcome: Outcome, seconds: f64) {
-        let (subject, check) = (subject.to_string(), check.to_string());
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.push(Entry { subject, check, outcome, seconds });
+    fn keep(&self, entry: Entry) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -147,7 +157,10 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ("rebalance, cooperative", "Group of three, cooperative: members join and leave while it consumes"),
     ("member killed, cooperative", "Group of three, cooperative: a member is killed"),
     ("stop and resume, cooperative", "Group, cooperative: all stop, one resumes"),
-    ("broker killed", "Idempotent producer through two `kill -9` of the broker"),
+    (
+        "broker killed",
+        "Idempotent producer through two `kill -9` of the broker; without idempotence, what is there twice is counted",
+    ),
     ("admin", "Topics, partitions, configs, records, groups administered"),
 ];
 
@@ -175,7 +188,7 @@ pub(crate) fn update_docs() -> Result<()> {
 
 fn client_table(results: &Results) -> String {
     let mut text = String::from("## Clients\n\n| check |");
-    Client::ALL.iter().for_each(|client| text += &format!(" {} |", client.title()));
+    Client::ALL.iter().for_each(|client| text += &format!(" {} |", client.facts().title));
     text += "\n|---|";
     text += &":-:|".repeat(Client::ALL.len());
     for (check, title) in CLIENT_CHECKS {
@@ -189,7 +202,8 @@ fn tool_table(results: &Results) -> String {
     let mut tools: Vec<(&str, &str)> = Vec::new();
     for entry in results.values().flatten() {
         let tool = (entry.subject.as_str(), entry.check.as_str());
-        if tool.0.starts_with("kafka-") && !tools.contains(&tool) {
+        let is_client = Client::ALL.iter().any(|client| client.key() == tool.0);
+        if tool.0.starts_with("kafka-") && !is_client && !tools.contains(&tool) {
             tools.push(tool);
         }
     }
@@ -204,17 +218,19 @@ fn tool_table(results: &Results) -> String {
 
 /// Mainstem's mark and Kafka's.
 fn marks(results: &Results, subject: &str, check: &str) -> String {
-    let mark = |kind: Kind| results.get(kind.name()).map_or("", |entries| mark(entries, subject, check));
+    let mark =
+        |kind: Kind| results.get(kind.name()).map_or(String::new(), |entries| mark(entries, subject, check));
     match (mark(Kind::Mainstem), mark(Kind::Kafka)) {
-        (ours, "") => ours.to_string(),
+        (ours, kafkas) if kafkas.is_empty() => ours,
         (ours, kafkas) => format!("{ours} ({kafkas})").trim_start().to_string(),
     }
 }
 
-fn mark(entries: &[Entry], subject: &str, check: &str) -> &'static str {
+fn mark(entries: &[Entry], subject: &str, check: &str) -> String {
     match entries.iter().find(|entry| entry.subject == subject && entry.check == check) {
-        Some(Entry { outcome: Outcome::Passed, .. }) => "✓",
-        Some(Entry { outcome: Outcome::Failed, .. }) => "✗",
-        Some(Entry { outcome: Outcome::Skipped, .. }) | None => "–",
+        Some(Entry { outcome: Outcome::Passed, note: Some(note), .. }) => format!("✓ {note}"),
+        Some(Entry { outcome: Outcome::Passed, .. }) => "✓".into(),
+        Some(Entry { outcome: Outcome::Failed, .. }) => "✗".into(),
+        Some(Entry { outcome: Outcome::Skipped, .. }) | None => "–".into(),
     }
 }

@@ -60,9 +60,10 @@ impl Text {
         &self.0[i % self.0.len()]
     }
 
-    /// Records with null, empty and repeated keys, null and empty values, and every kind of headers.
-    pub(crate) fn records(&self, count: usize) -> Vec<Record> {
-        (0..count).map(|i| self.record(i)).collect()
+    /// Records with null, empty and repeated keys, null and empty values, and every kind of headers, as far as they are
+    /// within the limits.
+    pub(crate) fn records(&self, count: usize, limits: Limits) -> Vec<Record> {
+        (0..count).map(|i| limits.apply(self.record(i))).collect()
     }
 
     fn record(&self, i: usize) -> Record {
@@ -79,16 +80,42 @@ impl Text {
         let partition = i32::try_from(i % PARTITIONS as usize).expect("a small number");
         Record { partition, offset: 0, key, value, headers: headers(i) }
     }
+}
 
-    /// The records that kcat can write: it has one list of headers per run and takes empty for null.
-    pub(crate) fn records_for_kcat(&self, count: usize) -> Vec<Record> {
-        let mut records = self.records(count);
-        for record in &mut records {
-            record.key = record.key.take().filter(|key| !key.is_empty());
-            record.value = record.value.take().filter(|value| !value.is_empty());
+/// What of a record a client cannot express.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// It takes empty for null.
+    pub(crate) no_empty: bool,
+    /// It wants a value in every header.
+    pub(crate) no_null_header: bool,
+    /// It wants a key or a value in every record.
+    pub(crate) no_void: bool,
+    /// It has one list of headers for all the records of a run.
+    pub(crate) same_headers: bool,
+}
+
+impl Limits {
+    pub(crate) const NONE: Limits =
+        Limits { no_empty: false, no_null_header: false, no_void: false, same_headers: false };
+
+    fn apply(self, mut record: Record) -> Record {
+        if self.same_headers {
             record.headers = kcat_headers();
         }
-        records
+        if self.no_null_header {
+            record.headers.retain(|(_, value)| value.is_some());
+        }
+        if self.no_empty {
+            let fields = [&mut record.key, &mut record.value].into_iter();
+            for field in fields.chain(record.headers.iter_mut().map(|(_, value)| value)) {
+                *field = field.take().filter(|text| !text.is_empty());
+            }
+        }
+        if self.no_void && record.key.is_none() {
+            record.value.get_or_insert_default();
+        }
+        record
     }
 }
 
@@ -184,7 +211,7 @@ mod tests {
 
     fn sample() -> Vec<Record> {
         let text = Text(Arc::new(vec!["a line".into(), "another".into()]));
-        text.records(60)
+        text.records(60, Limits::NONE)
     }
 
     fn as_read(written: &[Record]) -> Vec<Record> {

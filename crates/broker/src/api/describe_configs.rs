@@ -1,9 +1,9 @@
-//! DescribeConfigs (32), v1-4: the configuration of topics and of this broker, with where each value comes from.
+//! DescribeConfigs (32), v1-4: the configuration of topics, groups and this broker, with where each value comes from.
 
 use std::sync::Arc;
 
 use mainstem_coordination::config::describe::{
-    DescribedConfig, describe_broker, describe_cluster_default, describe_topic,
+    DescribedConfig, describe_broker, describe_cluster_default, describe_group, describe_topic,
 };
 use mainstem_coordination::metadata::{ConfigResource, ResourceKind, names};
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
@@ -70,6 +70,11 @@ fn describe(
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));
             Ok(describe_cluster_default(own))
+        }
+        ConfigTarget::Group(name) => {
+            authorize(context, Operation::DescribeConfigs, Resource::Group(name))?;
+            let own = image.configs(&ConfigResource::new(ResourceKind::Group, name));
+            Ok(describe_group(own, &config.values))
         }
     }
 }

@@ -48,6 +48,7 @@ fn permitted(
     let target = ConfigTarget::parse(resource.resource_type, &resource.resource_name, broker.node.id)?;
     let resource = match target {
         ConfigTarget::Topic(name) => Resource::Topic(name),
+        ConfigTarget::Group(name) => Resource::Group(name),
         ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)

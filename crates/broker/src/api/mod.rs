@@ -7,6 +7,7 @@ pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
@@ -25,6 +26,7 @@ pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
@@ -82,7 +84,9 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
+    (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
+    (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];

@@ -1,8 +1,13 @@
 //! One file per command: what it takes, what it does, what it prints.
 
+pub(crate) mod cluster;
+pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod consume;
 pub(crate) mod group;
 pub(crate) mod log;
+pub(crate) mod man;
 pub(crate) mod produce;
+pub(crate) mod quota;
 pub(crate) mod start;
 pub(crate) mod topic;

@@ -1,7 +1,6 @@
 //! `mainstem topic`: creates, lists, describes, alters and deletes topics.
 
 mod alter;
-mod config;
 mod create;
 mod delete;
 mod describe;

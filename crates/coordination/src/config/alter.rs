@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::broker::BrokerConfig;
+use super::group;
 use super::key::{ConfigKey, ConfigType, Scope, UpdateMode};
 use super::sources::BrokerValues;
 use super::table;
-use super::topic::{TopicConfigValues, effective};
+use super::topic::TopicConfigValues;
 use super::value::{ConfigValue, split_list};
 
 /// What to do with a key. The discriminants are the codes of IncrementalAlterConfigs.
@@ -223,45 +224,31 @@ fn validate_group_limits(own: &BTreeMap<String, String>, broker: &BrokerValues) 
     for (name, text) in own {
         let key = table::find(Scope::Group, name).expect("names are validated first");
         let Ok(ConfigValue::Int(value)) = key.parse(text) else { continue };
-        let limit = |bound: &str| {
-            limit_key(key, bound).and_then(|limit| Some((limit.name, broker.effective(limit)?)))
-        };
-        match limit("min") {
-            Some((min, ConfigValue::Int(bound))) if value < bound => {
+        match group::limit(key, "min", broker) {
+            Some((min, bound)) if value < bound => {
                 return refuse(format!("{name} must be greater than or equal to {min}"));
             }
             _ => {}
         }
-        match limit("max") {
-            Some((max, ConfigValue::Int(bound))) if value > bound => {
+        match group::limit(key, "max", broker) {
+            Some((max, bound)) if value > bound => {
                 return refuse(format!("{name} must be less than or equal to {max}"));
             }
             _ => {}
         }
     }
+    let effective = |name: &str| {
+        let key = table::find(Scope::Group, name).expect("the three kinds have both keys");
+        group::int(key, own, broker)
+    };
     for kind in ["consumer", "share", "streams"] {
         let (session, heartbeat) =
             (format!("{kind}.session.timeout.ms"), format!("{kind}.heartbeat.interval.ms"));
-        if group_int(&session, own, broker) <= group_int(&heartbeat, own, broker) {
+        if effective(&session) <= effective(&heartbeat) {
             return refuse(format!("{session} must be greater than {heartbeat}"));
         }
     }
     Ok(())
-}
-
-fn group_int(name: &str, own: &BTreeMap<String, String>, broker: &BrokerValues) -> Option<i64> {
-    let key = table::find(Scope::Group, name).expect("the three kinds have both keys");
-    match effective(key, own, broker) {
-        Some(ConfigValue::Int(value)) => Some(value),
-        _ => None,
-    }
-}
-
-/// `group.share.min.session.timeout.ms` for `share.session.timeout.ms` and `min`.
-fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
-    let (kind, rest) = key.name.split_once('.')?;
-    let rest = rest.strip_prefix("num.").unwrap_or(rest);
-    table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))
 }
 
 /// Names that no key has are accepted: in Kafka they belong to plug-ins.

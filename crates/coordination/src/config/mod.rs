@@ -1,7 +1,8 @@
 //! Configuration: one table of keys, and everything that is made from it.
 //!
 //! [`table`] holds the keys of topics, brokers and groups. [`BrokerConfig`] is what a node starts with, built from
-//! a properties file, environment and overrides; [`TopicConfigValues`] is what one topic runs with;
+//! a properties file, environment and overrides; [`TopicConfigValues`] is what one topic runs with,
+//! [`GroupConfigValues`] one group;
 //! [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the
 //! reference page.
 //!
@@ -13,6 +14,7 @@ pub mod describe;
 pub mod docs;
 #[doc(hidden)]
 pub mod fuzz;
+mod group;
 mod key;
 mod listeners;
 mod properties;
@@ -25,6 +27,7 @@ pub use broker::{
     BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
     TransactionLogConfig,
 };
+pub use group::GroupConfigValues;
 pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};
 pub use properties::{Properties, PropertiesError, Property};

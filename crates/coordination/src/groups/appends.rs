@@ -11,6 +11,7 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 
 use super::api::Token;
+use super::deadlines::Timer;
 use super::member::{MemberId, Protocol};
 use super::offset_fetch::Fetch;
 use super::offsets::{CommittedOffset, TopicPartition};
@@ -41,8 +42,7 @@ pub(crate) enum Completion {
     Commit {
         group: Arc<str>,
         offsets: Vec<PendingOffset>,
-        token: Token,
-        response: OffsetCommitResponse<'static>,
+        waiting: Option<(Token, OffsetCommitResponse<'static>)>,
     },
     /// A group that a JoinGroup made.
     Created { group: Arc<str> },
@@ -55,12 +55,26 @@ pub(crate) enum Completion {
     /// Offsets that expired or were deleted, and the group with them if `group_too`.
     Removed { group: Arc<str>, offsets: Vec<TopicPartition>, group_too: bool, held: Held },
     /// Not an append: a read that waits for those before it.
-    Fetch { token: Token, fetch: Fetch },
+    Fetch { waiting: Option<(Token, Fetch)> },
+}
+
+impl Completion {
+    /// Whether a request waits for it that time may answer. Those of members wait for their group.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Completion::Commit { waiting, .. } => waiting.is_some(),
+            Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.is_some(),
+            Completion::Fetch { waiting } => waiting.is_some(),
+            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
     number: u64,
+    /// Until when a request waits for it, monotonic milliseconds. Never earlier than that of the entry before.
+    due_ms: u64,
     outcome: Option<Result<(), ErrorCode>>,
     completion: Completion,
 }
@@ -69,6 +83,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Appends {
     queue: VecDeque<Entry>,
+    /// When the first request that waits has waited long enough, or earlier; set while there is one.
+    pub(crate) timer: Option<Timer>,
 }
 
 impl Appends {
@@ -80,17 +96,34 @@ impl Appends {
         self.queue.len()
     }
 
-    pub(crate) fn push(&mut self, number: u64, completion: Completion) {
-        assert!(self.queue.back().is_none_or(|last| last.number < number), "append {number} is out of order");
-        self.queue.push_back(Entry { number, outcome: None, completion });
+    /// Queues an append. True if a request waits for it.
+    pub(crate) fn push(&mut self, number: u64, due_ms: u64, completion: Completion) -> bool {
+        assert!(
+            self.queue.back().is_none_or(|last| last.number < number && last.due_ms <= due_ms),
+            "append {number} is out of order"
+        );
+        let is_awaited = completion.is_awaited();
+        self.queue.push_back(Entry { number, due_ms, outcome: None, completion });
+        is_awaited
     }
 
     /// Queues a read behind the appends that are in flight.
-    pub(crate) fn wait(&mut self, number: u64, token: Token, fetch: Fetch) {
-        self.push(number, Completion::Fetch { token, fetch });
+    pub(crate) fn wait(&mut self, number: u64, due_ms: u64, completion: Completion) {
+        self.push(number, due_ms, completion);
         if let Some(entry) = self.queue.back_mut() {
             entry.outcome = Some(Ok(()));
         }
+    }
+
+    /// Those for which a request has waited until `now_ms`.
+    pub(crate) fn overdue(&mut self, now_ms: u64) -> impl Iterator<Item = &mut Completion> {
+        let due = self.queue.iter_mut().take_while(move |entry| entry.due_ms <= now_ms);
+        due.map(|entry| &mut entry.completion).filter(|completion| completion.is_awaited())
+    }
+
+    /// When the first request that still waits has waited long enough.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
+        self.queue.iter().find(|entry| entry.completion.is_awaited()).map(|entry| entry.due_ms)
     }
 
     /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored.
@@ -110,6 +143,12 @@ impl Appends {
     /// Everything in flight, oldest first, when the partition is given up.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         self.queue.drain(..).map(|entry| entry.completion)
+    }
+
+    /// Everything in flight, oldest first, for tests.
+    #[cfg(test)]
+    pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.queue.iter().map(|entry| &entry.completion)
     }
 
     /// Groups with an offset in flight.

@@ -10,7 +10,7 @@ use mainstem_wire::ErrorCode;
 
 use super::deadlines::Timer;
 use super::member::{Member, MemberId, Protocol};
-use super::subscription;
+use super::{memory, subscription};
 
 /// The protocol type of consumers; the coordinator reads their subscriptions to know which offsets are in use.
 const CONSUMER: &str = "consumer";
@@ -86,6 +86,12 @@ pub(crate) struct ClassicGroup {
     pub(crate) stored: bool,
     /// How many members offer a protocol.
     offered: HashMap<Box<str>, usize>,
+    /// What members, and those that were told their id, count for.
+    member_bytes: usize,
+    /// What `subscribed_topics` count for.
+    topic_bytes: usize,
+    /// What the group counted for when it was last counted.
+    pub(crate) counted: usize,
 }
 
 impl ClassicGroup {
@@ -112,6 +118,58 @@ impl ClassicGroup {
             pending_writes: 0,
             stored: false,
             offered: HashMap::new(),
+            member_bytes: 0,
+            topic_bytes: 0,
+            counted: 0,
+        }
+    }
+
+    /// Begins again without members.
+    pub(crate) fn reset(&mut self, wall_ms: i64) {
+        *self = Self { counted: self.counted, ..Self::new(self.id.clone(), wall_ms) };
+    }
+
+    /// What the group counts for, see [`memory`].
+    pub(crate) fn bytes(&self) -> usize {
+        let protocol_type = self.protocol_type.as_deref().map_or(0, str::len);
+        memory::GROUP + self.id.len() + protocol_type + self.topic_bytes + self.member_bytes
+    }
+
+    /// The same, summed up anew.
+    #[cfg(test)]
+    pub(crate) fn summed_bytes(&self) -> usize {
+        let members = self.members.values().map(memory::member).sum::<usize>();
+        let told = self.pending_joins.keys().map(|id| memory::told(id)).sum::<usize>();
+        let topics = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum::<usize>();
+        self.bytes() - self.member_bytes - self.topic_bytes + members + told + topics
+    }
+
+    /// Notes that a member was told its id, and the time by which it has to come back.
+    pub(crate) fn tell(&mut self, id: MemberId, timer: Option<Timer>) {
+        self.member_bytes += memory::told(&id);
+        self.pending_joins.insert(id, timer);
+    }
+
+    /// Forgets a member that was told its id; the time-out is the caller's to cancel.
+    pub(crate) fn forget_told(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
+        let told = self.pending_joins.remove_entry(id)?;
+        self.member_bytes -= memory::told(id);
+        Some(told)
+    }
+
+    /// Gives a member its assignment, if the member is still there.
+    pub(crate) fn assign(&mut self, id: &str, assignment: Arc<[u8]>) {
+        if let Some(member) = self.members.get_mut(id) {
+            self.member_bytes = self.member_bytes - member.assignment.len() + assignment.len();
+            member.assignment = assignment;
+        }
+    }
+
+    /// Takes the assignments of all members away.
+    pub(crate) fn clear_assignments(&mut self) {
+        for member in self.members.values_mut() {
+            self.member_bytes -= member.assignment.len();
+            member.assignment = Arc::from([]);
         }
     }
 
@@ -184,7 +242,7 @@ impl ClassicGroup {
             self.leader = Some(member.id.clone());
         }
         self.count_protocols(&member.protocols, true);
-        self.pending_joins.remove(&member.id);
+        self.member_bytes += memory::member(&member);
         self.members.insert(member.id.clone(), member);
     }
 
@@ -192,6 +250,7 @@ impl ClassicGroup {
     /// the caller's to end.
     pub(crate) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
+        self.member_bytes -= memory::member(&member);
         self.count_protocols(&member.protocols, false);
         if let Some(instance) = &member.instance_id {
             self.static_members.remove(instance);
@@ -206,6 +265,7 @@ impl ClassicGroup {
     /// Gives a static member another id and keeps everything else, its place as the leader included.
     pub(crate) fn rename(&mut self, old: &str, new: &MemberId) {
         let mut member = self.members.remove(old).expect("the caller looked the static member up");
+        self.member_bytes = self.member_bytes - member.id.len() + new.len();
         member.id = new.clone();
         if let Some(instance) = &member.instance_id {
             self.static_members.insert(instance.clone(), new.clone());
@@ -223,6 +283,7 @@ impl ClassicGroup {
     pub(crate) fn set_protocols(&mut self, id: &str, protocols: Vec<Protocol>) {
         let member = self.members.get_mut(id).expect("the caller looked the member up");
         let old = std::mem::replace(&mut member.protocols, protocols.clone());
+        self.member_bytes = self.member_bytes - memory::protocols(&old) + memory::protocols(&protocols);
         self.count_protocols(&old, false);
         self.count_protocols(&protocols, true);
     }
@@ -271,17 +332,26 @@ impl ClassicGroup {
     }
 
     /// Begins the next generation: with members it waits for the leader's assignment, without it is empty.
-    pub(crate) fn next_generation(&mut self, wall_ms: i64) {
+    /// `room` is for the topics that members subscribe to.
+    pub(crate) fn next_generation(&mut self, wall_ms: i64, room: usize) {
         self.generation = self.generation.wrapping_add(1).max(0);
         self.protocol_name = self.select_protocol();
-        self.subscribed_topics = self.compute_subscribed_topics();
+        self.subscribe(room);
         self.pending_syncs.clear();
         let next = if self.members.is_empty() { State::Empty } else { State::CompletingRebalance };
         self.transition_to(next, wall_ms);
     }
 
-    /// The topics that the members subscribe to, if they are consumers and their metadata parses.
-    pub(crate) fn compute_subscribed_topics(&self) -> Option<BTreeSet<Box<str>>> {
+    /// Notes which topics the members subscribe to now; see
+    /// [`compute_subscribed_topics`](Self::compute_subscribed_topics).
+    pub(crate) fn subscribe(&mut self, room: usize) {
+        self.subscribed_topics = self.compute_subscribed_topics(room);
+        self.topic_bytes = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum();
+    }
+
+    /// The topics that the members subscribe to, if they are consumers, their metadata parses, and the topics take at
+    /// most `room` bytes: topics that are not known count as subscribed to, so no offset is lost.
+    fn compute_subscribed_topics(&self, mut room: usize) -> Option<BTreeSet<Box<str>>> {
         if !self.uses_consumer_protocol() {
             return None;
         }
@@ -291,7 +361,12 @@ impl ClassicGroup {
         let protocol = self.protocol_name.as_deref()?;
         let mut topics = BTreeSet::new();
         for member in self.members.values() {
-            topics.extend(subscription::topics(&member.metadata(protocol))?);
+            for topic in subscription::topics(&member.metadata(protocol))? {
+                if !topics.contains(&topic) {
+                    room = room.checked_sub(memory::name(&topic))?;
+                    topics.insert(topic);
+                }
+            }
         }
         Some(topics)
     }

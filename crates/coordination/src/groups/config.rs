@@ -17,6 +17,9 @@ pub struct GroupConfig {
     pub group_max_size: i32,
     /// `offset.metadata.max.bytes`. As in Kafka it is compared with the metadata's length in UTF-16 units.
     pub offset_metadata_max_bytes: i32,
+    /// `offsets.commit.timeout.ms`: how long an answer waits for its records. Then it is COORDINATOR_NOT_AVAILABLE, and
+    /// the records may take effect all the same.
+    pub offsets_commit_timeout_ms: i32,
     /// `offsets.retention.minutes`, in milliseconds.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`.
@@ -33,6 +36,13 @@ pub struct GroupConfig {
     pub member_protocol_bytes_max: usize,
     /// Offsets held at a time; a commit that would add more is refused with INVALID_COMMIT_OFFSET_SIZE.
     pub offsets_max: usize,
+    /// Bytes that clients may make the coordinator keep: names, protocols, assignments, offsets with their metadata,
+    /// and a fixed amount for each group, member and offset. Beyond it members are refused with
+    /// GROUP_MAX_SIZE_REACHED, offsets with INVALID_COMMIT_OFFSET_SIZE, and assignments with
+    /// COORDINATOR_NOT_AVAILABLE, on which leaders try again; what takes no more room than what it replaces is not
+    /// refused. Appends and deferred reads in flight may take as much again, and further requests get
+    /// COORDINATOR_NOT_AVAILABLE. What the log holds is loaded whatever its size. Ours.
+    pub memory_bytes_max: usize,
     /// Appends and deferred reads in flight per partition of `__consumer_offsets`; requests beyond it are refused
     /// with COORDINATOR_NOT_AVAILABLE, on which clients retry.
     pub pending_appends_max: usize,
@@ -49,6 +59,7 @@ impl Default for GroupConfig {
             group_initial_rebalance_delay_ms: 3_000,
             group_max_size: i32::MAX,
             offset_metadata_max_bytes: 4_096,
+            offsets_commit_timeout_ms: 5_000,
             offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
             offsets_retention_check_interval_ms: 600_000,
             new_member_join_timeout_ms: 300_000,
@@ -56,6 +67,7 @@ impl Default for GroupConfig {
             members_max: 100_000,
             member_protocol_bytes_max: 1 << 20,
             offsets_max: 10_000_000,
+            memory_bytes_max: 64 << 20,
             pending_appends_max: 10_000,
             tombstones_per_append_max: 1_000,
         }

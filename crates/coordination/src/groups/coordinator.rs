@@ -79,6 +79,8 @@ pub struct Stats {
     pub offsets: usize,
     /// Appends (and reads that wait for them) in flight.
     pub pending_appends: usize,
+    /// What all of it counts for against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
+    pub bytes: usize,
 }
 
 impl GroupCoordinator {
@@ -108,9 +110,10 @@ impl GroupCoordinator {
 
     /// How much the coordinator holds.
     pub fn stats(&self) -> Stats {
-        let Usage { groups, members, offsets } = self.usage;
+        let Usage { groups, members, offsets, bytes, in_flight_bytes } = self.usage;
+        let bytes = bytes + self.topics.bytes() + in_flight_bytes;
         let pending_appends = self.partitions.values().map(|partition| partition.appends.len()).sum();
-        Stats { groups, members, offsets, pending_appends }
+        Stats { groups, members, offsets, pending_appends, bytes }
     }
 
     /// The partition of `__consumer_offsets` that a group lives in.
@@ -197,6 +200,7 @@ impl GroupCoordinator {
         let Some(Lent { groups, mut io, .. }) = self.lend(now, ticket.partition) else { return };
         io.appends.note(ticket.number, outcome.map_err(append_error));
         while let Some((completion, outcome)) = io.appends.next() {
+            io.left_queue(&completion);
             completion.apply(groups, &mut io, outcome);
         }
     }
@@ -226,6 +230,19 @@ impl GroupCoordinator {
     #[cfg(test)]
     pub(super) fn groups(&self, partition: i32) -> &Groups {
         &self.partitions[&partition].groups
+    }
+
+    /// What is kept and what is in flight: as counted, and summed up anew, for tests.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> [(usize, usize); 2] {
+        let groups = self.partitions.values().flat_map(|partition| partition.groups.values());
+        let kept = groups.map(|group| {
+            let Protocol::Classic(classic) = &group.protocol;
+            classic.summed_bytes() + group.offsets.bytes()
+        });
+        let queues = self.partitions.values().flat_map(|partition| partition.appends.completions());
+        let in_flight = queues.map(super::memory::completion).sum();
+        [(self.usage.bytes, kept.sum()), (self.usage.in_flight_bytes, in_flight)]
     }
 
     /// Time-outs that are set, for tests.
@@ -262,6 +279,7 @@ impl GroupCoordinator {
         let group = groups.get_mut(id).expect("it was there or put there");
         let Protocol::Classic(classic) = &mut group.protocol;
         join::join(classic, &mut io, request);
+        io.recount(classic);
         if created && !join::write_created(classic, &mut io) {
             removal::drop_if_nothing(groups, &mut io, id);
         }
@@ -311,6 +329,7 @@ impl GroupCoordinator {
                 Some(group) => {
                     let Protocol::Classic(classic) = &mut group.protocol;
                     leave::leave(classic, &mut io, token, version, request);
+                    io.recount(classic);
                 }
                 None => io.reply(token, leave::unknown_group(version, request)),
             },
@@ -346,7 +365,7 @@ impl GroupCoordinator {
             Ok(Lent { groups, mut io, .. }) => {
                 if !require_stable || io.appends.is_empty() {
                     io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, request)));
-                } else if io.appends.len() >= io.config.pending_appends_max {
+                } else if !io.may_wait() {
                     let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
                     io.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
                 } else {
@@ -422,10 +441,8 @@ impl GroupCoordinator {
 
     /// The partition of a group, for a request that may append; there is a bound on what is in flight.
     fn writer(&mut self, now: Now, group_id: &str) -> Result<Lent<'_>, ErrorCode> {
-        let pending_max = self.config.pending_appends_max;
         let lent = self.owner(now, group_id)?;
-        let room = lent.io.appends.len() < pending_max;
-        if room { Ok(lent) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
+        if lent.io.may_wait() { Ok(lent) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
     }
 
     /// A partition's groups, and beside them everything that a handler needs.
@@ -470,10 +487,16 @@ impl Lent<'_> {
                     self.schedule_expiry();
                 }
             }
+            Key::Append { .. } => {
+                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
+                    self.io.time_out_appends();
+                }
+            }
             Key::Session { group, .. } | Key::Join { group, .. } | Key::Sync { group, .. } => {
                 if let Some(group) = self.groups.get_mut(group) {
                     let Protocol::Classic(classic) = &mut group.protocol;
                     rebalance::fire(classic, &mut self.io, at, key);
+                    self.io.recount(classic);
                 }
             }
         }
@@ -484,16 +507,20 @@ impl Lent<'_> {
         let error = ErrorCode::NOT_COORDINATOR;
         let pending: Vec<Completion> = self.io.appends.drain().collect();
         for completion in pending {
+            self.io.left_queue(&completion);
             completion.give_up(&mut self.io, error);
         }
         for mut group in std::mem::take(self.groups).into_values() {
             let Protocol::Classic(classic) = &mut group.protocol;
             rebalance::give_up(classic, &mut self.io, error);
+            self.io.uncount(classic);
             self.io.usage.groups -= 1;
             self.io.usage.offsets -= group.offsets.len();
+            self.io.usage.bytes -= group.offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
+        self.io.unwatch_appends();
     }
 }

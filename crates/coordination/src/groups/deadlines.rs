@@ -27,6 +27,8 @@ pub(crate) enum Key {
     Sync { partition: i32, group: Arc<str> },
     /// The next look for expired offsets.
     Expiry { partition: i32 },
+    /// The end of a request's wait for its records.
+    Append { partition: i32 },
 }
 
 impl Key {
@@ -36,7 +38,8 @@ impl Key {
             Key::Session { partition, .. }
             | Key::Join { partition, .. }
             | Key::Sync { partition, .. }
-            | Key::Expiry { partition } => partition,
+            | Key::Expiry { partition }
+            | Key::Append { partition } => partition,
         }
     }
 }

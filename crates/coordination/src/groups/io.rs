@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token};
+use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token, append_error};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
@@ -14,7 +14,7 @@ use super::deadlines::{Deadlines, Key, Timer};
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
-use super::{join, sync};
+use super::{join, memory, sync};
 use crate::time::Now;
 
 /// Counts that the limits of [`GroupConfig`] are about.
@@ -24,6 +24,10 @@ pub(crate) struct Usage {
     /// Members, and those that were told their id.
     pub(crate) members: usize,
     pub(crate) offsets: usize,
+    /// Bytes of groups, members and offsets, as [`memory`](super::memory) counts them; topic names count beside them.
+    pub(crate) bytes: usize,
+    /// Bytes of what waits in the queues of appends.
+    pub(crate) in_flight_bytes: usize,
 }
 
 /// The coordinator without its groups, lent to one handler.
@@ -66,16 +70,92 @@ impl Io<'_> {
     /// Appends records; `completion` says what follows when the outcome is there.
     pub(crate) fn append(&mut self, records: Vec<CoordinatorRecord>, completion: Completion) {
         assert!(!records.is_empty(), "an append without records for {completion:?}");
+        self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;
         let ticket = Ticket { partition: self.partition, number: *self.tickets };
-        self.appends.push(ticket.number, completion);
+        let due_ms = self.after(self.config.offsets_commit_timeout_ms);
+        if self.appends.push(ticket.number, due_ms, completion) {
+            self.watch_appends(due_ms);
+        }
         self.effects.push_back(Effect::Append { ticket, timestamp_ms: self.now.wall_ms, records });
     }
 
     /// Queues a read behind the appends that are in flight.
     pub(crate) fn wait(&mut self, token: Token, fetch: Fetch) {
         *self.tickets += 1;
-        self.appends.wait(*self.tickets, token, fetch);
+        let completion = Completion::Fetch { waiting: Some((token, fetch)) };
+        self.usage.in_flight_bytes += memory::completion(&completion);
+        let due_ms = self.after(self.config.offsets_commit_timeout_ms);
+        self.appends.wait(*self.tickets, due_ms, completion);
+        self.watch_appends(due_ms);
+    }
+
+    /// Sees to it that the requests which wait for their records are looked at then, or earlier.
+    fn watch_appends(&mut self, due_ms: u64) {
+        let partition = self.partition;
+        if self.appends.timer.is_none() {
+            self.deadlines.set(&mut self.appends.timer, due_ms, || Key::Append { partition });
+        }
+    }
+
+    /// Answers the requests that have waited too long for their records. What these are for happens all the same when
+    /// they are durable.
+    pub(crate) fn time_out_appends(&mut self) {
+        let error = append_error(ErrorCode::REQUEST_TIMED_OUT);
+        let (mut answers, mut freed) = (Vec::new(), 0);
+        for completion in self.appends.overdue(self.now.mono_ms) {
+            let before = memory::completion(completion);
+            answers.extend(completion.take_answer(error));
+            freed += before - memory::completion(completion);
+        }
+        self.usage.in_flight_bytes -= freed;
+        for (token, reply) in answers {
+            self.reply(token, reply);
+        }
+        if let Some(due_ms) = self.appends.next_due_ms() {
+            self.watch_appends(due_ms);
+        }
+    }
+
+    /// Nobody waits for records any more.
+    pub(crate) fn unwatch_appends(&mut self) {
+        let partition = self.partition;
+        self.deadlines.cancel(&mut self.appends.timer, || Key::Append { partition });
+    }
+
+    /// Whether another request may wait in the queue of appends.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.appends.len() < self.config.pending_appends_max
+            && self.usage.in_flight_bytes < self.config.memory_bytes_max
+    }
+
+    /// Counts what is not in the queue of appends any more.
+    pub(crate) fn left_queue(&mut self, completion: &Completion) {
+        self.usage.in_flight_bytes -= memory::completion(completion);
+    }
+
+    /// Bytes that may still be kept. What is in flight has its place already: most of it is kept later.
+    pub(crate) fn room(&self) -> usize {
+        let used = self.usage.bytes + self.topics.bytes() + self.usage.in_flight_bytes;
+        self.config.memory_bytes_max.saturating_sub(used)
+    }
+
+    /// Whether so many bytes more may be kept. What does not grow is never refused, so that those who were there
+    /// before the room was used up can go on.
+    pub(crate) fn has_room(&self, growth: usize) -> bool {
+        growth == 0 || growth <= self.room()
+    }
+
+    /// Counts a group as it is now.
+    pub(crate) fn recount(&mut self, group: &mut ClassicGroup) {
+        let bytes = group.bytes();
+        self.usage.bytes = self.usage.bytes - group.counted + bytes;
+        group.counted = bytes;
+    }
+
+    /// Counts a group out that goes.
+    pub(crate) fn uncount(&mut self, group: &ClassicGroup) {
+        self.usage.bytes -= group.counted;
     }
 
     /// The monotonic time `timeout_ms` from now, at least one millisecond away: a time-out of zero must not fire

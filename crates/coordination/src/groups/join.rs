@@ -15,7 +15,7 @@ use super::member::{self, JoinWaiter, Member, MemberId, Protocol};
 use super::rebalance::{
     complete_if_all_joined, joined, prepare, prepare_or_complete, remove_member, remove_pending,
 };
-use super::records;
+use super::{memory, records};
 
 /// KIP-394: from this version on a new dynamic member is told its id first and must come back with it.
 const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
@@ -99,6 +99,9 @@ pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> 
 /// Serves a JoinGroup to its group.
 pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let member_id = &*join.request.member_id;
+    if !io.has_room(growth(group, &join)) {
+        return io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
+    }
     if !accepts(group, io, member_id) {
         remove_pending(group, io, member_id);
         remove_member(group, io, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
@@ -110,6 +113,24 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     } else {
         join_known(group, io, join);
     }
+}
+
+/// Bytes that the request makes the coordinator keep beyond what it keeps now. A member that is only told its id takes
+/// less, and needs the rest as soon as it is back.
+fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
+    let request = join.request;
+    let protocols = memory::protocols(&join.protocols);
+    let instance = join.instance_id().and_then(|instance| group.static_members.get(instance));
+    let known =
+        if request.member_id.is_empty() { instance.map(|id| &**id) } else { Some(&*request.member_id) };
+    if let Some(member) = known.and_then(|id| group.members.get(id)) {
+        return protocols.saturating_sub(memory::protocols(&member.protocols));
+    }
+    let names =
+        [join.context.client_id, join.context.client_host, &request.protocol_type, &request.member_id];
+    let names = names.into_iter().chain(join.instance_id());
+    let group = group.bytes() - group.counted;
+    group + memory::MEMBER + protocols + names.map(str::len).sum::<usize>()
 }
 
 /// Writes a group that a JoinGroup has just made, so that it is known whoever coordinates it next. False if the
@@ -168,7 +189,7 @@ fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
 fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: MemberId) {
     let (mut slot, due) = (None, io.after(join.request.session_timeout_ms));
     io.deadlines.set(&mut slot, due, || super::io::session_key(io.partition, &group.id, &id));
-    group.pending_joins.insert(id.clone(), slot);
+    group.tell(id.clone(), slot);
     io.usage.members += 1;
     io.refuse_join(join.waiter, &id, ErrorCode::MEMBER_ID_REQUIRED);
 }

@@ -1,5 +1,6 @@
 //! One member of a classic group.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use mainstem_wire::messages::describe_groups_response::DescribedGroupMember;
@@ -22,8 +23,9 @@ pub(crate) struct Protocol {
 /// The protocols of a request in the client's order of preference; a name that comes twice counts once.
 pub(crate) fn protocols(offered: &[JoinGroupRequestProtocol<'_>]) -> Vec<Protocol> {
     let mut protocols: Vec<Protocol> = Vec::with_capacity(offered.len());
+    let mut known = HashSet::with_capacity(offered.len());
     for protocol in offered {
-        if protocols.iter().all(|known| *known.name != *protocol.name) {
+        if known.insert(&*protocol.name) {
             protocols.push(Protocol { name: (*protocol.name).into(), metadata: (*protocol.metadata).into() });
         }
     }

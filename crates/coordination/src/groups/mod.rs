@@ -19,7 +19,8 @@
 //! # What is durable when
 //!
 //! Offsets change when their record is durable: before, no OffsetFetch sees them and no OffsetCommit is answered. So a
-//! failed append has nothing to take back. Commits of one partition of `__consumer_offsets` take effect in the order
+//! failed append has nothing to take back. A request does not wait longer than `offsets.commit.timeout.ms` for that: then
+//! it is answered with COORDINATOR_NOT_AVAILABLE, and its record may take effect later all the same. Commits of one partition of `__consumer_offsets` take effect in the order
 //! in which they came. A fetch with `require_stable` waits for those before it.
 //!
 //! A classic group runs ahead of its record, which holds only what the next coordinator needs: who the members of the
@@ -42,8 +43,9 @@
 //!
 //! # Bounds
 //!
-//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, and appends in flight. Beside them the
-//! coordinator holds at most one deadline per member, two per group and one per partition.
+//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
+//! that together. Beside them the coordinator holds at most one deadline per member, two per group and two per
+//! partition; in the bytes they are a part of what a member or a group counts for.
 
 mod api;
 mod appends;
@@ -60,6 +62,7 @@ mod io;
 mod join;
 mod leave;
 mod member;
+mod memory;
 mod offset_commit;
 pub mod offset_fetch;
 mod offsets;

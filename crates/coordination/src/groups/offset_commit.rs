@@ -17,7 +17,7 @@ use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
-use super::records;
+use super::{memory, records};
 
 /// From this version on an unknown group is called so; before, clients only know ILLEGAL_GENERATION.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 9;
@@ -37,7 +37,7 @@ pub(crate) fn commit(
     if offsets.is_empty() {
         return io.reply(token, Reply::OffsetCommit(response));
     }
-    if io.usage.offsets.saturating_add(offsets.len()) > io.config.offsets_max {
+    if !have_room(groups.get(&*request.group_id), io, &request.group_id, &offsets) {
         release(io, offsets);
         return io.reply(token, refused(request, ErrorCode::INVALID_COMMIT_OFFSET_SIZE));
     }
@@ -48,7 +48,21 @@ pub(crate) fn commit(
         })
         .collect();
     let group = Arc::from(&*request.group_id);
-    io.append(records, Completion::Commit { group, offsets, token, response });
+    io.append(records, Completion::Commit { group, offsets, waiting: Some((token, response)) });
+}
+
+/// Whether what the offsets add to those of their group may be kept.
+fn have_room(group: Option<&Group>, io: &Io<'_>, id: &str, offsets: &[PendingOffset]) -> bool {
+    let (mut added, mut growth) = (0, 0);
+    if group.is_none() {
+        growth += memory::GROUP + id.len();
+    }
+    for PendingOffset { at, offset } in offsets {
+        let known = group.and_then(|group| group.offsets.get(&at.topic, at.partition));
+        added += usize::from(known.is_none());
+        growth += memory::offset(offset).saturating_sub(known.map_or(0, memory::offset));
+    }
+    (added == 0 || io.usage.offsets.saturating_add(added) <= io.config.offsets_max) && io.has_room(growth)
 }
 
 /// Who may commit: a member of the current generation, or, to a group without members, anybody who claims to be none
@@ -199,25 +213,25 @@ pub(crate) fn insert(
 ) {
     let entry = groups.entry(group.clone()).or_insert_with(|| {
         io.usage.groups += 1;
-        Group::new(group.clone(), io.now.wall_ms)
+        let mut group = Group::new(group.clone(), io.now.wall_ms);
+        let Protocol::Classic(classic) = &mut group.protocol;
+        io.recount(classic);
+        group
     });
-    if entry.offsets.insert(&at.topic, at.partition, offset) {
-        io.usage.offsets += 1;
+    io.usage.bytes += memory::offset(&offset);
+    match entry.offsets.insert(&at.topic, at.partition, offset) {
+        Some(replaced) => io.usage.bytes -= memory::offset(&replaced),
+        None => io.usage.offsets += 1,
     }
     io.topics.release(at.topic);
 }
 
-/// The append of a commit failed: nothing of it has happened.
-pub(crate) fn not_committed(
-    io: &mut Io<'_>,
-    token: Token,
-    mut response: OffsetCommitResponse<'static>,
-    error: ErrorCode,
-) {
+/// The answer to a commit whose append failed, or took too long.
+pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
     for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
         partition.error_code = error.0;
     }
-    io.reply(token, Reply::OffsetCommit(response));
+    Reply::OffsetCommit(response)
 }
 
 /// Gives up offsets that will not be written.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use mainstem_wire::Uuid;
 
+use super::memory;
+
 /// One committed offset as `__consumer_offsets` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommittedOffset {
@@ -50,7 +52,7 @@ impl CommittedOffset {
 }
 
 /// A partition of a topic by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TopicPartition {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
@@ -58,29 +60,39 @@ pub(crate) struct TopicPartition {
 
 /// The names of topics, each held once however many groups commit to it.
 #[derive(Debug, Default)]
-pub(crate) struct TopicNames(HashSet<Arc<str>>);
+pub(crate) struct TopicNames {
+    names: HashSet<Arc<str>>,
+    /// What they count for, see [`memory`].
+    bytes: usize,
+}
 
 impl TopicNames {
     /// The shared copy of `name`.
     pub(crate) fn intern(&mut self, name: &str) -> Arc<str> {
-        if let Some(name) = self.0.get(name) {
+        if let Some(name) = self.names.get(name) {
             return name.clone();
         }
         let name: Arc<str> = name.into();
-        self.0.insert(name.clone());
+        self.bytes += memory::name(&name);
+        self.names.insert(name.clone());
         name
     }
 
     /// Gives up one use of a name; the last one (beside the pool's own) frees it.
     pub(crate) fn release(&mut self, name: Arc<str>) {
-        if Arc::strong_count(&name) <= 2 {
-            self.0.remove(&name);
+        if Arc::strong_count(&name) <= 2 && self.names.remove(&name) {
+            self.bytes -= memory::name(&name);
         }
+    }
+
+    /// What all names count for, see [`memory`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.names.len()
     }
 }
 
@@ -113,37 +125,48 @@ impl Offsets {
         Some(&topic.partitions[at].1)
     }
 
-    /// Puts an offset in; true if there was none.
-    pub(crate) fn insert(&mut self, topic: &Arc<str>, partition: i32, offset: CommittedOffset) -> bool {
+    /// What all offsets count for, see [`memory`].
+    pub(crate) fn bytes(&self) -> usize {
+        let all = self.topics.iter().flat_map(|topic| &topic.partitions);
+        all.map(|(_, offset)| memory::offset(offset)).sum()
+    }
+
+    /// Puts an offset in; the one that it replaces comes back.
+    pub(crate) fn insert(
+        &mut self,
+        topic: &Arc<str>,
+        partition: i32,
+        offset: CommittedOffset,
+    ) -> Option<CommittedOffset> {
         let at = self.find(topic).unwrap_or_else(|at| {
             self.topics.insert(at, TopicOffsets { topic: topic.clone(), partitions: Vec::with_capacity(1) });
             at
         });
         let partitions = &mut self.topics[at].partitions;
         match partitions.binary_search_by_key(&partition, |(index, _)| *index) {
-            Ok(at) => {
-                partitions[at].1 = offset;
-                false
-            }
+            Ok(at) => Some(std::mem::replace(&mut partitions[at].1, offset)),
             Err(at) => {
                 partitions.insert(at, (partition, offset));
-                true
+                None
             }
         }
     }
 
-    /// Takes an offset out; true if there was one.
-    pub(crate) fn remove(&mut self, topic: &str, partition: i32, names: &mut TopicNames) -> bool {
-        let Ok(at) = self.find(topic) else { return false };
+    /// Takes an offset out, if it is there.
+    pub(crate) fn remove(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        names: &mut TopicNames,
+    ) -> Option<CommittedOffset> {
+        let at = self.find(topic).ok()?;
         let partitions = &mut self.topics[at].partitions;
-        let Ok(index) = partitions.binary_search_by_key(&partition, |(index, _)| *index) else {
-            return false;
-        };
-        partitions.remove(index);
+        let index = partitions.binary_search_by_key(&partition, |(index, _)| *index).ok()?;
+        let (_, removed) = partitions.remove(index);
         if partitions.is_empty() {
             names.release(self.topics.remove(at).topic);
         }
-        true
+        Some(removed)
     }
 
     /// Gives up the names of all topics; the offsets are gone afterwards.
@@ -174,17 +197,18 @@ mod tests {
         let (mut a, mut b) = (Offsets::default(), Offsets::default());
         let offset = |at| CommittedOffset::new(at, -1, 0, Uuid::ZERO);
         let topic = names.intern("t");
-        assert!(a.insert(&topic, 1, offset(5)));
-        assert!(!a.insert(&topic, 1, offset(6)));
-        assert!(a.insert(&topic, 0, offset(7)));
-        assert!(b.insert(&topic, 0, offset(8)));
+        assert_eq!(a.insert(&topic, 1, offset(5)), None);
+        assert_eq!(a.insert(&topic, 1, offset(6)), Some(offset(5)));
+        assert_eq!(a.insert(&topic, 0, offset(7)), None);
+        assert_eq!(b.insert(&topic, 0, offset(8)), None);
         names.release(topic);
         assert_eq!((a.len(), b.len(), names.len()), (2, 1, 1));
         assert_eq!(a.get("t", 1), Some(&offset(6)));
-        assert!(!a.remove("t", 2, &mut names) && !a.remove("u", 0, &mut names));
-        assert!(a.remove("t", 1, &mut names) && a.remove("t", 0, &mut names));
+        assert_eq!((a.remove("t", 2, &mut names), a.remove("u", 0, &mut names)), (None, None));
+        assert_eq!(a.remove("t", 1, &mut names), Some(offset(6)));
+        assert_eq!(a.remove("t", 0, &mut names), Some(offset(7)));
         assert_eq!((a.is_empty(), names.len()), (true, 1));
         b.clear(&mut names);
-        assert_eq!(names.len(), 0);
+        assert_eq!((names.len(), names.bytes()), (0, 0));
     }
 }

@@ -1,9 +1,10 @@
 //! The outcome of an append reaches the group that it was for.
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
-use super::api::Reply;
+use super::api::{Reply, Token};
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
 use super::group::{Groups, Protocol};
@@ -16,16 +17,13 @@ impl Completion {
     /// Lets the outcome take effect.
     pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, outcome: Result<(), ErrorCode>) {
         match self {
-            Completion::Commit { group, offsets, token, response } => match outcome {
-                Ok(()) => {
-                    committed_offsets(groups, io, &group, offsets);
-                    io.reply(token, Reply::OffsetCommit(response));
+            Completion::Commit { group, offsets, waiting } => {
+                match outcome {
+                    Ok(()) => committed_offsets(groups, io, &group, offsets),
+                    Err(_) => release(io, offsets),
                 }
-                Err(error) => {
-                    release(io, offsets);
-                    not_committed(io, token, response, error);
-                }
-            },
+                answer(io, waiting.map(of_commit), outcome);
+            }
             Completion::Created { group } => {
                 if let (Some(classic), Err(error)) = (written(groups, &group, outcome), outcome) {
                     not_created(classic, io, error);
@@ -35,14 +33,16 @@ impl Completion {
             Completion::Assignment { group, generation, assignments } => {
                 if let Some(classic) = written(groups, &group, outcome) {
                     sync::assignment_written(classic, io, generation, &assignments, outcome);
+                    io.recount(classic);
                 }
             }
             Completion::Replaced { group, replacement } => {
-                match (written(groups, &group, outcome), outcome) {
-                    (None, _) => {}
-                    (Some(classic), Ok(())) => join::replaced(classic, io, &replacement),
-                    (Some(classic), Err(error)) => join::not_replaced(classic, io, replacement, error),
+                let Some(classic) = written(groups, &group, outcome) else { return };
+                match outcome {
+                    Ok(()) => join::replaced(classic, io, &replacement),
+                    Err(error) => join::not_replaced(classic, io, replacement, error),
                 }
+                io.recount(classic);
             }
             Completion::Emptied { group, held } => {
                 written(groups, &group, outcome);
@@ -55,34 +55,56 @@ impl Completion {
                 }
                 answer(io, held, outcome);
             }
-            Completion::Fetch { token, fetch } => {
-                io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
+            Completion::Fetch { waiting } => {
+                if let Some((token, fetch)) = waiting {
+                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
+                }
             }
         }
     }
 
-    /// The partition is given up: whoever waits gets `error`. Members that wait are answered with their group.
-    pub(crate) fn give_up(self, io: &mut Io<'_>, error: ErrorCode) {
-        match self {
-            Completion::Commit { offsets, token, response, .. } => {
-                release(io, offsets);
-                not_committed(io, token, response, error);
+    /// Takes the request that waits for the outcome out, answered by an error. Those of members stay with their
+    /// group.
+    pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
+        let (token, reply) = match self {
+            Completion::Commit { waiting, .. } => waiting.take().map(of_commit)?,
+            Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.take()?,
+            Completion::Fetch { waiting } => {
+                let (token, fetch) = waiting.take()?;
+                // Requests before v2 have no require_stable and never wait.
+                return Some((token, Reply::OffsetFetch(offset_fetch::refused(&fetch, error, i16::MAX))));
             }
-            Completion::Removed { offsets, held, .. } => {
+            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {
+                return None;
+            }
+        };
+        Some((token, with_error(reply, error)))
+    }
+
+    /// The partition is given up: whoever waits gets `error`. Members that wait are answered with their group.
+    pub(crate) fn give_up(mut self, io: &mut Io<'_>, error: ErrorCode) {
+        if let Some((token, reply)) = self.take_answer(error) {
+            io.reply(token, reply);
+        }
+        match self {
+            Completion::Commit { offsets, .. } => release(io, offsets),
+            Completion::Removed { offsets, .. } => {
                 for at in offsets {
                     io.topics.release(at.topic);
                 }
-                answer(io, held, Err(error));
             }
-            Completion::Emptied { held, .. } => answer(io, held, Err(error)),
-            Completion::Fetch { token, fetch } => {
-                // Requests before v2 have no require_stable and never wait.
-                let refused = offset_fetch::refused(&fetch, error, i16::MAX);
-                io.reply(token, Reply::OffsetFetch(refused));
-            }
-            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {}
+            Completion::Emptied { .. }
+            | Completion::Fetch { .. }
+            | Completion::Created { .. }
+            | Completion::Assignment { .. }
+            | Completion::Replaced { .. } => {}
         }
     }
+}
+
+/// The answer of a commit that waited.
+fn of_commit((token, response): (Token, OffsetCommitResponse<'static>)) -> (Token, Reply) {
+    (token, Reply::OffsetCommit(response))
 }
 
 /// The group whose own record has this outcome.
@@ -102,7 +124,8 @@ fn written<'a>(
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
         rebalance::give_up(group, io, error);
-        *group = ClassicGroup::new(group.id.clone(), io.now.wall_ms);
+        group.reset(io.now.wall_ms);
+        io.recount(group);
     }
 }
 
@@ -119,6 +142,7 @@ fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
 /// The error for the whole of a request of the same kind.
 fn with_error(reply: Reply, error: ErrorCode) -> Reply {
     match reply {
+        Reply::OffsetCommit(response) => not_committed(response, error),
         Reply::LeaveGroup(_) => leave::refused(error),
         Reply::DeleteGroup(_) => Reply::DeleteGroup(error),
         Reply::OffsetDelete(_) => {

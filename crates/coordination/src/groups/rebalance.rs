@@ -93,7 +93,8 @@ fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     }
     group.phase = JoinPhase::Rebalance;
     group.new_member_added = false;
-    group.next_generation(io.now.wall_ms);
+    io.recount(group);
+    group.next_generation(io.now.wall_ms, io.room());
     if group.state == State::Empty {
         group.pending_writes += 1;
         let record = records::group_metadata(group, |_| Arc::from([]));
@@ -154,7 +155,7 @@ pub(crate) fn remove_member(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str,
 
 /// Forgets a member that was told its id; true if it was there.
 pub(crate) fn remove_pending(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) -> bool {
-    let Some((id, mut slot)) = group.pending_joins.remove_entry(id) else { return false };
+    let Some((id, mut slot)) = group.forget_told(id) else { return false };
     io.usage.members -= 1;
     io.cancel_session(&group.id, &id, &mut slot);
     true
@@ -163,8 +164,8 @@ pub(crate) fn remove_pending(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str
 /// No assignment in this generation: members that wait for theirs get `error`.
 pub(crate) fn fail_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     group.assignment_pending = false;
+    group.clear_assignments();
     for member in group.members.values_mut() {
-        member.assignment = Arc::from([]);
         answer_sync(&group.id, member, io, || SyncGroupResponse {
             error_code: error.0,
             ..Default::default()
@@ -176,9 +177,7 @@ pub(crate) fn fail_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, error: 
 pub(crate) fn propagate(group: &mut ClassicGroup, io: &mut Io<'_>, assignments: &[(MemberId, Arc<[u8]>)]) {
     group.transition_to(State::Stable, io.now.wall_ms);
     for (id, assignment) in assignments {
-        if let Some(member) = group.members.get_mut(id) {
-            member.assignment = assignment.clone();
-        }
+        group.assign(id, assignment.clone());
     }
     let (protocol_type, protocol_name) = (group.protocol_type.clone(), group.protocol_name.clone());
     for member in group.members.values_mut() {
@@ -282,7 +281,7 @@ pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key
         }
         Key::Join { .. } if over(&mut group.join_timer) => join_phase_over(group, io),
         Key::Sync { .. } if over(&mut group.sync_timer) => sync_phase_over(group, io),
-        Key::Join { .. } | Key::Sync { .. } | Key::Expiry { .. } => {}
+        Key::Join { .. } | Key::Sync { .. } | Key::Expiry { .. } | Key::Append { .. } => {}
     }
 }
 

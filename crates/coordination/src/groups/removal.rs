@@ -19,7 +19,7 @@ use super::group::{Group, Groups, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
-use super::records;
+use super::{memory, records};
 
 /// What is to go, of one group.
 struct Removal {
@@ -133,7 +133,7 @@ pub(crate) fn delete_offsets(
         _ if classic.uses_consumer_protocol() => {}
         _ => return io.reply(token, offsets_refused(ErrorCode::NON_EMPTY_GROUP)),
     }
-    let pending: Vec<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
+    let pending: HashSet<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
     let (reply, offsets) = pick(group, classic, io, &pending, request);
     if offsets.is_empty() {
         return io.reply(token, reply);
@@ -142,24 +142,27 @@ pub(crate) fn delete_offsets(
     write(io, removal, Some((token, reply)));
 }
 
-/// The offsets that an OffsetDelete may take, and its answer. Those of topics that members read stay.
+/// The offsets that an OffsetDelete may take, each once, and its answer. Those of topics that members read stay.
 fn pick(
     group: &Group,
     classic: &ClassicGroup,
     io: &mut Io<'_>,
-    pending: &[TopicPartition],
+    pending: &HashSet<TopicPartition>,
     request: &OffsetDeleteRequest<'_>,
 ) -> (Reply, Vec<TopicPartition>) {
-    let mut offsets = Vec::new();
+    let (mut offsets, mut picked) = (Vec::new(), HashSet::new());
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let in_use = classic.is_subscribed_to(&topic.name);
         let error = if in_use { ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC } else { ErrorCode::NONE };
         let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
         for partition in indexes.clone().filter(|_| !in_use) {
-            let on_its_way = pending.iter().any(|at| *at.topic == *topic.name && at.partition == partition);
-            if on_its_way || group.offsets.get(&topic.name, partition).is_some() {
-                offsets.push(TopicPartition { topic: io.topics.intern(&topic.name), partition });
+            let at = TopicPartition { topic: io.topics.intern(&topic.name), partition };
+            let exists = pending.contains(&at) || group.offsets.get(&topic.name, partition).is_some();
+            if exists && picked.insert(at.clone()) {
+                offsets.push(at);
+            } else {
+                io.topics.release(at.topic);
             }
         }
         let partitions = indexes
@@ -232,8 +235,9 @@ pub(crate) fn removed(
 /// Takes one offset out, and its group if that was all there was of it.
 pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topic: &str, partition: i32) {
     let Some(group) = groups.get_mut(id) else { return };
-    if group.offsets.remove(topic, partition, io.topics) {
+    if let Some(removed) = group.offsets.remove(topic, partition, io.topics) {
         io.usage.offsets -= 1;
+        io.usage.bytes -= memory::offset(&removed);
     }
     drop_if_nothing(groups, io, id);
 }
@@ -241,7 +245,9 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
 /// Forgets a group that nothing says exists.
 pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
     if groups.get(id).is_some_and(Group::is_nothing) {
-        groups.remove(id);
+        if let Some(Group { protocol: Protocol::Classic(classic), .. }) = groups.remove(id) {
+            io.uncount(&classic);
+        }
         io.usage.groups -= 1;
     }
 }
@@ -254,7 +260,8 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     if classic.state == State::Dead {
         // Only members that were told their id can still be there.
         rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
-        *classic = ClassicGroup::new(id.clone(), io.now.wall_ms);
+        classic.reset(io.now.wall_ms);
+        io.recount(classic);
     }
     classic.stored = false;
     drop_if_nothing(groups, io, id);

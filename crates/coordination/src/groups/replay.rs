@@ -61,8 +61,8 @@ fn id_of(groups: &Groups, id: &str) -> Arc<str> {
 
 fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&GroupMetadataValue<'_>>) {
     let id = id_of(groups, id);
-    let classic = match value {
-        Some(value) => from_record(id.clone(), value),
+    let mut classic = match value {
+        Some(value) => from_record(id.clone(), value, io.room()),
         None => ClassicGroup::new(id.clone(), io.now.wall_ms),
     };
     if !groups.contains_key(&id) {
@@ -75,12 +75,14 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     let group = groups.get_mut(&id).expect("it was there or put there");
     let Protocol::Classic(old) = &mut group.protocol;
     io.usage.members = io.usage.members - old.members.len() + classic.members.len();
+    classic.counted = old.counted;
     *old = classic;
+    io.recount(old);
     removal::drop_if_nothing(groups, io, &id);
 }
 
 /// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
-fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>) -> ClassicGroup {
+fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, room: usize) -> ClassicGroup {
     let mut group = ClassicGroup::new(id, 0);
     let protocol = value.protocol.as_deref().unwrap_or_default();
     let (mut ids, mut instances) = (BTreeSet::new(), BTreeSet::new());
@@ -99,7 +101,7 @@ fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>) -> ClassicGroup {
     if let Some(leader) = value.leader.as_deref().and_then(|leader| group.members.get_key_value(leader)) {
         group.leader = Some(leader.0.clone());
     }
-    group.subscribed_topics = group.compute_subscribed_topics();
+    group.subscribe(room);
     group.stored = true;
     group
 }
@@ -132,6 +134,7 @@ pub(crate) fn loaded(groups: &mut Groups, io: &mut Io<'_>) {
         }
         if group.members.len() > usize::try_from(io.config.group_max_size).unwrap_or(0) {
             rebalance::prepare(group, io);
+            io.recount(group);
         }
     }
 }

@@ -66,15 +66,27 @@ fn wait_for_assignment(
     token: Token,
     request: &SyncGroupRequest<'_>,
 ) {
+    let assigns = group.is_leader(&request.member_id) && !group.assignment_pending;
+    if assigns && !io.has_room(growth(group, request)) {
+        // The leader comes back; the time to sync goes on for it.
+        return io.refuse_sync(token, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    }
     let member = group.members.get_mut(&*request.member_id).expect("validate found the member");
     if let Some(earlier) = member.awaiting_sync.replace(token) {
         // Kafka never answers the earlier one; here every request gets an answer, and this one means "join again".
         io.refuse_sync(earlier, ErrorCode::REBALANCE_IN_PROGRESS);
     }
     has_synced(group, io, &request.member_id);
-    if group.is_leader(&request.member_id) && !group.assignment_pending {
+    if assigns {
         write_assignment(group, io, request);
     }
+}
+
+/// Bytes that an assignment takes beyond those of the one before.
+fn growth(group: &ClassicGroup, request: &SyncGroupRequest<'_>) -> usize {
+    let given: usize = request.assignments.iter().map(|assignment| assignment.assignment.len()).sum();
+    let held: usize = group.members.values().map(|member| member.assignment.len()).sum();
+    given.saturating_sub(held)
 }
 
 fn write_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, request: &SyncGroupRequest<'_>) {

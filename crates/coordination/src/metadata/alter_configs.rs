@@ -1,6 +1,7 @@
 //! IncrementalAlterConfigs (44), v0-1, for topics, this node, the cluster's defaults and groups.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::config_record::ConfigRecord;
@@ -17,6 +18,12 @@ use super::heart::{Decision, MetadataHeart};
 use super::image::{ConfigResource, ResourceKind};
 use crate::config::alter::{BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic};
 
+/// Groups that may have configurations at a time.
+pub const CONFIGURED_GROUPS_MAX: usize = 10_000;
+
+/// Bytes in the name of a group that is configured.
+pub const CONFIGURED_GROUP_NAME_BYTES_MAX: usize = 4_096;
+
 impl MetadataHeart {
     /// Changes configurations, those of each resource all or none of them.
     pub fn alter_configs(
@@ -25,22 +32,20 @@ impl MetadataHeart {
     ) -> Decision<IncrementalAlterConfigsResponse<'static>> {
         let mut records = Vec::new();
         let mut responses: Vec<AlterConfigsResourceResponse<'static>> = Vec::new();
-        let id = |resource: &AlterConfigsResource<'_>| {
-            (resource.resource_type, resource.resource_name.to_string())
-        };
+        let mut times: HashMap<(i8, &str), usize> = HashMap::new();
         for resource in &request.resources {
-            let answered = responses
-                .iter()
-                .any(|answer| (answer.resource_type, answer.resource_name.to_string()) == id(resource));
-            if answered {
-                continue; // one answer per resource
-            }
-            let times = request.resources.iter().filter(|other| id(other) == id(resource)).count();
+            *times.entry((resource.resource_type, &resource.resource_name)).or_default() += 1;
+        }
+        for resource in &request.resources {
+            // One answer per resource.
+            let Some(times) = times.remove(&(resource.resource_type, &*resource.resource_name)) else {
+                continue;
+            };
             let changed = if times > 1 {
                 let message = "Each resource must appear at most once.";
                 Err(ApiError::new(ErrorCode::INVALID_REQUEST, message))
             } else {
-                self.changed(resource)
+                self.changed(resource, responses.len())
             };
             responses.push(answer(resource, changed.as_ref().err()));
             records.extend(changed.into_iter().flat_map(|changed| config_records(resource, changed)));
@@ -49,7 +54,8 @@ impl MetadataHeart {
         self.decide(if request.validate_only { vec![] } else { records }, response)
     }
 
-    fn changed(&self, resource: &AlterConfigsResource<'_>) -> Result<Changed, ApiError> {
+    /// `before` counts the request's resources before this one.
+    fn changed(&self, resource: &AlterConfigsResource<'_>, before: usize) -> Result<Changed, ApiError> {
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_REQUEST, message);
         let code = resource.resource_type;
         let kind = ResourceKind::from_code(code)
@@ -63,10 +69,10 @@ impl MetadataHeart {
                 self.check_topic(name)?;
                 alter_topic(own, &changes, &config.values)?
             }
-            ResourceKind::Group if name.is_empty() => {
-                return Err(invalid("Default group resources are not allowed.".to_string()));
+            ResourceKind::Group => {
+                self.check_group(name, own.is_empty(), before)?;
+                alter_group(own, &changes, &config.values)?
             }
-            ResourceKind::Group => alter_group(own, &changes, &config.values)?,
             ResourceKind::Broker => alter_broker(self.broker_layer(name)?, &changes, config)?,
         })
     }
@@ -79,6 +85,27 @@ impl MetadataHeart {
         if self.ahead().topic(name).is_none() {
             let message = format!("The topic '{name}' does not exist.");
             return Err(ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message));
+        }
+        Ok(())
+    }
+
+    /// Groups need not exist to be configured, so that their number has a bound of its own.
+    fn check_group(&self, name: &str, is_new: bool, before: usize) -> Result<(), ApiError> {
+        if name.is_empty() {
+            let message = "Default group resources are not allowed.";
+            return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        if name.len() > CONFIGURED_GROUP_NAME_BYTES_MAX {
+            let message = format!("A group's name may have {CONFIGURED_GROUP_NAME_BYTES_MAX} bytes.");
+            return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        let configured = || self.ahead().configured(ResourceKind::Group).count();
+        if is_new && before + configured() >= CONFIGURED_GROUPS_MAX {
+            let message = format!(
+                "{CONFIGURED_GROUPS_MAX} groups have configurations, which is as many as can be: delete those of \
+                 groups that are not used any more."
+            );
+            return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
         }
         Ok(())
     }

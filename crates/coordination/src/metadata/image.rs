@@ -14,6 +14,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::Inconsistency;
 use super::names;
+use crate::config::{BrokerValues, GroupConfigValues};
 
 /// Everything that the metadata log says, up to an offset. Look-ups are by hash or by tree; nothing is computed
 /// on reading.
@@ -200,11 +201,17 @@ impl MetadataImage {
         self.configs.get(resource).unwrap_or(&NONE)
     }
 
+    /// What a group runs with: the values that were set for it over those of the broker. It need not exist, and one
+    /// that nobody configured runs with the broker's.
+    pub fn group_config(&self, group_id: &str, broker: &BrokerValues) -> GroupConfigValues {
+        GroupConfigValues::resolve(self.configs(&ConfigResource::new(ResourceKind::Group, group_id)), broker)
+    }
+
     /// Every resource of a kind for which values were set, by name.
     pub fn configured(&self, kind: ResourceKind) -> impl Iterator<Item = &str> {
-        self.configs
-            .keys()
-            .filter(move |resource| resource.kind == kind)
+        let from = self.configs.range(ConfigResource::new(kind, "")..);
+        from.map(|(resource, _)| resource)
+            .take_while(move |resource| resource.kind == kind)
             .map(|resource| resource.name.as_str())
     }
 

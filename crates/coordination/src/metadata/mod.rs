@@ -35,6 +35,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};

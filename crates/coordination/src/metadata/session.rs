@@ -148,20 +148,8 @@ impl Session {
         changes: &[(&str, Operation, Option<&str>)],
         validate_only: bool,
     ) -> String {
-        let configs = changes.iter().map(|(name, operation, value)| AlterableConfig {
-            name: Cow::Borrowed(*name),
-            config_operation: *operation as i8,
-            value: value.map(Cow::Borrowed),
-            ..AlterableConfig::default()
-        });
-        let resource = AlterConfigsResource {
-            resource_type: kind,
-            resource_name: Cow::Borrowed(name),
-            configs: configs.collect(),
-            ..AlterConfigsResource::default()
-        };
         let request = IncrementalAlterConfigsRequest {
-            resources: vec![resource],
+            resources: vec![altered(kind, name, changes)],
             validate_only,
             ..IncrementalAlterConfigsRequest::default()
         };
@@ -170,8 +158,42 @@ impl Session {
         said(answer.error_code, answer.error_message.as_deref())
     }
 
+    /// Makes the same changes to several resources in one request; says what was refused.
+    pub(super) fn alter_all<'n>(
+        &mut self,
+        kind: i8,
+        names: impl Iterator<Item = &'n str>,
+        changes: &[(&str, Operation, Option<&str>)],
+    ) -> Vec<String> {
+        let resources = names.map(|name| altered(kind, name, changes)).collect();
+        let request =
+            IncrementalAlterConfigsRequest { resources, ..IncrementalAlterConfigsRequest::default() };
+        let decision = self.heart.alter_configs(&request);
+        let refused = self.append(decision).responses.into_iter().filter(|answer| answer.error_code != 0);
+        refused.map(|answer| said(answer.error_code, answer.error_message.as_deref())).collect()
+    }
+
     pub(super) fn id(&self, name: &str) -> Uuid {
         self.heart.image().topic(name).expect("the topic is committed").id
+    }
+}
+
+fn altered<'a>(
+    kind: i8,
+    name: &'a str,
+    changes: &[(&'a str, Operation, Option<&'a str>)],
+) -> AlterConfigsResource<'a> {
+    let configs = changes.iter().map(|(name, operation, value)| AlterableConfig {
+        name: Cow::Borrowed(*name),
+        config_operation: *operation as i8,
+        value: value.map(Cow::Borrowed),
+        ..AlterableConfig::default()
+    });
+    AlterConfigsResource {
+        resource_type: kind,
+        resource_name: Cow::Borrowed(name),
+        configs: configs.collect(),
+        ..AlterConfigsResource::default()
     }
 }
 

@@ -348,6 +348,13 @@ fn configurations_change_all_or_none() {
     session.commit_all();
     assert_eq!(values(&session, ResourceKind::Topic, "a"), "");
     assert_eq!(values(&session, ResourceKind::Group, "g"), "share.session.timeout.ms=46000");
+    session.alter(GROUP, "g", &[("consumer.session.timeout.ms", Set, Some("50000"))], false);
+    session.commit_all();
+    let session_timeout = |group| {
+        let broker = &session.heart.config().values;
+        session.heart.image().group_config(group, broker).consumer_session_timeout_ms
+    };
+    assert_eq!((session_timeout("g"), session_timeout("another")), (50_000, 45_000));
 }
 
 #[test]
@@ -387,6 +394,24 @@ fn configurations_that_nobody_has_are_refused() {
     refused(BROKER, "2", "INVALID_REQUEST: Unexpected broker id, expected 1 or empty string, but received 2");
     refused(BROKER, "x", "INVALID_REQUEST: Node id must be an integer, but it is: x");
     refused(16, "m", "INVALID_REQUEST: Configurations of resource type 16 cannot be altered.");
+}
+
+#[test]
+fn the_number_of_configured_groups_is_bounded() {
+    let mut session = Session::new("");
+    let set = [("share.session.timeout.ms", Set, Some("46000"))];
+    let names: Vec<String> = (0..CONFIGURED_GROUPS_MAX).map(|number| format!("g{number}")).collect();
+    let refused = session.alter_all(GROUP, names.iter().map(String::as_str), &set);
+    assert!(refused.is_empty(), "{refused:?}");
+    let refused = session.alter_all(GROUP, ["one", "more"].into_iter(), &set);
+    assert_eq!(refused.len(), 2);
+    assert!(refused[0].starts_with("POLICY_VIOLATION: 10000 groups have configurations"), "{refused:?}");
+    assert_eq!(session.alter(GROUP, "g0", &[("share.session.timeout.ms", Delete, None)], false), "ok");
+    let refused = session.alter_all(GROUP, ["one", "more"].into_iter(), &set);
+    assert_eq!(refused.len(), 1, "there is room for one of them");
+    let long = "g".repeat(CONFIGURED_GROUP_NAME_BYTES_MAX + 1);
+    let expect = "INVALID_REQUEST: A group's name may have 4096 bytes.";
+    assert_eq!(session.alter(GROUP, &long, &set, false), expect);
 }
 
 #[test]

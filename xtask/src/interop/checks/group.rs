@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::super::broker::PARTITIONS;
-use super::super::client::{Client, Feeder, Group, Member, Reading, Rebalance, fed_value};
+use super::super::client::{Client, Group, Rebalance};
+use super::super::feeder::{Feeder, fed_value};
+use super::super::member::{Member, Reading};
 use super::super::protocol::committed_offsets;
 use super::super::report::Report;
 use super::super::world::World;

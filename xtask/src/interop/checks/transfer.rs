@@ -14,9 +14,8 @@ fn topic(client: Client, codec: &str) -> String {
     format!("codec-{}-{codec}", client.key())
 }
 
-/// What a client writes: kcat cannot express all that the others can.
 fn records(world: &World, client: Client, count: usize) -> Vec<Record> {
-    if client == Client::Kcat { world.text.records_for_kcat(count) } else { world.text.records(count) }
+    world.text.records(count, client.facts().limits)
 }
 
 /// With each codec: writes records with keys, headers and nulls, and reads them back.

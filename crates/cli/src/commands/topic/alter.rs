@@ -3,20 +3,14 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
-use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
 use serde_json::{Map, Value, json};
 
-use super::config::{Setting, TOPIC_RESOURCE};
 use crate::client::check_message;
 use crate::cluster::Cluster;
+use crate::configs::{self, Resource, Setting};
 use crate::output::{counted, joined, print, print_json};
 use crate::target::Target;
 
-/// `config_operation` of IncrementalAlterConfigs.
-const SET: i8 = 0;
-const DELETE: i8 = 1;
 const TIMEOUT_MS: i32 = 30_000;
 
 /// What `topic alter` takes.
@@ -46,7 +40,7 @@ pub(crate) fn run(alter: &Alter) -> Result<()> {
     let mut cluster = alter.target.connect()?;
     cluster.topic(&alter.topic)?;
     if !alter.set.is_empty() || !alter.delete_config.is_empty() {
-        alter_configs(alter, &mut cluster)?;
+        configs::alter(&mut cluster, &Resource::topic(&alter.topic), &alter.set, &alter.delete_config)?;
     }
     if let Some(count) = alter.partitions {
         create_partitions(alter, count, &mut cluster).with_context(|| match alter.set.is_empty() {
@@ -55,33 +49,6 @@ pub(crate) fn run(alter: &Alter) -> Result<()> {
         })?;
     }
     report(alter)
-}
-
-fn alter_configs(alter: &Alter, cluster: &mut Cluster) -> Result<()> {
-    let sets = alter.set.iter().map(|setting| (&setting.key, SET, Some(setting.value.as_str())));
-    let deletes = alter.delete_config.iter().map(|key| (key, DELETE, None));
-    let config = |(key, operation, value): (&String, i8, Option<&str>)| AlterableConfig {
-        name: key.clone().into(),
-        config_operation: operation,
-        value: value.map(|value| value.to_owned().into()),
-        ..Default::default()
-    };
-    let request = IncrementalAlterConfigsRequest {
-        resources: vec![AlterConfigsResource {
-            resource_type: TOPIC_RESOURCE,
-            resource_name: alter.topic.as_str().into(),
-            configs: sets.chain(deletes).map(config).collect(),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = cluster.any()?.call(&request)?;
-        let result = response.responses.first().context("the broker left out the topic")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot change the settings of {}", alter.topic)
-        })
-    })
 }
 
 fn create_partitions(alter: &Alter, count: i32, cluster: &mut Cluster) -> Result<()> {

@@ -8,9 +8,9 @@ use mainstem_wire::messages::create_topics_request::{
 use mainstem_wire::{ErrorCode, Uuid};
 use serde_json::json;
 
-use super::config::Setting;
 use crate::client::{check_message, code_of};
 use crate::cluster::Cluster;
+use crate::configs::Setting;
 use crate::output::{counted, print, print_json};
 use crate::target::Target;
 

@@ -7,8 +7,8 @@ use clap::Args;
 use mainstem_wire::messages::describe_log_dirs_request::{DescribableLogDirTopic, DescribeLogDirsRequest};
 use serde_json::{Value, json};
 
-use super::config::{Config, describe_configs};
 use crate::cluster::{Cluster, Partition, Topic};
+use crate::configs::{self, Config, Resource};
 use crate::offsets::{EARLIEST, LATEST, list_offsets};
 use crate::output::{bytes, joined, print, print_json, table};
 use crate::target::Target;
@@ -63,8 +63,9 @@ pub(crate) fn run(describe: &Describe) -> Result<()> {
 }
 
 fn collect(cluster: &mut Cluster, topic: Topic, all_configs: bool) -> Result<Description> {
-    let mut configs = describe_configs(cluster, &topic.name)?;
-    configs.retain(|config| all_configs || config.is_own());
+    let resource = Resource::topic(&topic.name);
+    let mut configs = configs::describe(cluster, &resource)?;
+    configs.retain(|config| all_configs || config.source.is_own(&resource));
     let led: Vec<i32> = topic.partitions.iter().filter(|p| p.leader.is_some()).map(|p| p.index).collect();
     let earliest = list_offsets(cluster, &topic.name, &led, EARLIEST)?;
     let latest = list_offsets(cluster, &topic.name, &led, LATEST)?;
@@ -127,11 +128,13 @@ impl Description {
     fn to_text(&self) -> String {
         let topic = &self.topic;
         let mut lines = vec![format!("topic {}, id {}", topic.name, topic.id)];
+        let resource = Resource::topic(&topic.name);
         for config in &self.configs {
-            let value = config.value.as_deref().unwrap_or("(hidden)");
-            let source =
-                if config.is_own() { String::new() } else { format!("  ({})", config.source_name()) };
-            lines.push(format!("  {}={value}{source}", config.name));
+            let source = match config.source.is_own(&resource) {
+                true => String::new(),
+                false => format!("  ({})", config.source.name()),
+            };
+            lines.push(format!("  {}={}{source}", config.name, config.shown()));
         }
         let columns = [">PARTITION", ">LEADER", "REPLICAS", "IN SYNC", ">EARLIEST", ">LATEST", ">SIZE"];
         lines.push(table(&columns, self.partitions.iter().map(PartitionLine::to_row).collect()));
@@ -174,6 +177,7 @@ mod tests {
     use mainstem_wire::Uuid;
 
     use super::*;
+    use crate::configs::Source;
 
     fn sample() -> Description {
         let partition =
@@ -190,7 +194,7 @@ mod tests {
         let config = |name: &str, value: Option<&str>, source| Config {
             name: name.into(),
             value: value.map(str::to_owned),
-            source,
+            source: Source(source),
         };
         Description {
             topic: Topic {

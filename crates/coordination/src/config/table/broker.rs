@@ -150,7 +150,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("offset.metadata.max.bytes", Int).default("4096").high()
         .doc("Bytes of metadata that a client may store beside a committed offset."),
     broker("offsets.commit.timeout.ms", Int).default("5000").at_least(1).high()
-        .doc("Milliseconds for which an offset commit may wait to become durable."),
+        .doc("Milliseconds for which an answer of the group coordinator waits for its records: those to OffsetCommit, \
+             LeaveGroup, DeleteGroups and OffsetDelete. Then it is COORDINATOR_NOT_AVAILABLE, on which clients try \
+             again."),
     broker("offsets.retention.check.interval.ms", Long).default("600000").at_least(1).high()
         .doc("Milliseconds between two looks for expired offsets."),
     broker("offsets.retention.minutes", Int).default("10080").at_least(1).high()

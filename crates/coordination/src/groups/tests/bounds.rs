@@ -139,3 +139,148 @@ fn members_that_come_and_go_leave_no_deadline_behind() {
     assert_eq!(cluster.heart.deadline_count(), before + 1);
     assert_eq!((cluster.heart.stats().members, cluster.heart.stats().groups), (0, 1));
 }
+
+#[test]
+fn bytes_of_members_and_assignments_are_bounded() {
+    let mut alone = Cluster::new(config());
+    let random = alone.random();
+    alone.send(3, "c", Request::JoinGroup { request: script::join(&Words::parse("join A")), random });
+    let created: Vec<_> = super::cluster::tickets(&alone.effects()).collect();
+    created.into_iter().for_each(|ticket| alone.finish(ticket, Ok(())));
+    // The member, and a little more.
+    let memory_bytes_max = alone.heart.stats().bytes + 20;
+    check_with(
+        GroupConfig { memory_bytes_max, ..config() },
+        "
+        join A v=3
+        join B g=h
+        join B v=3
+        wait 3000
+        join A v=3 id=c-1 protocols=range:more-than-there-is-room-for-with-what-is-there-by-now-and-what-was-in-flight
+        sync A id=c-1 assign=c-1:more-than-there-is-room-for-with-what-is-there-by-now-and-what-was-in-flight
+        beat A id=c-1
+        sync A id=c-1 assign=c-1:less
+        sync A id=c-1
+        join A v=3 id=c-1
+        sync A id=c-1 gen=2 assign=c-1:same
+        leave A c-1
+        join B v=3
+        ",
+        expect![[r#"
+            > join A v=3
+              append g generation 0 []
+            > join B g=h
+              B: GROUP_MAX_SIZE_REACHED ""
+            > join B v=3
+              B: GROUP_MAX_SIZE_REACHED ""
+            > wait 3000
+              at 3000
+              A: joined as c-1: generation 1, range, leader c-1, members [c-1]
+            > join A v=3 id=c-1 protocols=range:more-than-there-is-room-for-with-what-is-there-by-now-and-what-was-in-flight
+              A: GROUP_MAX_SIZE_REACHED ""
+            > sync A id=c-1 assign=c-1:more-than-there-is-room-for-with-what-is-there-by-now-and-what-was-in-flight
+              A: COORDINATOR_NOT_AVAILABLE
+            > beat A id=c-1
+              A: NONE
+            > sync A id=c-1 assign=c-1:less
+              append g generation 1 [c-1=less]
+              A: synced consumer range: "less"
+            > sync A id=c-1
+              A: synced consumer range: "less"
+            > join A v=3 id=c-1
+              A: joined as c-1: generation 2, range, leader c-1, members [c-1]
+            > sync A id=c-1 gen=2 assign=c-1:same
+              append g generation 2 [c-1=same]
+              A: synced consumer range: "same"
+            > leave A c-1
+              append g generation 3 []
+              A: left NONE c-1 NONE
+            > join B v=3
+        "#]],
+    );
+}
+
+#[test]
+fn bytes_of_offsets_are_bounded_and_what_takes_no_more_room_is_not_refused() {
+    check_with(
+        GroupConfig { memory_bytes_max: 1_300, ..config() },
+        "
+        commit A t-0=1:x200
+        commit A t-1=1:x600
+        commit A g=h t-0=1
+        commit A t-0=2:x200
+        commit A t-0=2:x800
+        commit A t-0=3
+        commit A t-1=1:x200
+        hold
+        commit A t-0=4
+        commit A t-0=5
+        commit A t-0=6
+        commit A t-0=7
+        commit A t-0=8
+        commit A t-0=9
+        fetch F stable t-0
+        fetch F t-0
+        ",
+        expect![[r#"
+            > commit A t-0=1:x200
+              append g t-0=1
+              A: t-0 NONE
+            > commit A t-1=1:x600
+              A: t-1 INVALID_COMMIT_OFFSET_SIZE
+            > commit A g=h t-0=1
+              A: t-0 INVALID_COMMIT_OFFSET_SIZE
+            > commit A t-0=2:x200
+              append g t-0=2
+              A: t-0 NONE
+            > commit A t-0=2:x800
+              A: t-0 INVALID_COMMIT_OFFSET_SIZE
+            > commit A t-0=3
+              append g t-0=3
+              A: t-0 NONE
+            > commit A t-1=1:x200
+              append g t-1=1
+              A: t-1 NONE
+            > hold
+            > commit A t-0=4
+              append #5 g t-0=4
+            > commit A t-0=5
+              append #6 g t-0=5
+            > commit A t-0=6
+              append #7 g t-0=6
+            > commit A t-0=7
+              append #8 g t-0=7
+            > commit A t-0=8
+              append #9 g t-0=8
+            > commit A t-0=9
+              A: t-0 COORDINATOR_NOT_AVAILABLE
+            > fetch F stable t-0
+              F: COORDINATOR_NOT_AVAILABLE
+            > fetch F t-0
+              F: offsets [t-0=3]
+        "#]],
+    );
+}
+
+#[test]
+fn what_the_log_holds_is_loaded_whatever_its_size() {
+    let mut cluster = Cluster::new(config());
+    let commit = |cluster: &mut Cluster, words: &str| {
+        cluster.send(9, "c", Request::OffsetCommit(script::commit(&Words::parse(words))));
+        let appends: Vec<_> = super::cluster::tickets(&cluster.effects()).collect();
+        appends.into_iter().for_each(|ticket| cluster.finish(ticket, Ok(())));
+        let effects = cluster.effects();
+        super::cluster::replies(&effects)
+            .map(|(_, reply)| super::transcript::answer(reply))
+            .collect::<String>()
+    };
+    for partition in 0..100 {
+        commit(&mut cluster, &format!("commit A t-{partition}=1:x100"));
+    }
+    let before = cluster.heart.stats();
+    cluster.config.memory_bytes_max = 1_000;
+    cluster.reload();
+    assert_eq!(cluster.heart.stats(), before);
+    assert!(before.bytes > 100 * 100, "{before:?}");
+    assert_eq!(commit(&mut cluster, "commit A t-0=2:x100"), "t-0 NONE");
+}

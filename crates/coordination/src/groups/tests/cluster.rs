@@ -152,3 +152,11 @@ pub(super) fn replies(effects: &[Effect]) -> impl Iterator<Item = (Token, &Reply
         Effect::Append { .. } => None,
     })
 }
+
+/// The appends among effects.
+pub(super) fn tickets(effects: &[Effect]) -> impl Iterator<Item = Ticket> {
+    effects.iter().filter_map(|effect| match effect {
+        Effect::Append { ticket, .. } => Some(*ticket),
+        Effect::Reply { .. } => None,
+    })
+}

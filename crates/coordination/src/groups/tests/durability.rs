@@ -120,6 +120,143 @@ fn a_commit_that_cannot_be_written_has_not_happened() {
 }
 
 #[test]
+fn requests_wait_for_their_records_only_so_long() {
+    check(
+        "
+        commit A t-0=5
+        commit A g=h t-0=1
+        commit A g=i t-0=1
+        hold
+        commit A t-0=6
+        wait 1000
+        fetch F stable t-0
+        delete D g=h
+        offset-delete E g=i t-0
+        wait 3999
+        wait 1
+        commit B t-0=7
+        wait 1000
+        fetch F t-0
+        # What was answered too early takes effect all the same.
+        ok 4
+        fetch F t-0
+        ok 6
+        list L
+        fail 7 NOT_ENOUGH_REPLICAS
+        wait 3000
+        ok 8
+        fetch F g=i t-0
+        fetch F t-0
+        wait 60000
+        ",
+        expect![[r#"
+            > commit A t-0=5
+              append g t-0=5
+              A: t-0 NONE
+            > commit A g=h t-0=1
+              append h t-0=1
+              A: t-0 NONE
+            > commit A g=i t-0=1
+              append i t-0=1
+              A: t-0 NONE
+            > hold
+            > commit A t-0=6
+              append #4 g t-0=6
+            > wait 1000
+            > fetch F stable t-0
+            > delete D g=h
+              append #6 h t-0 gone; h gone
+            > offset-delete E g=i t-0
+              append #7 i t-0 gone
+            > wait 3999
+            > wait 1
+              at 5000
+              A: t-0 COORDINATOR_NOT_AVAILABLE
+            > commit B t-0=7
+              append #8 g t-0=7
+            > wait 1000
+              at 6000
+              F: COORDINATOR_NOT_AVAILABLE
+              D: COORDINATOR_NOT_AVAILABLE
+              E: COORDINATOR_NOT_AVAILABLE
+            > fetch F t-0
+              F: offsets [t-0=5]
+            > # What was answered too early takes effect all the same.
+            > ok 4
+            > fetch F t-0
+              F: offsets [t-0=6]
+            > ok 6
+            > list L
+              L: NONE [g Empty "" Classic, i Empty "" Classic]
+            > fail 7 NOT_ENOUGH_REPLICAS
+            > wait 3000
+            > ok 8
+              B: t-0 NONE
+            > fetch F g=i t-0
+              F: offsets [t-0=1]
+            > fetch F t-0
+              F: offsets [t-0=7]
+            > wait 60000
+        "#]],
+    );
+}
+
+#[test]
+fn members_that_leave_wait_for_the_empty_generation_only_so_long() {
+    check(
+        &with_two(
+            "
+            hold
+            leave X c-1 c-2
+            wait 5000
+            ok 3
+            describe D
+            ",
+        ),
+        expect![[r#"
+            > hold
+            > leave X c-1 c-2
+              append #3 g generation 2 []
+            > wait 5000
+              at 11000
+              X: left COORDINATOR_NOT_AVAILABLE
+            > ok 3
+            > describe D
+              D: Empty "consumer" "" []
+        "#]],
+    );
+}
+
+#[test]
+fn whoever_was_answered_in_time_is_not_answered_when_the_partition_is_given_up() {
+    check(
+        "
+        hold
+        commit A t-0=5
+        wait 3000
+        commit B t-0=6
+        wait 2000
+        unload
+        wait 60000
+        ",
+        expect![[r#"
+            > hold
+            > commit A t-0=5
+              append #1 g t-0=5
+            > wait 3000
+            > commit B t-0=6
+              append #2 g t-0=6
+            > wait 2000
+              at 5000
+              A: t-0 COORDINATOR_NOT_AVAILABLE
+            > unload
+              B: t-0 NOT_COORDINATOR
+            > wait 60000
+        "#]],
+    );
+}
+
+#[test]
 fn an_assignment_reaches_members_when_it_is_durable() {
     check(
         "

@@ -153,9 +153,9 @@ fn config() -> GroupConfig {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(config: GroupConfig) -> Self {
         Self {
-            cluster: Cluster::new(config()),
+            cluster: Cluster::new(config),
             clients: Vec::new(),
             asked: HashMap::new(),
             offsets: 0,
@@ -480,6 +480,8 @@ impl World {
         }
         let stats = self.cluster.heart.stats();
         assert_eq!((stats.groups, stats.members, stats.offsets), (groups.len(), members, offsets));
+        let [kept, in_flight] = self.cluster.heart.bytes();
+        assert_eq!((kept.0, in_flight.0), (kept.1, in_flight.1), "bytes as counted and as summed up");
     }
 
     /// With nothing in flight, another coordinator that knows nothing but the log would know the same.
@@ -597,6 +599,11 @@ proptest! {
     }
 
     #[test]
+    fn answers_keep_their_promises_with_little_memory(kib in 1..10_usize, ops in vec(op(), 1..60)) {
+        play_with(GroupConfig { memory_bytes_max: kib << 10, ..config() }, &ops);
+    }
+
+    #[test]
     fn static_members_come_back_while_appends_fail(ops in vec(op_of_static_members(), 1..16)) {
         let both = [0, 1].map(|instance| static_join(instance, 0));
         let stable = [Op::Wait { ms: 6_500 }, Op::Stabilise { group: 0 }];
@@ -631,7 +638,11 @@ fn static_join(instance: u8, protocols: u8) -> Op {
 
 /// Lets all of it happen, then what is in flight succeed, then time pass.
 fn play(ops: &[Op]) {
-    let mut world = World::new();
+    play_with(config(), ops);
+}
+
+fn play_with(config: GroupConfig, ops: &[Op]) {
+    let mut world = World::new(config);
     for op in ops {
         world.run(op);
     }

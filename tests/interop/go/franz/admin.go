@@ -4,21 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"mainstem/interop/common"
 )
 
 // admin creates, describes, alters and deletes a topic, its configuration, its records and a group's offsets.
-func admin(args arguments) error {
-	client, err := args.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+func admin(args common.Arguments) error {
+	client, err := newClient(args, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := withDeadline()
+	ctx, cancel := common.WithDeadline()
 	defer cancel()
 	a := &administration{ctx: ctx, client: client, admin: kadm.NewClient(client), topic: args["topic"]}
 	for _, step := range []func() error{
@@ -38,26 +39,6 @@ type administration struct {
 	topic  string
 }
 
-func check(holds bool, what string) error {
-	if !holds {
-		return fmt.Errorf("does not hold: %s", what)
-	}
-	return nil
-}
-
-func expectError(got, wanted error) error {
-	return check(errors.Is(got, wanted), fmt.Sprintf("error %v, not %v", wanted, got))
-}
-
-func until(condition func() (bool, error), what string) error {
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if holds, err := condition(); holds || err != nil {
-			return err
-		}
-	}
-	return check(false, what)
-}
-
 func (a *administration) createTopic() error {
 	retention := "3600000"
 	settings := map[string]*string{"retention.ms": &retention}
@@ -65,10 +46,10 @@ func (a *administration) createTopic() error {
 		return err
 	}
 	_, again := a.admin.CreateTopic(a.ctx, 2, 1, settings, a.topic)
-	if err := expectError(again, kerr.TopicAlreadyExists); err != nil {
+	if err := common.ExpectError(again, kerr.TopicAlreadyExists); err != nil {
 		return err
 	}
-	return until(func() (bool, error) {
+	return common.Until(func() (bool, error) {
 		topics, err := a.admin.ListTopics(a.ctx)
 		return topics.Has(a.topic) && len(topics[a.topic].Partitions) == 2 && topics[a.topic].ID != kadm.TopicID{}, err
 	}, "listed with two partitions and an id")
@@ -96,7 +77,7 @@ func (a *administration) alter(operation kadm.IncrementalOp, name, value string)
 }
 
 func (a *administration) expectConfig(name, value, source string) error {
-	return until(func() (bool, error) {
+	return common.Until(func() (bool, error) {
 		config, err := a.config(name)
 		return err == nil && config.MaybeValue() == value && config.Source.String() == source, err
 	}, fmt.Sprintf("%s is %s by %s", name, value, source))
@@ -110,7 +91,7 @@ func (a *administration) configs() error {
 		a.expectConfig("retention.ms", "7200000", "DYNAMIC_TOPIC_CONFIG"),
 		a.alter(kadm.DeleteConfig, "retention.ms", ""),
 		a.expectConfig("retention.ms", "604800000", "DEFAULT_CONFIG"),
-		expectError(a.alter(kadm.SetConfig, "segment.bytes", "none"), kerr.InvalidConfig),
+		common.ExpectError(a.alter(kadm.SetConfig, "segment.bytes", "none"), kerr.InvalidConfig),
 	)
 }
 
@@ -123,8 +104,8 @@ func (a *administration) addPartitions() error {
 		return err
 	}
 	return errors.Join(
-		expectError(fewer[a.topic].Err, kerr.InvalidPartitions),
-		until(func() (bool, error) {
+		common.ExpectError(fewer[a.topic].Err, kerr.InvalidPartitions),
+		common.Until(func() (bool, error) {
 			topics, err := a.admin.ListTopics(a.ctx, a.topic)
 			return len(topics[a.topic].Partitions) == 4, err
 		}, "four partitions"))
@@ -149,8 +130,8 @@ func (a *administration) deleteRecords() error {
 	start, _ := starts.Lookup(a.topic, 0)
 	end, _ := ends.Lookup(a.topic, 0)
 	return errors.Join(errStarts, errEnds,
-		check(low.Err == nil && low.LowWatermark == 4, "low watermark 4"),
-		check(start.Offset == 4 && end.Offset == 10, "begins at 4, ends at 10"))
+		common.Check(low.Err == nil && low.LowWatermark == 4, "low watermark 4"),
+		common.Check(start.Offset == 4 && end.Offset == 10, "begins at 4, ends at 10"))
 }
 
 func (a *administration) groupOffsets() error {
@@ -165,21 +146,21 @@ func (a *administration) groupOffsets() error {
 	listed, errListed := a.admin.ListGroups(a.ctx)
 	described, errDescribed := a.admin.DescribeGroups(a.ctx, group)
 	return errors.Join(errFetched, errListed, errDescribed, described.Error(),
-		check(committed.At == 7, "the committed offset"),
-		check(listed[group].Group == group, "the group is listed"),
-		check(described[group].State == "Empty", "the group is empty"))
+		common.Check(committed.At == 7, "the committed offset"),
+		common.Check(listed[group].Group == group, "the group is listed"),
+		common.Check(described[group].State == "Empty", "the group is empty"))
 }
 
 func (a *administration) cluster() error {
 	metadata, err := a.admin.BrokerMetadata(a.ctx)
-	return errors.Join(err, check(len(metadata.Brokers) > 0 && metadata.Cluster != "", "a node and a cluster id"))
+	return errors.Join(err, common.Check(len(metadata.Brokers) > 0 && metadata.Cluster != "", "a node and a cluster id"))
 }
 
 func (a *administration) deleteTopic() error {
 	if _, err := a.admin.DeleteTopic(a.ctx, a.topic); err != nil {
 		return err
 	}
-	return until(func() (bool, error) {
+	return common.Until(func() (bool, error) {
 		topics, err := a.admin.ListTopics(a.ctx)
 		return !topics.Has(a.topic), err
 	}, "gone after deletion")

@@ -1,0 +1,49 @@
+//! DeleteGroups (42), v0-2: empty groups go with their offsets; answered when their tombstones are durable.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
+use mainstem_wire::messages::delete_groups_response::{DeletableGroupResult, DeleteGroupsResponse};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::groups::Asked;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: DeleteGroupsRequest<'_> = body(decoder, context.version)?;
+    let mut seen = HashSet::new();
+    request.groups_names.retain(|id| seen.insert(id.clone()));
+    // All are asked before the first is waited for, so that they share a sync of the disk.
+    let asked: Vec<_> = request.groups_names.iter().map(|id| (id, delete(broker, context, id))).collect();
+    let results = asked.into_iter().map(|(id, asked)| DeletableGroupResult {
+        group_id: id.clone(),
+        error_code: asked.map_or_else(|error| error, outcome).code(),
+        ..Default::default()
+    });
+    let response = DeleteGroupsResponse { results: results.collect(), ..Default::default() };
+    Ok(respond(context, response, out))
+}
+
+fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<Asked, ErrorCode> {
+    authorize(context, Operation::Delete, Resource::Group(id))?;
+    Ok(broker.groups.ask(broker, context, Request::DeleteGroup(id)))
+}
+
+fn outcome(asked: Asked) -> ErrorCode {
+    match asked.wait() {
+        Ok(Reply::DeleteGroup(error)) => error,
+        Ok(other) => unreachable!("the coordinator answers in kind, not {other:?}"),
+        Err(error) => error,
+    }
+}

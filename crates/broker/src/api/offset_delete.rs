@@ -1,0 +1,98 @@
+//! OffsetDelete (47), v0: offsets of topics that no member reads; answered when their tombstones are durable.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::offset_delete_request::{OffsetDeleteRequest, OffsetDeleteRequestTopic};
+use mainstem_wire::messages::offset_delete_response::{
+    OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+use crate::topics::Topic;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: OffsetDeleteRequest<'_> = body(decoder, context.version)?;
+    let response = match authorize(context, Operation::Delete, Resource::Group(&request.group_id)) {
+        Ok(()) => {
+            let refused = take_refused(broker, context, &mut request);
+            if request.topics.is_empty() && !refused.is_empty() {
+                OffsetDeleteResponse { topics: refused, ..Default::default() }
+            } else {
+                delete(broker, context, request, refused)
+            }
+        }
+        Err(error) => OffsetDeleteResponse { error_code: error.code(), ..Default::default() },
+    };
+    Ok(respond(context, response, out))
+}
+
+fn delete(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: OffsetDeleteRequest<'_>,
+    refused: Vec<OffsetDeleteResponseTopic<'static>>,
+) -> OffsetDeleteResponse<'static> {
+    match broker.groups.ask(broker, context, Request::OffsetDelete(request)).wait() {
+        // An error of the group stands for all of it, without topics.
+        Ok(Reply::OffsetDelete(mut response)) if response.error_code == 0 => {
+            response.topics.extend(refused);
+            response
+        }
+        Ok(Reply::OffsetDelete(response)) => response,
+        Ok(other) => unreachable!("the coordinator answers in kind, not {other:?}"),
+        Err(error) => OffsetDeleteResponse { error_code: error.code(), ..Default::default() },
+    }
+}
+
+/// Takes out what the coordinator need not be asked about, and answers it.
+fn take_refused(
+    broker: &Broker,
+    context: &RequestContext,
+    request: &mut OffsetDeleteRequest<'_>,
+) -> Vec<OffsetDeleteResponseTopic<'static>> {
+    let mut refused = Vec::new();
+    request.topics.retain_mut(|topic| {
+        match readable(broker, context, &topic.name) {
+            Ok(known) => refused.extend(take_unknown_partitions(topic, &known)),
+            Err(error) => refused.push(refuse(std::mem::take(topic), error)),
+        }
+        !topic.partitions.is_empty()
+    });
+    refused
+}
+
+fn readable(broker: &Broker, context: &RequestContext, name: &str) -> Result<Arc<Topic>, ErrorCode> {
+    authorize(context, Operation::Read, Resource::Topic(name))?;
+    broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+}
+
+/// Takes out the partitions that the topic does not have, and answers them.
+fn take_unknown_partitions(
+    topic: &mut OffsetDeleteRequestTopic<'_>,
+    known: &Topic,
+) -> Option<OffsetDeleteResponseTopic<'static>> {
+    let is_unknown = |index: i32| known.partition(index).is_none();
+    let unknown: Vec<_> =
+        topic.partitions.extract_if(.., |partition| is_unknown(partition.partition_index)).collect();
+    let named = OffsetDeleteRequestTopic { name: topic.name.clone(), partitions: unknown };
+    (!named.partitions.is_empty()).then(|| refuse(named, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
+}
+
+fn refuse(topic: OffsetDeleteRequestTopic<'_>, error: ErrorCode) -> OffsetDeleteResponseTopic<'static> {
+    let partitions = topic.partitions.iter().map(|partition| OffsetDeleteResponsePartition {
+        partition_index: partition.partition_index,
+        error_code: error.code(),
+    });
+    OffsetDeleteResponseTopic { partitions: partitions.collect(), name: topic.name.into_owned().into() }
+}

@@ -1,0 +1,64 @@
+//! `mainstem config get`.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::configs::{self, Config, Resource};
+use crate::output::{joined, print, print_json, table};
+use crate::target::Target;
+
+/// What `config get` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// What has the settings: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
+    /// client-metrics/NAME.
+    #[arg(value_parser = Resource::parse)]
+    resource: Resource,
+    /// Only these settings, whoever set them. [default: those that were set for the resource itself]
+    #[arg(value_name = "KEY")]
+    keys: Vec<String>,
+    /// Every setting, also those that have their defaults.
+    #[arg(long, conflicts_with = "keys")]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Shows the settings.
+pub(crate) fn run(get: &Get) -> Result<()> {
+    let mut cluster = get.target.connect()?;
+    let chosen = choose(get, configs::describe(&mut cluster, &get.resource)?)?;
+    if get.json {
+        let configs: Value = chosen.iter().map(Config::to_json).collect();
+        return print_json(&json!({"resource": get.resource.to_string(), "configs": configs}));
+    }
+    if chosen.is_empty() {
+        return print(&format!("nothing is set for {} itself; --all shows what applies to it", get.resource));
+    }
+    let row = |config: &Config| {
+        vec![config.name.clone(), config.shown().to_owned(), config.source.name().to_owned()]
+    };
+    print(&table(&["KEY", "VALUE", "SOURCE"], chosen.iter().map(row).collect()))
+}
+
+fn choose(get: &Get, mut configs: Vec<Config>) -> Result<Vec<Config>> {
+    let unknown = |key: &&String| !configs.iter().any(|config| config.name == **key);
+    let unknown: Vec<&String> = get.keys.iter().filter(unknown).collect();
+    if !unknown.is_empty() {
+        bail!(
+            "{} has no setting {}; `mainstem config get {} --all` lists those that it has",
+            get.resource,
+            joined(unknown),
+            get.resource
+        );
+    }
+    configs.retain(|config| match get.keys.is_empty() {
+        true => get.all || config.source.is_own(&get.resource),
+        false => get.keys.contains(&config.name),
+    });
+    Ok(configs)
+}

@@ -1,0 +1,49 @@
+//! `mainstem config set`.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::configs::{self, Resource, Setting};
+use crate::output::{joined, print, print_json};
+use crate::target::Target;
+
+/// What `config set` takes.
+#[derive(Debug, Args)]
+#[group(id = "changes", required = true, multiple = true, args = ["set", "delete"])]
+pub(crate) struct Set {
+    /// What has the settings: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
+    /// client-metrics/NAME.
+    #[arg(value_parser = Resource::parse)]
+    resource: Resource,
+    /// The settings, such as retention.ms=86400000. A list is set as a whole.
+    #[arg(value_name = "KEY=VALUE", value_parser = Setting::parse)]
+    set: Vec<Setting>,
+    /// A setting that goes back to its default; may be given several times.
+    #[arg(long, short, value_name = "KEY")]
+    delete: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Changes the settings, all or none.
+pub(crate) fn run(set: &Set) -> Result<()> {
+    let mut cluster = set.target.connect()?;
+    configs::alter(&mut cluster, &set.resource, &set.set, &set.delete)?;
+    if set.json {
+        let values: Map<String, Value> =
+            set.set.iter().map(|setting| (setting.key.clone(), setting.value.clone().into())).collect();
+        return print_json(
+            &json!({"resource": set.resource.to_string(), "set": values, "deleted": set.delete}),
+        );
+    }
+    let mut changes: Vec<String> =
+        set.set.iter().map(|setting| format!("{}={}", setting.key, setting.value)).collect();
+    if !set.delete.is_empty() {
+        changes.push(format!("back to the default: {}", joined(&set.delete)));
+    }
+    print(&format!("changed {}: {}", set.resource, changes.join("; ")))
+}

@@ -1,0 +1,31 @@
+//! `mainstem quota`: what users, clients and addresses may use of the brokers.
+
+mod entity;
+mod list;
+mod set;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What `quota` takes.
+#[derive(Debug, Args)]
+pub(crate) struct QuotaArguments {
+    #[command(subcommand)]
+    command: QuotaCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum QuotaCommand {
+    /// List quotas and whom they are for.
+    List(list::List),
+    /// Set or remove quotas of a user, a client or an address.
+    Set(set::Set),
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &QuotaArguments) -> Result<()> {
+    match &arguments.command {
+        QuotaCommand::List(list) => list::run(list),
+        QuotaCommand::Set(set) => set::run(set),
+    }
+}

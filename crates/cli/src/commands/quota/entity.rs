@@ -1,0 +1,70 @@
+//! Whom a quota is for.
+
+use std::fmt;
+
+use clap::Args;
+
+/// The name on the command line that stands for everybody without a quota of their own (KIP-546).
+const DEFAULT: &str = "default";
+
+/// A part of who a quota is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Kafka's `entity_type`.
+    pub(crate) kind: String,
+    /// None is the default of the kind.
+    pub(crate) name: Option<String>,
+}
+
+/// Options that say whom a quota is for.
+#[derive(Debug, Args)]
+pub(crate) struct EntityOptions {
+    /// A user's name.
+    #[arg(long, value_name = "NAME", group = "entity")]
+    user: Option<String>,
+    /// All users without a quota of their own.
+    #[arg(long, conflicts_with = "user", group = "entity")]
+    user_default: bool,
+    /// A client's id; with a user, that user's client.
+    #[arg(long, value_name = "ID", group = "entity")]
+    client: Option<String>,
+    /// All clients without a quota of their own.
+    #[arg(long, conflicts_with = "client", group = "entity")]
+    client_default: bool,
+    /// An address that clients connect from.
+    #[arg(long, value_name = "ADDRESS", group = "entity", conflicts_with_all = ["user", "user_default", "client", "client_default"])]
+    ip: Option<String>,
+    /// All addresses without a quota of their own.
+    #[arg(long, group = "entity", conflicts_with_all = ["ip", "user", "user_default", "client", "client_default"])]
+    ip_default: bool,
+}
+
+impl EntityOptions {
+    /// The parts that were given.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let given = [
+            ("user", &self.user, self.user_default),
+            ("client-id", &self.client, self.client_default),
+            ("ip", &self.ip, self.ip_default),
+        ];
+        given
+            .into_iter()
+            .filter(|(_, name, default)| name.is_some() || *default)
+            .map(|(kind, name, _)| Part { kind: kind.to_owned(), name: name.clone() })
+            .collect()
+    }
+}
+
+/// A whole entity, for people.
+pub(crate) struct Shown<'p>(pub(crate) &'p [Part]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, part) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            let name = part.name.as_deref().unwrap_or(DEFAULT);
+            write!(f, "{separator}{} {name}", part.kind)?;
+        }
+        Ok(())
+    }
+}

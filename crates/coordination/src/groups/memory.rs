@@ -1,0 +1,108 @@
+//! What the things that clients make the coordinator keep count for, in bytes, against
+//! [`memory_bytes_max`](super::GroupConfig::memory_bytes_max).
+//!
+//! A thing counts for its strings and buffers and for a fixed amount that stands for its place in the maps that know
+//! it. The heap's own overhead is not counted. What a thing counts for depends on nothing but the thing itself, so
+//! that it is given back as it was taken.
+
+use super::api::Reply;
+use super::appends::{Completion, PendingOffset};
+use super::member::{Member, Protocol};
+use super::offset_fetch::Fetch;
+use super::offsets::CommittedOffset;
+use super::rebalance::Held;
+
+/// A group beside its name and its members.
+pub(crate) const GROUP: usize = 512;
+/// A member beside its strings, its protocols and its assignment; its time-out is in here.
+pub(crate) const MEMBER: usize = 512;
+/// A member that was told its id, beside that id.
+const TOLD: usize = 256;
+/// A protocol of a member beside its name and metadata.
+const PROTOCOL: usize = 128;
+/// An offset beside its metadata.
+const OFFSET: usize = 64;
+/// A name in a list or a set, beside its letters.
+const NAME: usize = 64;
+/// An element of a list that has no letters of its own.
+const ELEMENT: usize = 40;
+
+/// A name that is held by itself, such as a topic's.
+pub(crate) fn name(name: &str) -> usize {
+    NAME + name.len()
+}
+
+/// A member that was told its id and has not come back.
+pub(crate) fn told(id: &str) -> usize {
+    TOLD + id.len()
+}
+
+/// What a member offers. A name counts three times: the group counts offers by name, and may choose this one.
+pub(crate) fn protocols(protocols: &[Protocol]) -> usize {
+    protocols.iter().map(|protocol| PROTOCOL + 3 * protocol.name.len() + protocol.metadata.len()).sum()
+}
+
+/// A member with everything that is its own.
+pub(crate) fn member(member: &Member) -> usize {
+    let names = [&*member.id, member.instance_id.as_deref().unwrap_or_default()];
+    let client = member.client_id.len() + member.client_host.len();
+    MEMBER
+        + names.iter().map(|name| name.len()).sum::<usize>()
+        + client
+        + member.assignment.len()
+        + protocols(&member.protocols)
+}
+
+/// A committed offset.
+pub(crate) fn offset(offset: &CommittedOffset) -> usize {
+    OFFSET + offset.metadata().len()
+}
+
+/// What waits in the queue of appends.
+pub(crate) fn completion(completion: &Completion) -> usize {
+    let own = match completion {
+        Completion::Commit { group, offsets, waiting } => {
+            let topics = waiting.iter().flat_map(|(_, response)| &response.topics);
+            let answer = topics.map(|topic| name(&topic.name) + ELEMENT * topic.partitions.len());
+            let pending = |pending: &PendingOffset| ELEMENT + offset(&pending.offset);
+            group.len() + answer.sum::<usize>() + offsets.iter().map(pending).sum::<usize>()
+        }
+        Completion::Assignment { assignments, .. } => {
+            assignments.iter().map(|(_, assignment)| ELEMENT + assignment.len()).sum()
+        }
+        Completion::Replaced { replacement, .. } => {
+            replacement.old.len() + replacement.new.len() + protocols(&replacement.old_protocols)
+        }
+        Completion::Emptied { held, .. } => answer(held),
+        Completion::Removed { offsets, held, .. } => ELEMENT * offsets.len() + answer(held),
+        Completion::Fetch { waiting } => waiting.as_ref().map_or(0, |(_, fetch)| request(fetch)),
+        Completion::Created { .. } => 0,
+    };
+    NAME + own
+}
+
+/// A read that waits.
+fn request(fetch: &Fetch) -> usize {
+    let topics = fetch.topics.iter().flatten();
+    let indexes = |count: usize| count * size_of::<i32>();
+    let bytes = topics.map(|topic| name(&topic.name) + indexes(topic.partition_indexes.len()));
+    fetch.group_id.len() + bytes.sum::<usize>()
+}
+
+/// An answer that waits.
+fn answer(held: &Held) -> usize {
+    match held {
+        Some((_, Reply::LeaveGroup(response))) => {
+            let members = response.members.iter();
+            let instance = |id: Option<&str>| id.map_or(0, str::len);
+            members
+                .map(|member| name(&member.member_id) + instance(member.group_instance_id.as_deref()))
+                .sum()
+        }
+        Some((_, Reply::OffsetDelete(response))) => {
+            let topics = response.topics.iter();
+            topics.map(|topic| name(&topic.name) + ELEMENT * topic.partitions.len()).sum()
+        }
+        _ => 0,
+    }
+}
