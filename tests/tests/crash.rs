@@ -206,21 +206,33 @@ fn leader_epochs(broker: &Broker) -> Vec<i32> {
     (0..PARTITIONS).map(|index| client.leader_epoch(TOPIC, index).expect("the epoch")).collect()
 }
 
+/// Seed and number of rounds.
+fn choices(kills: u64) -> (u64, u64) {
+    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    (seed, number_from("TEST_KILLS").unwrap_or(kills))
+}
+
 #[test]
 fn what_was_acknowledged_survives_kills_under_load() {
-    run(Setup::new("crash"), KILLS);
+    let (seed, kills) = choices(KILLS);
+    println!("TEST_SEED={seed} TEST_KILLS={kills}");
+    let (acknowledged, _) = run(Setup::new("crash"), seed, kills);
+    println!("{acknowledged} acknowledgements");
 }
 
 #[test]
 fn what_was_acknowledged_survives_kills_while_partitions_move() {
+    let (seed, kills) = choices(KILLS_WITH_MOVES);
+    println!("TEST_SEED={seed} TEST_KILLS={kills}");
     // What has moved is removed at once, so that a removal is hit now and then.
-    run(Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0), KILLS_WITH_MOVES);
+    let setup = Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0);
+    let (acknowledged, moves) = run(setup, seed, kills);
+    println!("{acknowledged} acknowledgements, {moves} moves");
+    assert!(moves >= kills / 2, "{moves} moves in {kills} rounds");
 }
 
-fn run(setup: Setup, kills: u64) {
-    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
-    let kills = number_from("TEST_KILLS").unwrap_or(kills);
-    println!("TEST_SEED={seed} TEST_KILLS={kills}");
+/// Acknowledgements, and moves that came to their end.
+fn run(setup: Setup, seed: u64, kills: u64) -> (u64, u64) {
     let mut rng = Rng(seed);
     let mut broker = setup.start();
     let mut actors = Actors::new(&broker, &mut rng);
@@ -248,5 +260,5 @@ fn run(setup: Setup, kills: u64) {
         actors.check(&broker);
     }
     broker.assert_healthy();
-    println!("{kills} rounds, {total} acknowledgements, {} moves", actors.moves.done());
+    (total, actors.moves.done())
 }

@@ -3,7 +3,6 @@
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,7 +10,7 @@ use std::sync::mpsc;
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
-    PartitionImage, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
@@ -30,6 +29,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
+use crate::opening::{Unopened, open_all};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::placing::{PartitionKey, place_all};
 use crate::random;
@@ -37,7 +37,6 @@ use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
 use crate::settings::TopicSettings;
-use crate::topics::Topic;
 
 /// Kafka's id of the metadata topic: the number one.
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -48,9 +47,6 @@ const METADATA_EPOCH: i32 = 1;
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
 const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
-
-/// Threads that open logs at start.
-const OPENERS: usize = 2;
 
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -452,7 +448,8 @@ fn serve(broker: &Broker, topics: &[TopicImage]) {
     }
 }
 
-fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
+/// What a topic's partitions run with.
+pub(crate) fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
     let image = broker.controller.image();
     let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
     let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
@@ -497,100 +494,4 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
         }
     }
     broker.groups.topic_deleted(broker, &image.name);
-}
-
-/// What becomes of a partition that cannot be opened.
-#[derive(Clone, Copy)]
-enum Unopened<'a> {
-    /// It is offline until the broker is started again: somebody has to mend it. So are these from the outset.
-    Offline(&'a HashMap<PartitionKey, ControllerError>),
-    /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
-    Refused,
-}
-
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Vec<(Uuid, ControllerError)> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    let work = || {
-        while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic, unopened) {
-                Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => failures.lock().push((topic.id, error)),
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let helpers = OPENERS.min(topics.len()).saturating_sub(1);
-        (0..helpers).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
-    failures.into_inner()
-}
-
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened<'_>) -> Result<Topic, ControllerError> {
-    let settings = settings_of(broker, image);
-    let (name, known) = match broker.topics.by_id(&image.id) {
-        Some(topic) => (topic.name.clone(), topic.partitions.clone()),
-        None => (Arc::from(image.name.as_str()), Vec::new()),
-    };
-    let mut partitions = known;
-    for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
-        let identity =
-            PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
-        let refused = match unopened {
-            Unopened::Offline(refused) => refused.get(&(image.id, identity.partition)),
-            Unopened::Refused => None,
-        };
-        let offline =
-            || Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch);
-        if let Some(error) = refused {
-            // Of those in an offline directory, which may be thousands, a line was written for all.
-            if !matches!(error, ControllerError::DirectoryOffline { .. }) {
-                tracing::error!("{error}; until then it is offline, the others are served");
-            }
-            partitions.push(offline());
-            continue;
-        }
-        partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
-            (Ok(opened), _) => opened,
-            (Err(error), Unopened::Refused) => return Err(error),
-            (Err(error), Unopened::Offline(_)) => {
-                tracing::error!("{error}; until then it is offline, the others are served");
-                offline()
-            }
-        });
-    }
-    Ok(Topic { name, id: image.id, partitions })
-}
-
-fn open_partition(
-    broker: &Broker,
-    identity: &PartitionIdentity,
-    image: &PartitionImage,
-    settings: &Arc<TopicSettings>,
-) -> Result<Arc<Partition>, ControllerError> {
-    let dir = dir_of(broker, image, identity)?;
-    let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
-    let (log, recovery) =
-        opened.map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
-    let (topic, index) = (identity.topic.clone(), identity.partition);
-    if recovery.bytes_cut > 0 {
-        tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
-    }
-    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
-}
-
-fn dir_of<'a>(
-    broker: &'a Broker,
-    partition: &PartitionImage,
-    identity: &PartitionIdentity,
-) -> Result<&'a Arc<LogDir>, ControllerError> {
-    let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
-    let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
-    match broker.dirs.by_id(directory.0) {
-        Some(dir) if dir.failure().is_none() => Ok(dir),
-        Some(_) => Err(ControllerError::DirectoryOffline { partition: identity.topic_partition() }),
-        None => Err(ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory }),
-    }
 }

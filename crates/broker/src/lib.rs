@@ -33,6 +33,7 @@ mod listener;
 mod log_dirs;
 mod metrics;
 mod moves;
+mod opening;
 mod output;
 mod partition;
 mod placing;

@@ -142,6 +142,12 @@ fn partitions(broker: &Broker, text: &mut Exposition) {
         "Partitions whose files cannot be used.",
         offline as f64,
     );
+    text.one(
+        "mainstem_offline_log_directories",
+        Kind::Gauge,
+        "Log directories that cannot be used.",
+        broker.dirs.failures().count() as f64,
+    );
     let ends = partitions.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
     let columns: [Column; 3] = [

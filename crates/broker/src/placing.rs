@@ -1,7 +1,7 @@
 //! Where every partition is after a start: found by its directory's name and its topic's id, wherever that is; what a move
 //! has left is put right.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub(crate) type PartitionKey = (Uuid, i32);
 pub(crate) struct Placed {
     /// Where partitions are.
     pub(crate) assignments: Vec<DirectoryAssignment>,
-    /// Partitions that cannot be served, and why.
-    pub(crate) refused: HashMap<PartitionKey, ControllerError>,
+    /// Partitions that cannot be served; why was told.
+    pub(crate) refused: HashSet<PartitionKey>,
     /// Moves that were cut short: the partition, and where it was to go.
     pub(crate) moves: InterruptedMoves,
 }
@@ -134,8 +134,14 @@ impl Placing<'_> {
                         self.placed.assignments.push(assignment);
                     }
                     Err(error) => {
-                        offline += usize::from(matches!(error, ControllerError::DirectoryOffline { .. }));
-                        self.placed.refused.insert((topic.id, index), error);
+                        // Thousands may be in one directory: a line is written for all of them.
+                        match error {
+                            ControllerError::DirectoryOffline { .. } => offline += 1,
+                            error => {
+                                tracing::error!("{error}; until then it is offline, the others are served")
+                            }
+                        }
+                        self.placed.refused.insert((topic.id, index));
                     }
                 }
             }
