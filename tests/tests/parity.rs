@@ -2,8 +2,12 @@
 //! answered or costs its connection, and nothing else.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "parity/admin.rs"]
+mod admin;
 #[path = "parity/groups.rs"]
 mod groups;
+#[path = "parity/quotas.rs"]
+mod quotas;
 #[path = "parity/sensible.rs"]
 mod sensible;
 
@@ -39,6 +43,8 @@ fn every_version_of_every_api_is_served() {
     let mut client = broker.connect();
     let mut checked = sensible::check_all(&mut client);
     checked.extend(groups::check_all(&mut client));
+    checked.extend(quotas::check_all(&mut client));
+    checked.extend(admin::check_all(&mut client));
     checked.sort_by_key(|api| api.key());
     assert_eq!(checked, served(&broker), "what is checked here is what is served");
     broker.assert_healthy();

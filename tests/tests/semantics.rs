@@ -1,6 +1,8 @@
 //! Kafka's semantics over the wire against the real binary: faults that others have had, each a test by its name.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "semantics/administration.rs"]
+mod administration;
 #[path = "semantics/configs.rs"]
 mod configs;
 #[path = "semantics/deletion.rs"]
@@ -17,6 +19,8 @@ mod offline;
 mod ordering;
 #[path = "semantics/producing.rs"]
 mod producing;
+#[path = "semantics/quotas.rs"]
+mod quotas;
 #[path = "semantics/refusals.rs"]
 mod refusals;
 #[path = "semantics/retention.rs"]

@@ -19,6 +19,7 @@ use crate::log_dirs::LogDirs;
 use crate::metrics::Metrics;
 use crate::moves::Moves;
 use crate::partition::Partition;
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
 use crate::topics::Topics;
 
@@ -37,6 +38,7 @@ pub(crate) struct Broker {
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,

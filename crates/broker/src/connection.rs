@@ -285,6 +285,8 @@ impl Connection {
                     let mut response = ResponseBuffer::pooled();
                     let handled =
                         dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut response);
+                    // At once, not when those before it are answered.
+                    self.output.mute = self.output.mute.max(response.mute.take());
                     if let Handled::Answered = handled {
                         response.settle();
                         self.finished_bytes += response.backlog();
@@ -342,9 +344,9 @@ impl Connection {
     }
 
     fn note(&mut self, handled: Handled) {
+        self.take_mute();
         match handled {
-            Handled::Answered => self.take_mute(),
-            Handled::Silent => {}
+            Handled::Answered | Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;
                 self.in_flight.push_back(InFlight::Waiting(response));
@@ -355,7 +357,7 @@ impl Connection {
 
     fn take_mute(&mut self) {
         if let Some(delay) = self.output.mute.take() {
-            let until = Instant::now() + delay;
+            let until = self.muted_until.unwrap_or_else(Instant::now).max(Instant::now() + delay);
             self.muted_until = Some(until);
             self.timer.as_mut().reset(until.into());
         }
@@ -399,7 +401,7 @@ impl Connection {
     fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
         let idle = self.broker.limits.connection_idle;
         let mut next = self.active_at + idle;
-        if next <= now && self.in_flight.is_empty() {
+        if next <= now && self.in_flight.is_empty() && self.muted_until.is_none() {
             return Err(CloseReason::Idle(idle));
         }
         if next <= now {

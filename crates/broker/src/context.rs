@@ -6,6 +6,8 @@ use std::sync::Arc;
 use mainstem_wire::{ApiKey, ErrorCode};
 use parking_lot::Mutex;
 
+use crate::quotas::{Quotas, ThreadTime};
+
 /// The name under which an unauthenticated peer acts.
 pub(crate) const ANONYMOUS: &str = "User:ANONYMOUS";
 
@@ -19,6 +21,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) peer: SocketAddr,
     /// `User:NAME`.
     pub(crate) principal: Arc<str>,
+    /// Limits on what the client may do.
+    pub(crate) quotas: Arc<Quotas>,
     /// Name and version that the client's library gave in ApiVersions (KIP-511).
     pub(crate) software: Mutex<Option<(String, String)>>,
 }
@@ -36,6 +40,8 @@ pub(crate) struct RequestContext {
     pub(crate) correlation_id: i32,
     /// Given by the client in each request's header.
     pub(crate) client_id: Option<Arc<str>>,
+    /// What it costs, while somebody has a quota on that.
+    pub(crate) time: Option<Arc<ThreadTime>>,
 }
 
 /// Operations on resources, with the protocol's codes (`AclOperation`).

@@ -10,12 +10,14 @@ use std::sync::mpsc;
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
-    ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
+use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
 use mainstem_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
@@ -32,6 +34,7 @@ use crate::groups::OFFSETS_TOPIC;
 use crate::opening::{Unopened, open_all};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::placing::{PartitionKey, place_all};
+use crate::quotas::resolvable;
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
@@ -42,7 +45,7 @@ use crate::settings::TopicSettings;
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
 /// Leader epoch of metadata batches while one node writes them all.
-const METADATA_EPOCH: i32 = 1;
+pub(crate) const METADATA_EPOCH: i32 = 1;
 
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
@@ -211,6 +214,7 @@ impl Controller {
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        broker.quotas.update(self.image().client_quotas());
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
         open_all(broker, &topics, Unopened::Offline(&placed.refused));
         Ok(placed.moves)
@@ -236,8 +240,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreateTopicsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -294,8 +299,9 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
+        permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version);
+        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -304,8 +310,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         request: &CreatePartitionsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request);
+        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
     }
 
@@ -317,6 +324,33 @@ impl Controller {
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
         let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+    }
+
+    /// AlterClientQuotas.
+    pub(crate) fn alter_client_quotas(
+        &self,
+        broker: &Arc<Broker>,
+        request: &AlterClientQuotasRequest<'_>,
+    ) -> Result<Vec<AlteredQuota<'static>>, ErrorCode> {
+        // Looked up before the heart is asked, since the resolver may take its time.
+        let parts = request.entries.iter().flat_map(|entry| &entry.entity);
+        let ips =
+            parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
+        let known = resolvable(ips);
+        let resolves = |ip: &str| known.iter().any(|name| name == ip);
+        Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
+    }
+
+    /// Makes the change that the heart decides on, and does what it asks of this node. What the reply says is durable.
+    ///
+    /// # Errors
+    /// When the metadata log cannot be written.
+    pub(crate) fn decide<R>(
+        &self,
+        broker: &Arc<Broker>,
+        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+    ) -> Result<R, ErrorCode> {
+        self.change(decide, |changes| carry_out(broker, changes))
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
@@ -427,6 +461,9 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
             _ => {}
         }
     }
+    if changes.contains(&MetadataChange::QuotaChanged) {
+        update_quotas(broker);
+    }
     let image = broker.controller.image();
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
@@ -446,6 +483,12 @@ fn serve(broker: &Broker, topics: &[TopicImage]) {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
+}
+
+/// Has clients measured against the quotas that are committed. A copy, since host names may have to be looked up.
+fn update_quotas(broker: &Broker) {
+    let quotas = broker.controller.image().client_quotas().clone();
+    broker.quotas.update(&quotas);
 }
 
 /// What a topic's partitions run with.

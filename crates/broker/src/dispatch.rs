@@ -73,9 +73,16 @@ pub(crate) fn handle(
         version,
         correlation_id: open.header.correlation_id,
         client_id: client.shared_client_id(open.header.client_id.as_deref()),
+        time: broker.quotas.begin_request().map(Arc::new),
     };
+    let time = context.time.clone();
     match api::serve(broker, context, &mut open.body, response) {
-        Ok(handled) => handled,
+        Ok(handled) => {
+            if let (Handled::Later { .. }, Some(time)) = (&handled, time) {
+                time.pause();
+            }
+            handled
+        }
         Err(error) => refuse(format!("a {} request is malformed: {error}", api.name())),
     }
 }

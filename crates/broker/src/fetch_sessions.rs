@@ -174,7 +174,8 @@ impl FetchSessions {
         Ok(Plan { session: Some(shared), incremental: true, partitions })
     }
 
-    fn close(&mut self, id: i32) -> bool {
+    /// Closes a session; whether there was one.
+    pub(crate) fn close(&mut self, id: i32) -> bool {
         let closed = self.slots.remove(&id);
         self.partitions -= closed.as_ref().map_or(0, |slot| slot.size);
         closed.is_some()

@@ -58,6 +58,7 @@ impl Housekeeping {
 /// Work with its interval.
 struct Rounds {
     maintain: Every,
+    expire_producers: Every,
     recovery_checkpoint: Every,
     log_start_checkpoint: Every,
 }
@@ -89,6 +90,7 @@ impl Rounds {
         let logs = &broker.config().logs;
         Rounds {
             maintain: Every::new(logs.retention_check_interval_ms),
+            expire_producers: Every::new(logs.producer_id_expiration_check_interval_ms),
             recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
             log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
         }
@@ -98,9 +100,14 @@ impl Rounds {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
+        partitions.iter().for_each(|partition| write_epochs(partition));
         broker.controller.serve_the_unserved(broker);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));
+        }
+        if self.expire_producers.is_due() {
+            let forgotten: usize = partitions.iter().map(|one| one.expire_producers(mono_ms)).sum();
+            tracing::debug!(forgotten, "looked for idle producers");
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
@@ -113,6 +120,13 @@ impl Rounds {
                 }
             }
         }
+    }
+}
+
+fn write_epochs(partition: &Partition) {
+    if let Err(error) = partition.write_epochs() {
+        let (topic, index) = (&partition.topic, partition.index);
+        tracing::warn!(%topic, partition = index, "its leader epochs could not be written: {error}; it is tried again");
     }
 }
 

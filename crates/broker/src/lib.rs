@@ -37,6 +37,7 @@ mod opening;
 mod output;
 mod partition;
 mod placing;
+mod quotas;
 mod random;
 mod replay;
 mod resources;

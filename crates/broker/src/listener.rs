@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mainstem_coordination::config::NetworkConfig;
+use mainstem_coordination::config::{BrokerConfig, NetworkConfig};
+use mainstem_coordination::quotas::{Admission, ConnectionRates};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,12 +34,14 @@ pub(crate) struct ConnectionCounts {
 struct Counts {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
+    by_listener: HashMap<usize, usize>,
 }
 
 /// One counted connection.
 struct Counted {
     broker: Arc<Broker>,
     address: IpAddr,
+    listener: usize,
 }
 
 impl ConnectionCounts {
@@ -52,12 +55,18 @@ impl ConnectionCounts {
         self.counts.lock().total
     }
 
-    fn admit(&self, address: IpAddr, network: &NetworkConfig) -> Result<(), String> {
+    fn admit(&self, address: IpAddr, listener: &Limited<'_>) -> Result<(), String> {
+        let network = listener.network;
         let allowed = *self.overrides.get(&address).unwrap_or(&network.max_connections_per_ip);
         let most = network.max_connections.min(self.most);
         let mut counts = self.counts.lock();
         if counts.total >= most {
             return Err(format!("{most} connections are open (max.connections)"));
+        }
+        let of_listener = counts.by_listener.get(&listener.index).copied().unwrap_or(0);
+        if let Some(most) = listener.max_connections.filter(|most| of_listener >= *most as usize) {
+            let prefix = format!("listener.name.{}", listener.name.to_lowercase());
+            return Err(format!("{most} connections of the listener are open ({prefix}.max.connections)"));
         }
         let own = counts.by_address.entry(address).or_default();
         if *own >= allowed {
@@ -65,12 +74,16 @@ impl ConnectionCounts {
         }
         *own += 1;
         counts.total += 1;
+        *counts.by_listener.entry(listener.index).or_default() += 1;
         Ok(())
     }
 
-    fn leave(&self, address: IpAddr) {
+    fn leave(&self, address: IpAddr, listener: usize) {
         let mut counts = self.counts.lock();
         counts.total -= 1;
+        if let Some(own) = counts.by_listener.get_mut(&listener) {
+            *own -= 1;
+        }
         if let Some(own) = counts.by_address.get_mut(&address) {
             *own -= 1;
             if *own == 0 {
@@ -82,21 +95,25 @@ impl ConnectionCounts {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.broker.connections.leave(self.address);
+        self.broker.connections.leave(self.address, self.listener);
     }
 }
 
-/// Binds one address; the kernel completes `backlog` connections ahead of the broker. Never with SO_REUSEPORT, under which a second broker would silently share the port.
+/// Binds one address. Never with SO_REUSEPORT, under which a second broker would silently share the port.
 ///
 /// # Errors
 /// The system's, as when the address is in use.
-pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
+pub(crate) fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Only lets a restarted broker have its port back while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    // Connections inherit it; the window that TCP offers is agreed on before they are accepted.
+    network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
+    network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
     socket.bind(&address.into())?;
-    socket.listen(backlog)?;
+    // The kernel completes so many connections ahead of the broker.
+    socket.listen(network.listen_backlog)?;
     Ok(socket.into())
 }
 
@@ -107,7 +124,6 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
     };
     let mut stopping = std::pin::pin!(broker.stopping.notified());
-    let mut pace = Pace { second: Instant::now(), accepted: 0 };
     while !broker.stopping.is_stopping() {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -115,8 +131,10 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         };
         match accepted {
             Ok((stream, peer)) => {
-                admit(&broker, listener, stream, peer);
-                pace.keep(broker.config().network.max_connection_creation_rate).await;
+                let pause = admit(&broker, listener, stream, peer);
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
             }
             Err(error) => {
                 tracing::warn!("a connection could not be accepted: {error}");
@@ -126,38 +144,66 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
     }
 }
 
-/// `max.connection.creation.rate`: what comes faster waits in the kernel's queue.
-struct Pace {
-    second: Instant,
-    accepted: u32,
+/// A listener with the limits on its connections.
+struct Limited<'a> {
+    index: usize,
+    name: &'a str,
+    network: &'a NetworkConfig,
+    max_connections: Option<u32>,
+    rates: ConnectionRates,
 }
 
-impl Pace {
-    /// Counts a connection; waits for the end of the second once it has its share.
-    async fn keep(&mut self, per_second: u32) {
-        const SECOND: Duration = Duration::from_secs(1);
-        if self.second.elapsed() >= SECOND {
-            *self = Pace { second: Instant::now(), accepted: 0 };
-        }
-        self.accepted += 1;
-        if self.accepted >= per_second.max(1) {
-            tokio::time::sleep(SECOND.saturating_sub(self.second.elapsed())).await;
+impl<'a> Limited<'a> {
+    fn new(config: &'a BrokerConfig, index: usize) -> Self {
+        let name = &config.listeners.open[index].listener;
+        let network = &config.network;
+        let listener = config.listener_count(name, "max.connection.creation.rate").unwrap_or(u32::MAX);
+        Limited {
+            index,
+            name,
+            network,
+            max_connections: config.listener_count(name, "max.connections"),
+            rates: ConnectionRates { broker: network.max_connection_creation_rate, listener },
         }
     }
 }
 
-fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) {
+/// Serves a connection, or refuses it. How long the listener waits before the next one: connections that come faster
+/// than `max.connection.creation.rate` stay in the kernel's queue.
+fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) -> Duration {
     let address = peer.ip().to_canonical();
-    if let Err(why) = broker.connections.admit(address, &broker.config().network) {
+    let config = broker.config();
+    let limited = Limited::new(&config, listener);
+    if let Err(why) = broker.connections.admit(address, &limited) {
         tracing::warn!(%peer, "connection refused: {why}");
-        return;
+        return Duration::ZERO;
     }
-    let counted = Counted { broker: broker.clone(), address };
+    let counted = Counted { broker: broker.clone(), address, listener };
+    match broker.quotas.admit(listener, address, limited.rates) {
+        Admission::Admitted { pause_ms } => {
+            place(broker, listener, stream, peer, counted);
+            Duration::from_millis(pause_ms)
+        }
+        Admission::Delayed { close_after_ms } => {
+            tracing::debug!(%peer, "connection refused: its address makes them faster than its quota");
+            // Held for a while, or its client would be back at once. It counts as open until then.
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(close_after_ms)).await;
+                drop((stream, counted));
+            });
+            Duration::ZERO
+        }
+    }
+}
+
+/// Gives a connection to an event loop.
+fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr, counted: Counted) {
     let context = ConnectionContext {
         id: broker.connections.next_id.fetch_add(1, Ordering::Relaxed),
         listener,
         peer,
         principal: ANONYMOUS.into(),
+        quotas: broker.quotas.clone(),
         software: Mutex::default(),
     };
     let prepared = stream

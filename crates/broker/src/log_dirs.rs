@@ -44,16 +44,37 @@ pub enum LogDirsError {
         /// The other one.
         other: PathBuf,
     },
-    /// The metadata log is somewhere else.
+    /// A start with an empty metadata log would set aside the partitions of all topics.
     #[error(
-        "the metadata log is in log directory {}, and not in {}; set metadata.log.dir={}",
-        found.display(), wanted.display(), found.display()
+        "metadata.log.dir is {}, but the metadata log is in {}; set it to that directory",
+        named.display(), found.display()
     )]
-    Metadata {
-        /// Where it was looked for.
-        wanted: PathBuf,
+    MetadataElsewhere {
+        /// What is configured.
+        named: PathBuf,
         /// Where it is.
         found: PathBuf,
+    },
+    /// Nobody can tell which metadata counts.
+    #[error(
+        "the metadata log is in {} and in {}; set metadata.log.dir to the directory that counts",
+        one.display(), other.display()
+    )]
+    MetadataTwice {
+        /// One of the directories.
+        one: PathBuf,
+        /// Another one.
+        other: PathBuf,
+    },
+    /// There are partitions, and no metadata says of which topics.
+    #[error(
+        "log directory {} has partitions, and none of the log directories has the metadata log, \
+         __cluster_metadata-0; mount the disk that has it, or add its directory to log.dirs",
+        path.display()
+    )]
+    MetadataMissing {
+        /// One with partitions.
+        path: PathBuf,
     },
 }
 
@@ -79,8 +100,9 @@ impl LogDirs {
         on_offline: OnOffline,
     ) -> Result<Self, LogDirsError> {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
-        let metadata = absolute(&config.metadata_log_dir)?;
+        let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
         let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+        let metadata = metadata_dir(&*storage, &paths, named)?;
         // Connections and the segments that are written have the first claim on descriptors.
         let cache =
             DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
@@ -131,14 +153,13 @@ impl LogDirs {
                 return Err(LogDirsError::Same { one: one.to_owned(), other: dir.path().to_owned() });
             }
         }
-        let log = TopicPartition::new(names::CLUSTER_METADATA, 0);
-        let has_log = |dir: &&Arc<LogDir>| dir.storage().exists(&dir.partition_path(&log)).unwrap_or(false);
-        match self.all().find(has_log) {
-            Some(found) if !has_log(&&self.metadata) => Err(LogDirsError::Metadata {
-                wanted: self.metadata.path().to_owned(),
-                found: found.path().to_owned(),
-            }),
-            _ => Ok(()),
+        if has_metadata(&**self.metadata.storage(), self.metadata.path()) {
+            return Ok(());
+        }
+        let has_partitions = |dir: &&Arc<LogDir>| dir.partitions().is_ok_and(|found| !found.is_empty());
+        match self.data.iter().find(has_partitions) {
+            Some(dir) => Err(LogDirsError::MetadataMissing { path: dir.path().to_owned() }),
+            None => Ok(()),
         }
     }
 
@@ -196,6 +217,35 @@ impl LogDirs {
 fn absolute(path: &str) -> Result<PathBuf, LogDirsError> {
     let cleaned = std::path::absolute(path).map(|path| path.components().collect());
     cleaned.map_err(|source| LogDirsError::Path { path: path.to_owned(), source })
+}
+
+/// The directory that has the metadata log, whatever the order of `log.dirs`. At the first start the one that
+/// `metadata.log.dir` names, or the first.
+fn metadata_dir(
+    storage: &dyn Storage,
+    paths: &[PathBuf],
+    named: Option<PathBuf>,
+) -> Result<PathBuf, LogDirsError> {
+    let having: Vec<_> = paths.iter().chain(&named).filter(|path| has_metadata(storage, path)).collect();
+    match (named.clone(), having.as_slice()) {
+        (Some(named), []) => Ok(named),
+        (Some(named), having) if having.contains(&&named) => Ok(named),
+        (Some(named), [found, ..]) => {
+            Err(LogDirsError::MetadataElsewhere { named, found: found.to_path_buf() })
+        }
+        (None, []) => Ok(paths[0].clone()),
+        (None, [found]) => Ok(found.to_path_buf()),
+        (None, [one, other, ..]) => {
+            Err(LogDirsError::MetadataTwice { one: one.to_path_buf(), other: other.to_path_buf() })
+        }
+    }
+}
+
+/// Whether the metadata log is in a directory, as far as that can be seen: what is wrong with it is told when it is
+/// opened.
+fn has_metadata(storage: &dyn Storage, path: &Path) -> bool {
+    let log = TopicPartition::new(names::CLUSTER_METADATA, 0);
+    storage.exists(&path.join(log.to_string())).unwrap_or(false)
 }
 
 fn cluster_id(storage: &dyn Storage, path: &Path) -> Option<String> {

@@ -1,6 +1,5 @@
 //! What the broker counts, and its exposition for Prometheus.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_log::Ends;
@@ -8,6 +7,11 @@ use mainstem_wire::ApiKey;
 
 use crate::api;
 use crate::broker::Broker;
+
+mod exposition;
+mod quotas;
+
+use exposition::{Exposition, Kind};
 
 /// Keys that requests are counted by: all of the protocol's, 0 to 92.
 const API_KEYS: usize = 93;
@@ -64,13 +68,6 @@ impl Metrics {
     }
 }
 
-/// A metric's kind as Prometheus names it.
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
 /// The text that Prometheus scrapes (exposition format 0.0.4).
 pub(crate) fn exposition(broker: &Broker) -> String {
     let mut text = Exposition::default();
@@ -124,7 +121,8 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         broker.fetch_sessions.lock().len() as f64,
     );
     partitions(broker, &mut text);
-    text.0
+    quotas::expose(broker, &mut text);
+    text.into_text()
 }
 
 /// A metric of each partition: its name, what it means, and where it is taken from.
@@ -165,34 +163,5 @@ fn partitions(broker: &Broker, text: &mut Exposition) {
             let index = partition.index.to_string();
             text.sample(name, &[("topic", &partition.topic), ("partition", &index)], value(ends) as f64);
         }
-    }
-}
-
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    fn describe(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    /// Label values are topic names, API names and numbers: nothing in them needs an escape.
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.0.push_str(name);
-        for (rank, (label, text)) in labels.iter().enumerate() {
-            let open = if rank == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{open}{label}=\"{text}\"");
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{close} {value}");
-    }
-
-    fn one(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
-        self.describe(name, kind, help);
-        self.sample(name, &[], value);
     }
 }

@@ -249,10 +249,8 @@ impl Move {
     }
 
     fn copy_and_take_over(&self, moves: &Moves, broker: &Arc<Broker>) -> Result<Log, Failed> {
-        let begin = self.partition.with_log(|log| log.base_offset()).map_err(|_| Failed::NoLog)?;
-        let (name, config) = (partition_name(&self.partition), self.partition.settings().log.clone());
-        let mono_ms = broker.clock.now().mono_ms;
-        let copy = FutureLog::open(&self.to, self.path.clone(), name, config, begin, mono_ms);
+        let start = self.partition.with_log(|log| log.copy_start()).map_err(|_| Failed::NoLog)?;
+        let copy = FutureLog::open(&self.to, self.path.clone(), start, broker.clock.now().mono_ms);
         let mut copy = copy.map_err(CopyError::Log)?;
         for _ in 0..ROUNDS_MAX {
             let copied = self.catch_up(moves, broker, &mut copy)?;

@@ -352,17 +352,50 @@ impl Partition {
         Ok(log_start)
     }
 
-    /// Rolling, retention and expiry that are due.
+    /// Forgets idle producers. How many there were.
+    pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
+        self.state.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+    }
+
+    /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends
+    /// waits with it.
     ///
     /// # Errors
     /// The log's, which stay with this partition.
     pub(crate) fn maintain(&self, clock: &Clock) -> Result<Maintained, LogError> {
         let now = clock.now();
-        let maintained = match &mut self.state.lock().log {
-            Ok(log) => log.maintain(now.wall_ms, now.mono_ms)?,
-            Err(_) => return Ok(Maintained::default()),
-        };
-        Ok(maintained)
+        // Whatever comes of it when the topic is deleted meanwhile is of no interest.
+        let nothing = || Ok(Maintained::default());
+        let Ok(survey) = self.with_log(|log| log.retention_survey(now.wall_ms)) else { return nothing() };
+        survey.run();
+        let begun = self.with_log(|log| log.begin_maintenance(now.wall_ms, now.mono_ms));
+        let Ok(begun) = begun else { return nothing() };
+        let mut work = begun?;
+        work.run();
+        let ended = self.with_log(|log| log.end_maintenance(work));
+        self.tell_if_stopped();
+        ended.unwrap_or_else(|_| nothing())
+    }
+
+    /// Writes the leader epochs soon after they changed, so that no append has to that closes a segment.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced; it is tried again.
+    pub(crate) fn write_epochs(&self) -> Result<(), LogError> {
+        let epochs = self.with_log(|log| log.epochs_to_write());
+        epochs.ok().flatten().map_or(Ok(()), |epochs| epochs.write())
+    }
+
+    /// Where the log was stopped by something else than the flusher, nothing more becomes durable.
+    fn tell_if_stopped(&self) {
+        let mut state = self.state.lock();
+        if state.log.as_ref().is_ok_and(|log| log.stopped().is_some()) {
+            let waits = std::mem::take(&mut state.durable_waits);
+            drop(state);
+            for (_, durable) in waits {
+                durable.done(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+            }
+        }
     }
 
     /// Asks for the sync that `flush.ms` or a closed segment wants and nobody waits for.

@@ -3,6 +3,9 @@
 use mainstem_coordination::metadata::ResourceKind;
 use mainstem_wire::ErrorCode;
 
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
@@ -61,4 +64,21 @@ impl<'a> ConfigTarget<'a> {
             }
         }
     }
+}
+
+/// Whether a request may alter the configuration of a resource, given by the code of its type and its name.
+///
+/// # Errors
+/// `INVALID_REQUEST` where there is nothing to alter, or that it is not allowed.
+pub(crate) fn permit_alteration(
+    broker: &Broker,
+    context: &RequestContext,
+    (kind, name): (i8, &str),
+) -> Result<(), Refused> {
+    let resource = match ConfigTarget::parse(kind, name, broker.node.id)? {
+        ConfigTarget::Topic(name) => Resource::Topic(name),
+        ConfigTarget::Group(name) => Resource::Group(name),
+        ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
+    };
+    Ok(authorize(context, Operation::AlterConfigs, resource)?)
 }

@@ -24,15 +24,46 @@ pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
     respond_with_files(context, message, Vec::new(), out)
 }
 
+/// Encodes a response to a client that is held back for something besides the request's time.
+pub(crate) fn respond_held<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    out.mute = out.mute.max(held);
+    encode(context, message, held, Vec::new(), out)
+}
+
+/// Encodes a response to a client that is held back since its request was served: it only reads why.
+pub(crate) fn respond_told<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    encode(context, message, held, Vec::new(), out)
+}
+
 /// Encodes a response that has holes, each filled by the file range of the same rank.
 pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
-    mut message: M,
+    message: M,
     files: Vec<FileRange>,
     out: &mut ResponseBuffer,
 ) -> Handled {
-    let throttle = throttle(context);
-    if let Some(delay) = throttle {
+    encode(context, message, None, files, out)
+}
+
+fn encode<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    mut message: M,
+    told: Option<Duration>,
+    files: Vec<FileRange>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let throttle = context.connection.quotas.request_took(context);
+    if let Some(delay) = throttle.max(told) {
         message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
     }
     let (api, version) = (context.api, context.version);
@@ -46,11 +77,6 @@ pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     Handled::Answered
 }
 
-/// How long this request's client is to be held back. Nobody has a quota yet.
-fn throttle(_context: &RequestContext) -> Option<Duration> {
-    None
-}
-
 macro_rules! throttled {
     ($($module:ident::$response:ident),* $(,)?) => {$(
         impl Throttled for mainstem_wire::messages::$module::$response<'_> {
@@ -61,7 +87,15 @@ macro_rules! throttled {
     )*};
 }
 
+/// An answer between controllers, which nobody throttles.
+impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQuorumResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
 throttled! {
+    alter_client_quotas_response::AlterClientQuotasResponse,
+    alter_configs_response::AlterConfigsResponse,
+    alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     alter_replica_log_dirs_response::AlterReplicaLogDirsResponse,
     api_versions_response::ApiVersionsResponse,
     create_partitions_response::CreatePartitionsResponse,
@@ -69,11 +103,14 @@ throttled! {
     delete_groups_response::DeleteGroupsResponse,
     delete_records_response::DeleteRecordsResponse,
     delete_topics_response::DeleteTopicsResponse,
+    describe_client_quotas_response::DescribeClientQuotasResponse,
     describe_cluster_response::DescribeClusterResponse,
     describe_configs_response::DescribeConfigsResponse,
     describe_groups_response::DescribeGroupsResponse,
     describe_log_dirs_response::DescribeLogDirsResponse,
+    describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
     heartbeat_response::HeartbeatResponse,
@@ -81,8 +118,10 @@ throttled! {
     init_producer_id_response::InitProducerIdResponse,
     join_group_response::JoinGroupResponse,
     leave_group_response::LeaveGroupResponse,
+    list_config_resources_response::ListConfigResourcesResponse,
     list_groups_response::ListGroupsResponse,
     list_offsets_response::ListOffsetsResponse,
+    list_partition_reassignments_response::ListPartitionReassignmentsResponse,
     metadata_response::MetadataResponse,
     offset_commit_response::OffsetCommitResponse,
     offset_delete_response::OffsetDeleteResponse,
@@ -90,4 +129,6 @@ throttled! {
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     produce_response::ProduceResponse,
     sync_group_response::SyncGroupResponse,
+    unregister_broker_response::UnregisterBrokerResponse,
+    update_features_response::UpdateFeaturesResponse,
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_coordination::config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::GroupConfig;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
@@ -33,6 +33,7 @@ use crate::log_dirs::{LogDirs, LogDirsError};
 use crate::metrics::Metrics;
 use crate::moves::{self, Moves};
 use crate::partition::{Durable, NoLog, Partition};
+use crate::quotas::Quotas;
 use crate::stopping::Stopping;
 use crate::topics::Topics;
 use crate::{http, random};
@@ -193,7 +194,7 @@ impl Bound {
         let mut listeners = Vec::new();
         for endpoint in &config.listeners.open {
             let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
-            let socket = bind(host, endpoint.port, config.network.listen_backlog).map_err(|source| {
+            let socket = bind(host, endpoint.port, &config.network).map_err(|source| {
                 let address = format!("{host}:{}", endpoint.port);
                 StartError::Listen { listener: endpoint.listener.clone(), address, source }
             })?;
@@ -207,7 +208,7 @@ impl Bound {
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
-            bind(host, *port, config.network.listen_backlog).map_err(|source| {
+            bind(host, *port, &config.network).map_err(|source| {
                 let listener = "mainstem.http.listener".to_owned();
                 StartError::Listen { listener, address: format!("{host}:{port}"), source }
             })
@@ -231,10 +232,10 @@ impl Bound {
     }
 }
 
-fn bind(host: &str, port: u16, backlog: i32) -> io::Result<std::net::TcpListener> {
+fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match listener::bind(address, backlog) {
+        match listener::bind(address, network) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
@@ -283,6 +284,7 @@ fn assemble(
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         connections: connection_counts(&config, descriptors),
+        quotas: Arc::new(Quotas::new(&config.quotas)),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,

@@ -3,4 +3,5 @@
 pub mod config;
 pub mod groups;
 pub mod metadata;
+pub mod quotas;
 pub mod time;

@@ -269,7 +269,7 @@ impl Log {
     }
 
     pub(crate) fn roll_after_ms(&self) -> i64 {
-        self.config.segment_ms - self.config.jitter_ms(self.seed, self.active_segment().base_offset)
+        self.config.segment_ms_max() - self.config.jitter_ms(self.seed, self.active_segment().base_offset)
     }
 
     /// Closes the active segment and begins the next one at the log end.
@@ -289,7 +289,7 @@ impl Log {
         let closed = std::mem::replace(&mut self.active, Active::new(file, mono_ms));
         self.flush.add_file(closed.file);
         self.flush.add_directory(&self.files.dir);
-        self.flush.note_roll();
+        self.flush.note_due();
         let last = self.segments.last_mut().expect("a log has a segment at all times");
         last.shrink();
         self.segments.push(Segment::empty(self.log_end));
@@ -382,9 +382,7 @@ impl Log {
         }
         self.note_in_indexes(placement, position, timestamp);
         self.recent.push(RecentBatch { base_offset: placement.base_offset, position, size: placement.size });
-        if self.epochs.assign(placement.leader_epoch, placement.base_offset) {
-            self.epochs_changed = true;
-        }
+        self.epoch_checkpoint.note(self.epochs.assign(placement.leader_epoch, placement.base_offset));
         self.producers.record(&batch.producer, placement.last_offset, mono_ms);
         self.producers.bound(self.config.producer_ids_max);
         self.log_end = placement.last_offset + 1;

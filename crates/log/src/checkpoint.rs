@@ -28,6 +28,9 @@ pub const LOG_START_CHECKPOINT: &str = "log-start-offset-checkpoint";
 /// Name of the file with the high watermarks.
 pub const REPLICATION_CHECKPOINT: &str = "replication-offset-checkpoint";
 
+/// Name of the file with the offsets up to which logs are compacted.
+pub const CLEANER_CHECKPOINT: &str = "cleaner-offset-checkpoint";
+
 /// A line has at most 249 + 1 + 10 + 1 + 20 + 1 bytes: room for 200,000 partitions with the longest names.
 const LEN_MAX: usize = 64 << 20;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 const DAY_MS: i64 = Duration::from_secs(24 * 60 * 60).as_millis() as i64;
 
 /// The configuration of one partition's log. Names are those of the topic configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LogConfig {
     /// `segment.bytes`: a segment is rolled before it grows beyond this, at most `i32::MAX`.
     pub segment_bytes: u32,
@@ -47,6 +47,14 @@ pub struct LogConfig {
     pub delete: bool,
     /// `cleanup.policy` contains `compact`: every record needs a key.
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio`: a log is compacted when so much of it was not, from 0 to 1.
+    pub min_cleanable_dirty_ratio: f64,
+    /// `min.compaction.lag.ms`: a record is left alone for so long.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: a record is compacted when it is so old, whatever the dirty ratio says.
+    pub max_compaction_lag_ms: i64,
+    /// `delete.retention.ms`: a tombstone stays for so long after the compaction that first met it.
+    pub delete_retention_ms: i64,
     /// `producer.id.expiration.ms` (the broker's): an idle producer's state is kept so long.
     pub producer_id_expiration_ms: u64,
     /// How many producers are remembered; beyond it those go that were idle longest (ours; Kafka has no bound).
@@ -77,6 +85,10 @@ impl Default for LogConfig {
             file_delete_delay_ms: 60_000,
             delete: true,
             compact: false,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            delete_retention_ms: DAY_MS,
             producer_id_expiration_ms: DAY_MS as u64,
             producer_ids_max: 10_000,
             decompressed_bytes_max: 64 << 20,
@@ -85,10 +97,19 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// How old the first record of the active segment may become: a compacted log is rolled in time for
+    /// `max.compaction.lag.ms`, since only closed segments are compacted.
+    pub(crate) fn segment_ms_max(&self) -> i64 {
+        match self.compact && self.max_compaction_lag_ms > 0 {
+            true => self.segment_ms.min(self.max_compaction_lag_ms),
+            false => self.segment_ms,
+        }
+    }
+
     /// How long before `segment.ms` a segment that starts at `base_offset` is rolled: the same number at each call,
     /// spread over partitions and segments.
     pub(crate) fn jitter_ms(&self, partition_seed: u64, base_offset: i64) -> i64 {
-        let bound = self.segment_jitter_ms.min(self.segment_ms);
+        let bound = self.segment_jitter_ms.min(self.segment_ms_max());
         if bound <= 0 {
             return 0;
         }

@@ -2,11 +2,11 @@
 //! open handles; the least recently used ones are closed.
 
 use crate::storage::{OpenMode, Storage, StorageFile};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What some systems (macOS) accept as the soft limit where the hard one is unlimited.
@@ -71,7 +71,7 @@ impl DescriptorCache {
     pub fn file(self: &Arc<Self>, path: PathBuf, mode: OpenMode) -> CachedFile {
         let mut inner = self.inner.lock();
         inner.next_id += 1;
-        CachedFile { id: inner.next_id, path, mode, cache: self.clone() }
+        CachedFile { id: inner.next_id, path: RwLock::new(path), mode, cache: self.clone() }
     }
 
     /// Handles that are open now.
@@ -112,7 +112,8 @@ impl Inner {
 /// A file that is open when it is used, and may be closed in between.
 pub struct CachedFile {
     id: u64,
-    path: PathBuf,
+    /// Held while the file is opened or renamed, so that nobody opens what has taken its name.
+    path: RwLock<PathBuf>,
     mode: OpenMode,
     cache: Arc<DescriptorCache>,
 }
@@ -124,7 +125,9 @@ impl CachedFile {
             return Ok(file);
         }
         // Without the lock: opening may block. Two threads may open the file at the same time; one handle stays.
-        let file = self.cache.storage.open(&self.path, self.mode)?;
+        let path = self.path.read();
+        let file = self.cache.storage.open(&path, self.mode)?;
+        drop(path);
         let mut inner = self.cache.inner.lock();
         if let Some(other) = inner.use_open(self.id) {
             return Ok(other);
@@ -139,14 +142,12 @@ impl CachedFile {
         Ok(file)
     }
 
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The file was renamed. An open handle stays good.
-    pub fn renamed(&mut self, path: PathBuf) {
-        self.path = path;
+    /// Renames the file. An open handle stays good, and who opens the file from here on finds it under the new name.
+    pub fn rename(&self, to: PathBuf) -> io::Result<()> {
+        let mut path = self.path.write();
+        self.cache.storage.rename(&path, &to)?;
+        *path = to;
+        Ok(())
     }
 
     /// Closes the handle, once nobody uses it; the next use opens it again.
@@ -164,7 +165,7 @@ impl Drop for CachedFile {
 
 impl fmt::Debug for CachedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedFile").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("CachedFile").field("path", &*self.path.read()).finish_non_exhaustive()
     }
 }
 

@@ -83,11 +83,13 @@ pub struct Checkpoints {
     pub log_start: Arc<OffsetCheckpoint>,
     /// High watermarks.
     pub replication: Arc<OffsetCheckpoint>,
+    /// Offsets up to which logs are compacted.
+    pub cleaner: Arc<OffsetCheckpoint>,
 }
 
 impl Checkpoints {
-    fn all(&self) -> [&OffsetCheckpoint; 3] {
-        [&self.recovery_point, &self.log_start, &self.replication]
+    fn all(&self) -> [&OffsetCheckpoint; 4] {
+        [&self.recovery_point, &self.log_start, &self.replication, &self.cleaner]
     }
 
     /// Forgets the partitions that are not wanted, durably: a new partition of the same name must not inherit an
@@ -371,6 +373,11 @@ impl LogDir {
         if let LogError::Io { source, .. } = error {
             self.note_error(source);
         }
+    }
+
+    /// A sync has failed that the flusher knows nothing of.
+    pub(crate) fn note_failed_sync(&self, error: &io::Error) {
+        self.health.note_failed_sync(error);
     }
 
     /// Why the directory is offline; `None` while it is online.

@@ -110,7 +110,8 @@ pub enum AppendError {
         /// The log's.
         log_end: i64,
     },
-    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads go on, and appends as soon as there is room.
+    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads go on, and appends as soon as there is room. A power cut
+    /// before the next sync may yet bring the batch back, as if it had been appended without a sync.
     #[error("no space left: {0}")]
     OutOfSpace(io::Error),
     /// KAFKA_STORAGE_ERROR: the file system refused, and the partition is stopped.

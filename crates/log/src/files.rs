@@ -3,7 +3,7 @@
 //! A file name is the base offset in twenty digits and a suffix, as in Kafka. A name that ends in `.deleted` is
 //! waiting for its removal, in `.cleaned` or `.swap` belongs to a compaction, in `.tmp` to a replacement.
 
-use crate::descriptors::{CachedFile, DescriptorCache};
+use crate::descriptors::DescriptorCache;
 use crate::error::LogError;
 use crate::storage::{OpenMode, Storage, StorageFile};
 use std::io;
@@ -93,11 +93,6 @@ pub(crate) struct PartitionFiles {
 impl PartitionFiles {
     pub(crate) fn path(&self, base_offset: i64, kind: FileKind) -> PathBuf {
         self.dir.join(file_name(base_offset, kind))
-    }
-
-    /// A file that is opened when it is read, and may be closed in between.
-    pub(crate) fn cached(&self, base_offset: i64, kind: FileKind) -> CachedFile {
-        self.descriptors.file(self.path(base_offset, kind), OpenMode::Read)
     }
 
     /// A handle for reading and writing; the file is created when it does not exist.

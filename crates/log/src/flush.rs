@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub(crate) struct FlushState {
     files: Vec<Arc<dyn StorageFile>>,
     directories: Vec<Arc<Path>>,
-    /// A segment was closed since the last sync.
-    rolled: bool,
+    /// A sync is due whether or not somebody waits for it: a segment was closed, or maintenance found what is unsynced.
+    due: bool,
     /// Where the sync in progress will bring the durable end.
     in_flight: Option<i64>,
     /// The log was cut to here since the work in progress was handed out: what follows is other data.
@@ -37,8 +37,9 @@ impl FlushState {
         self.files.push(file);
     }
 
-    pub(crate) fn files(&self) -> &[Arc<dyn StorageFile>] {
-        &self.files
+    /// Whether files beside the active segment's may not be durable yet.
+    pub(crate) fn files_are_unsynced(&self) -> bool {
+        !self.files.is_empty() || self.in_flight.is_some()
     }
 
     pub(crate) fn add_directory(&mut self, dir: &Arc<Path>) {
@@ -47,8 +48,8 @@ impl FlushState {
         }
     }
 
-    pub(crate) fn note_roll(&mut self) {
-        self.rolled = true;
+    pub(crate) fn note_due(&mut self) {
+        self.due = true;
     }
 
     pub(crate) fn note_append(&mut self, mono_ms: u64) {
@@ -82,7 +83,7 @@ impl Log {
             files.push(self.active.file.clone());
         }
         let directories = std::mem::take(&mut self.flush.directories);
-        self.flush.rolled = false;
+        self.flush.due = false;
         self.flush.since_mono_ms = None;
         self.flush.in_flight = Some(self.log_end);
         self.flush.cut = None;
@@ -91,6 +92,10 @@ impl Log {
 
     /// The work handed out last is done; `upto` is its own.
     pub fn flushed(&mut self, upto: i64) {
+        if self.flush.failed {
+            // Another sync has failed meanwhile, and may have taken the error that this one should have got.
+            return;
+        }
         let upto = self.flush.cut.take().map_or(upto, |cut| cut.min(upto));
         self.flush.in_flight = None;
         self.durable_end = self.durable_end.max(upto.min(self.log_end));
@@ -114,7 +119,7 @@ impl Log {
     /// Whether a sync is due that nobody waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
     pub fn flush_due(&self, mono_ms: u64) -> bool {
         let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
-        self.flush.rolled
+        self.flush.due
             || self.flush_messages_due()
             || age.is_some_and(|age| i64::try_from(age).unwrap_or(i64::MAX) >= self.config.flush_ms)
     }

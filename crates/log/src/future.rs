@@ -8,6 +8,7 @@
 use crate::append::Prepared;
 use crate::config::LogConfig;
 use crate::dir::{LastStop, LogDir};
+use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::flusher::FlushWork;
 use crate::log::Log;
@@ -28,6 +29,32 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct FutureLog {
     log: Log,
+    /// See [`CopyStart::compacted`].
+    compacted: Option<i64>,
+}
+
+/// What a copy begins with: the original at one moment.
+#[derive(Debug, Clone)]
+pub struct CopyStart {
+    partition: TopicPartition,
+    config: Arc<LogConfig>,
+    /// No record has a smaller offset.
+    base_offset: i64,
+    /// The original is compacted up to here, and so is whatever is copied from now on. What is compacted later may have
+    /// been copied before.
+    compacted: Option<i64>,
+}
+
+impl Log {
+    /// What a copy of this log begins with.
+    pub fn copy_start(&self) -> CopyStart {
+        CopyStart {
+            partition: self.partition.clone(),
+            config: self.config.clone(),
+            base_offset: self.segments[0].base_offset,
+            compacted: self.dir.checkpoints().cleaner.get(&self.partition),
+        }
+    }
 }
 
 /// What is to be copied next. Holds the file open: the original may go on, or be cut.
@@ -71,18 +98,17 @@ pub enum TakeOverError {
 }
 
 impl FutureLog {
-    /// Opens an empty copy in a directory made by [`LogDir::create_future`], for an original that begins at `base`.
+    /// Opens an empty copy in a directory made by [`LogDir::create_future`].
     ///
     /// # Errors
     /// When its files cannot be created.
     pub fn open(
         dir: &Arc<LogDir>,
         path: PathBuf,
-        partition: TopicPartition,
-        config: Arc<LogConfig>,
-        base: i64,
+        start: CopyStart,
         mono_ms: u64,
     ) -> Result<FutureLog, LogError> {
+        let CopyStart { partition, config, base_offset: base, compacted } = start;
         let metadata = path.join(PARTITION_METADATA);
         let opened = dir.storage().open(&metadata, OpenMode::ReadWrite);
         let names = FlushWork {
@@ -92,7 +118,7 @@ impl FutureLog {
         };
         let left = Left { last_stop: LastStop::New, recovery_point: base, noted_start: base, names };
         let (log, _) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
-        Ok(FutureLog { log })
+        Ok(FutureLog { log, compacted })
     }
 
     /// The directory of the copy.
@@ -224,7 +250,7 @@ impl FutureLog {
         log.follow_log_end = original.follow_log_end;
         log.high_watermark = original.high_watermark;
         log.maintained_end = original.maintained_end;
-        log.epochs_changed |= log.epochs != original.epochs;
+        log.epoch_checkpoint.note(log.epochs != original.epochs);
         log.epochs = original.epochs.clone();
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
@@ -232,10 +258,20 @@ impl FutureLog {
         log.write_epochs()?;
         log.write_snapshot()?;
         self.sync()?;
-        self.log.note_checkpoints();
-        let log_start = &self.log.dir.checkpoints().log_start;
-        log_start.write().map_err(LogError::io("write the log start in", self.log.dir.path()))?;
+        self.note_checkpoints().map_err(LogError::io("write the checkpoints in", self.log.dir.path()))?;
         Ok(())
+    }
+
+    /// Log start and recovery point, durably: by the latter a start believes the snapshot of the producers. Written by this
+    /// thread, since whoever else writes for others may wait for the partition's lock.
+    fn note_checkpoints(&self) -> io::Result<()> {
+        let (log, checkpoints) = (&self.log, self.log.dir.checkpoints());
+        log.note_checkpoints(log.durable_end);
+        if let Some(compacted) = self.compacted {
+            checkpoints.cleaner.set(&log.partition, compacted);
+        }
+        checkpoints.log_start.write()?;
+        checkpoints.recovery_point.write()
     }
 
     /// See [`crate::placement`] for why in this order.
@@ -244,9 +280,11 @@ impl FutureLog {
         let partition = &self.log.partition;
         from.retire(partition, due_mono_ms).map_err(failing(&from, original.path()))?;
         let path = to.promote_future(self.path(), partition).map_err(failing(&to, self.path()))?;
-        self.log.files.dir = Arc::from(path);
+        let log = &mut self.log;
+        log.files.dir = Arc::from(path);
         // They know their files by name.
-        self.log.segments.iter_mut().for_each(|segment| segment.close_cached());
+        log.epoch_checkpoint = EpochCheckpoint::new(log.files.clone(), false);
+        log.segments.iter_mut().for_each(|segment| segment.close_cached());
         Ok(())
     }
 }

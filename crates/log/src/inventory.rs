@@ -83,8 +83,13 @@ impl Inventory {
             }
             files.remove_path(&files.dir.join(&entry.name))?;
         }
+        let swapped = !swaps.is_empty();
         for base_offset in swaps {
             finish_swap(files, base_offset, cleaned.first().copied(), &mut live)?;
+        }
+        if swapped {
+            // Before another compaction begins, whose unfinished output would call this one in question.
+            files.sync_dir()?;
         }
         remove_orphans(files, &mut live)?;
         Ok(Inventory::of(&live))
@@ -149,6 +154,8 @@ fn finish_swap(
             files.remove(base, kind)?;
         }
     }
+    // A power cut must not keep the new name and bring back what it covers.
+    files.sync_dir()?;
     files.storage.rename(&swap, &path).map_err(LogError::io("rename", swap))?;
     live.insert((base_offset, FileKind::Log), len);
     Ok(())

@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod checkpoint;
+pub mod compaction;
 pub mod descriptors;
 pub mod dir;
 pub mod flusher;
@@ -28,6 +29,7 @@ pub mod uuid;
 
 mod append;
 mod config;
+mod epoch_checkpoint;
 mod error;
 mod files;
 mod flush;
@@ -36,6 +38,7 @@ mod index;
 mod inventory;
 mod leader_epochs;
 mod log;
+mod maintenance;
 mod offset_index;
 mod patience;
 mod producer_snapshot;
@@ -54,13 +57,15 @@ mod walk;
 
 pub use append::{Appended, Prepared, prepare};
 pub use config::LogConfig;
+pub use epoch_checkpoint::EpochsToWrite;
 pub use error::{AppendError, LogError, ReadError};
-pub use future::{CopyError, CopyPlan, FutureLog, TakeOverError};
+pub use future::{CopyError, CopyPlan, CopyStart, FutureLog, TakeOverError};
 pub use leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 pub use log::{Ends, Log, PartitionIdentity};
 pub use mainstem_records::Origin;
+pub use maintenance::{Maintained, Maintenance};
 pub use producer_state::{BATCHES_PER_PRODUCER, BatchMetadata, ProducerEntry, ProducerState};
 pub use read::{FileRange, PendingRead, ReadBound, ReadPlan};
 pub use recovery::Recovery;
-pub use retention::{DeleteRecordsError, Maintained};
+pub use retention::{DeleteRecordsError, RetentionSurvey};
 pub use timestamps::{FoundOffset, TimestampSearch};

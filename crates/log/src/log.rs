@@ -6,17 +6,18 @@
 
 use crate::config::LogConfig;
 use crate::dir::LogDir;
+use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::flush::FlushState;
 use crate::leader_epochs::{CHECKPOINT_BYTES_MAX, EpochEnd, LEADER_EPOCH_CHECKPOINT, LeaderEpochs};
+use crate::maintenance::{Deletions, Generation};
 use crate::partition_dir::TopicPartition;
 use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
-use crate::retention::Deletions;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, replace_file, write_all_at};
+use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -105,8 +106,7 @@ pub struct Log {
     pub(crate) high_watermark: i64,
     pub(crate) follow_log_end: bool,
     pub(crate) epochs: LeaderEpochs,
-    /// The checkpoint of the epochs is behind.
-    pub(crate) epochs_changed: bool,
+    pub(crate) epoch_checkpoint: EpochCheckpoint,
     pub(crate) producers: ProducerState,
     /// The newest snapshot of the producers is of this offset.
     pub(crate) snapshot_offset: Option<i64>,
@@ -114,6 +114,7 @@ pub struct Log {
     pub(crate) deletions: Deletions,
     /// The log end when it was maintained last.
     pub(crate) maintained_end: i64,
+    pub(crate) generation: Generation,
     pub(crate) stopped: Option<String>,
     /// Spreads what should not happen in all partitions at once.
     pub(crate) seed: u64,
@@ -193,11 +194,6 @@ impl Log {
         self.segments.iter().map(|segment| u64::from(segment.len)).sum()
     }
 
-    /// Where the first segment begins: no record has a smaller offset.
-    pub fn base_offset(&self) -> i64 {
-        self.segments[0].base_offset
-    }
-
     /// How many segments there are, the active one included.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
@@ -257,14 +253,8 @@ impl Log {
     }
 
     /// Makes the checkpoint of the epochs durable, if they changed.
-    pub(crate) fn write_epochs(&mut self) -> Result<(), LogError> {
-        if self.epochs_changed {
-            let path = self.files.dir.join(LEADER_EPOCH_CHECKPOINT);
-            replace_file(&*self.files.storage, &path, self.epochs.encode().as_bytes())
-                .map_err(LogError::io("replace", path))?;
-            self.epochs_changed = false;
-        }
-        Ok(())
+    pub(crate) fn write_epochs(&self) -> Result<(), LogError> {
+        self.epochs_to_write().map_or(Ok(()), |epochs| epochs.write())
     }
 
     /// Writes the producers' state as of the log end, unless that is there already.
@@ -339,14 +329,18 @@ impl Log {
             return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });
         }
         self.flushed(work.upto);
-        self.note_checkpoints();
+        self.note_checkpoints(self.durable_end);
         Ok(())
     }
 
-    /// Notes recovery point and log start in the directory's checkpoints.
-    pub(crate) fn note_checkpoints(&self) {
+    /// Notes recovery point and log start in the directory's checkpoints. Records before the recovery point, and the
+    /// epochs under which they were appended, are durable.
+    pub(crate) fn note_checkpoints(&self, recovery_point: i64) {
         let checkpoints = self.dir.checkpoints();
-        checkpoints.recovery_point.set(&self.partition, self.durable_end);
+        // Only a truncation lowers it, durably: it compares with what is noted here, which the file must not exceed.
+        if checkpoints.recovery_point.get(&self.partition).is_none_or(|noted| noted < recovery_point) {
+            checkpoints.recovery_point.set(&self.partition, recovery_point);
+        }
         if self.log_start > self.segments[0].base_offset
             || checkpoints.log_start.get(&self.partition).is_some()
         {
@@ -375,6 +369,8 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
 mod faults;
 #[cfg(test)]
 mod kafka_tools;
+#[cfg(test)]
+mod maintaining;
 #[cfg(test)]
 mod replication;
 #[cfg(test)]

@@ -11,6 +11,7 @@
 use crate::append::create_segment_files;
 use crate::config::LogConfig;
 use crate::dir::{LastStop, LogDir};
+use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::flush::FlushState;
@@ -19,12 +20,12 @@ use crate::index::Entry;
 use crate::inventory::{FoundSegment, Inventory};
 use crate::leader_epochs::LeaderEpochs;
 use crate::log::{Active, Log, PartitionIdentity, read_epochs};
+use crate::maintenance::{Deletions, Generation};
 use crate::offset_index::OffsetEntry;
 use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
-use crate::retention::Deletions;
 use crate::segment::Segment;
 use crate::storage::{Advice, OpenMode, read_exact_at};
 use crate::truncate::{remove_segment_files, reopen_active};
@@ -151,20 +152,36 @@ impl Log {
             durable_end: opened.durable_end,
             high_watermark: opened.log_end,
             follow_log_end: true,
-            epochs_changed: noted_epochs.unwrap_or_default() != epochs,
+            epoch_checkpoint: EpochCheckpoint::new(files.clone(), noted_epochs.unwrap_or_default() != epochs),
             epochs,
             producers: ProducerState::default(),
             snapshot_offset: None,
             flush,
             deletions: Deletions::default(),
             maintained_end: opened.log_end,
+            generation: Generation::default(),
             stopped: None,
             seed: partition_seed(&partition.to_string()),
             partition,
             files,
         };
         log.reload_producers(mono_ms)?;
+        log.note_unsynced_snapshot()?;
+        // A truncation that was interrupted has cut the log before it noted so.
+        log.lower_recovery_point(log.log_end)?;
         Ok((log, report))
+    }
+}
+
+impl Log {
+    /// Whoever was killed may not have synced the snapshot that is built upon.
+    fn note_unsynced_snapshot(&mut self) -> Result<(), LogError> {
+        if self.durable_end < self.log_end
+            && let Some(offset) = self.snapshot_offset
+        {
+            self.flush.add_file(self.files.open(offset, FileKind::Snapshot)?);
+        }
+        Ok(())
     }
 }
 

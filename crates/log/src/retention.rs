@@ -1,31 +1,17 @@
-//! Letting go of old records: by time, by size, by a DeleteRecords request, and of files after a delay.
+//! Which records may go: by time, by size, by a DeleteRecords request. Maintenance carries it out.
 
 use crate::error::LogError;
-use crate::files::FileKind;
+use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
-use std::path::PathBuf;
+use crate::segment::Segment;
 
-/// Files that wait for their removal.
-#[derive(Debug, Default)]
-pub(crate) struct Deletions {
-    waiting: Vec<(PathBuf, u64)>,
-}
-
-/// What [`Log::maintain`] did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Maintained {
-    /// The active segment was closed because of its age.
-    pub rolled: bool,
-    /// Segments that retention took.
-    pub segments_deleted: usize,
-    /// Their bytes.
-    pub bytes_deleted: u64,
-    /// Files of segments deleted earlier that are gone now.
-    pub files_removed: usize,
-    /// Producers that were forgotten because they were idle.
-    pub producers_expired: usize,
-    /// The log start moved: the directory's checkpoint of it should be written soon.
-    pub log_start_moved: bool,
+/// Old segments of which it is not known how old they are, to be looked up without the log.
+#[derive(Debug)]
+pub struct RetentionSurvey {
+    files: PartitionFiles,
+    segments: Vec<Segment>,
+    /// Segments whose largest timestamp is at or behind it are kept.
+    kept_from_ms: i64,
 }
 
 /// Why records cannot be deleted.
@@ -62,88 +48,38 @@ impl Log {
         Ok(self.log_start)
     }
 
-    fn raise_log_start(&mut self, offset: i64) -> bool {
+    pub(crate) fn raise_log_start(&mut self, offset: i64) -> bool {
         let raised = offset > self.log_start;
         if raised {
             self.log_start = offset;
-            self.epochs_changed |= self.epochs.truncate_from_start(offset);
+            self.epoch_checkpoint.note(self.epochs.truncate_from_start(offset));
         }
         raised
     }
 
-    /// What has to be done now and then (Kafka: every `log.retention.check.interval.ms`): closes a segment that is
-    /// old, deletes what retention does not keep, removes files of what was deleted earlier, forgets idle producers,
-    /// and notes recovery point and log start in the directory's checkpoints. May block on the disk.
-    pub fn maintain(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
-        let maintained = self.maintain_files(wall_ms, mono_ms);
-        maintained.inspect_err(|error| self.dir.note_failure(error))
+    /// What [`Log::begin_maintenance`] would have to read from the disk to judge the age of segments.
+    pub fn retention_survey(&self, wall_ms: i64) -> RetentionSurvey {
+        let retention_ms = self.config.retention_ms.filter(|_| self.config.delete);
+        let kept_from_ms = retention_ms.map_or(i64::MIN, |ms| wall_ms.saturating_sub(ms));
+        let (_, closed) = self.segments.split_last().expect("a log has a segment at all times");
+        let may_go = |segment: &&Segment| {
+            segment.known_largest().is_none_or(|largest| largest.timestamp < kept_from_ms)
+        };
+        let old = closed.iter().take_while(may_go);
+        let unknown = old.filter(|segment| segment.known_largest().is_none());
+        let segments = if retention_ms.is_some() { unknown.cloned().collect() } else { Vec::new() };
+        RetentionSurvey { files: self.files.clone(), segments, kept_from_ms }
     }
 
-    fn maintain_files(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
-        self.check_running()?;
-        let mut done = Maintained { rolled: self.roll_by_age(mono_ms)?, ..Maintained::default() };
-        let log_start = self.log_start;
-        self.delete_old_segments(wall_ms, mono_ms, &mut done)?;
-        done.log_start_moved = self.log_start > log_start;
-        done.files_removed = self.remove_deleted(mono_ms)?;
-        done.producers_expired = self.producers.expire(mono_ms, self.config.producer_id_expiration_ms);
-        if std::mem::replace(&mut self.maintained_end, self.log_end) == self.log_end {
-            // Nobody appends: what is kept in memory for the next append can go.
-            self.write_indexes()?;
-            self.segments.last_mut().expect("a log has a segment at all times").shrink();
-        }
-        self.write_epochs()?;
-        self.note_checkpoints();
-        Ok(done)
-    }
-
-    /// Kafka closes a segment when the next batch comes; one that is not appended to any more would stay open.
-    fn roll_by_age(&mut self, mono_ms: u64) -> Result<bool, LogError> {
-        let age = i64::try_from(mono_ms.saturating_sub(self.active.started_mono_ms)).unwrap_or(i64::MAX);
-        let due = self.active_segment().len > 0 && age > self.roll_after_ms();
-        if due {
-            self.roll(mono_ms)?;
-        }
-        Ok(due)
-    }
-
-    fn delete_old_segments(
-        &mut self,
-        wall_ms: i64,
-        mono_ms: u64,
-        done: &mut Maintained,
-    ) -> Result<(), LogError> {
-        let count = self.deletable(wall_ms)?;
-        if count == 0 {
-            return Ok(());
-        }
-        if count == self.segments.len() {
-            self.roll(mono_ms)?;
-            self.sync_closed()?;
-            done.rolled = true;
-        }
-        let next = self.segments[count].base_offset;
-        self.raise_log_start(next);
-        self.make_deletion_safe()?;
-        for mut segment in self.segments.drain(..count) {
-            segment.close_cached();
-            done.segments_deleted += 1;
-            done.bytes_deleted += u64::from(segment.len);
-            for kind in FileKind::ALL {
-                if let Some(path) = self.files.mark_deleted(segment.base_offset, kind)? {
-                    self.deletions
-                        .waiting
-                        .push((path, mono_ms.saturating_add(self.config.file_delete_delay_ms)));
-                }
-            }
-        }
-        tracing::info!(partition = %self.partition, segments = count, log_start = next, "old segments are deleted");
-        Ok(())
+    /// Forgets producers that have been idle for `producer.id.expiration.ms`, to be called now and then (Kafka: every
+    /// `producer.id.expiration.check.interval.ms`). How many there were.
+    pub fn expire_producers(&mut self, mono_ms: u64) -> usize {
+        self.producers.expire(mono_ms, self.config.producer_id_expiration_ms)
     }
 
     /// How many of the first segments may go: all of their records are below the high watermark, and below the log
     /// start, too old, or too many.
-    fn deletable(&mut self, wall_ms: i64) -> Result<usize, LogError> {
+    pub(crate) fn deletable(&self, wall_ms: i64) -> Result<usize, LogError> {
         let mut excess = match self.config.retention_bytes {
             Some(bytes) if self.config.delete => self.size().saturating_sub(bytes),
             _ => 0,
@@ -154,6 +90,10 @@ impl Log {
             let last = count + 1 == self.segments.len();
             let len = u64::from(self.segments[count].len);
             if end > self.high_watermark || (last && len == 0) {
+                break;
+            }
+            // Without any record left, the producers' state is in the snapshot alone, which has to be durable.
+            if !last && end == self.log_end && self.flush.files_are_unsynced() {
                 break;
             }
             let below_start = !last && end <= self.log_start;
@@ -167,11 +107,11 @@ impl Log {
         Ok(count)
     }
 
-    fn is_expired(&mut self, number: usize, wall_ms: i64) -> Result<bool, LogError> {
+    fn is_expired(&self, number: usize, wall_ms: i64) -> Result<bool, LogError> {
         let Some(retention_ms) = self.config.retention_ms.filter(|_| self.config.delete) else {
             return Ok(false);
         };
-        let segment = &mut self.segments[number];
+        let segment = &self.segments[number];
         let mut timestamp = segment.largest(&self.files)?.timestamp;
         if timestamp < 0 {
             // Records without timestamps are as old as their file.
@@ -181,30 +121,18 @@ impl Log {
         }
         Ok(wall_ms.saturating_sub(timestamp) > retention_ms)
     }
+}
 
-    /// Without any record left, the producers' state is in the snapshot alone.
-    fn sync_closed(&mut self) -> Result<(), LogError> {
-        let synced = self.flush.files().iter().try_for_each(|file| file.sync_data());
-        synced.inspect_err(|error| self.stop(error)).map_err(LogError::io("sync", &*self.files.dir))
-    }
-
-    /// What has to be on disk before segments go. A power cut must not keep the deletion and forget the segment that
-    /// comes after, or offsets would start anew. And it may undo the deletion of some and not of others: the log start
-    /// tells the next start that a gap below it is none.
-    fn make_deletion_safe(&mut self) -> Result<(), LogError> {
-        if self.flush.names_are_unsynced() {
-            self.files.sync_dir()?;
+impl RetentionSurvey {
+    /// Reads the largest timestamps, as far as they matter; the segments of the log know them then. May block on the
+    /// disk.
+    pub fn run(&self) {
+        for segment in &self.segments {
+            // What cannot be read is read again, and reported, where it is needed.
+            let Ok(largest) = segment.largest(&self.files) else { return };
+            if largest.timestamp >= self.kept_from_ms {
+                return;
+            }
         }
-        let checkpoint = &self.dir.checkpoints().log_start;
-        checkpoint.set(&self.partition, self.log_start);
-        checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))
-    }
-
-    fn remove_deleted(&mut self, mono_ms: u64) -> Result<usize, LogError> {
-        let due: Vec<_> = self.deletions.waiting.extract_if(.., |(_, at)| *at <= mono_ms).collect();
-        for (path, _) in &due {
-            self.files.remove_path(path)?;
-        }
-        Ok(due.len())
     }
 }

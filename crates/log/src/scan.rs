@@ -23,6 +23,8 @@ pub(crate) struct ScannedBatch {
     pub(crate) producer_epoch: i16,
     pub(crate) base_sequence: i32,
     pub(crate) last_sequence: i32,
+    /// 0 for what stands in for a batch that a compaction has emptied.
+    pub(crate) record_count: i32,
 }
 
 impl ScannedBatch {
@@ -39,6 +41,7 @@ impl ScannedBatch {
             producer_epoch: batch.producer_epoch(),
             base_sequence: batch.base_sequence(),
             last_sequence: batch.last_sequence(),
+            record_count: batch.record_count(),
         }
     }
 }

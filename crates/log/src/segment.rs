@@ -1,15 +1,18 @@
 //! One segment: a run of batches in a file, and the two indexes into it.
 
+use crate::compaction::{path_in, renamed};
 use crate::descriptors::CachedFile;
 use crate::error::LogError;
-use crate::files::{FileKind, PartitionFiles};
+use crate::files::{FileKind, FileState, PartitionFiles};
 use crate::index::Index;
 use crate::offset_index::{OffsetEntry, OffsetIndex};
 use crate::patience::{Blocked, Patience};
 use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned, ScannedBatch};
-use crate::storage::StorageFile;
+use crate::storage::{OpenMode, StorageFile};
 use crate::time_index::{TimeEntry, TimeIndex, TimestampOffset};
 use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A segment, active or closed. A copy is what the segment was at that moment, for a search on another thread; what the
@@ -31,6 +34,8 @@ pub(crate) struct Segment {
 #[derive(Debug, Default)]
 struct Shared {
     cached: OnceLock<Box<CachedFiles>>,
+    /// The files have the names that the output of a compaction has until it is in the place of its input.
+    in_swap: AtomicBool,
     /// The largest timestamp of a closed segment as its time index has it, once somebody has looked.
     largest: OnceLock<TimestampOffset>,
 }
@@ -74,14 +79,56 @@ impl Segment {
         }
     }
 
+    /// The output of a compaction, under the names that it has before it is in the place of its input.
+    pub(crate) fn in_swap(base_offset: i64, len: u32, offset_entries: u32, time_entries: u32) -> Segment {
+        let segment = Segment::on_disk(base_offset, len, offset_entries, time_entries);
+        segment.shared.in_swap.store(true, Ordering::Release);
+        segment
+    }
+
+    /// Whether the files have the names of a swap.
+    pub(crate) fn is_in_swap(&self) -> bool {
+        self.shared.in_swap.load(Ordering::Acquire)
+    }
+
+    /// The files have their own names now.
+    pub(crate) fn set_swapped(&self) {
+        self.shared.in_swap.store(false, Ordering::Release);
+    }
+
+    /// Whether both are copies of one segment.
+    pub(crate) fn is_same(&self, other: &Segment) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     fn cached(&self, files: &PartitionFiles) -> &CachedFiles {
+        let cached = |kind| files.descriptors.file(self.path(files, kind), OpenMode::Read);
         self.shared.cached.get_or_init(|| {
             Box::new(CachedFiles {
-                log: files.cached(self.base_offset, FileKind::Log),
-                index: files.cached(self.base_offset, FileKind::Index),
-                time_index: files.cached(self.base_offset, FileKind::TimeIndex),
+                log: cached(FileKind::Log),
+                index: cached(FileKind::Index),
+                time_index: cached(FileKind::TimeIndex),
             })
         })
+    }
+
+    /// Where a file of the segment is.
+    fn path(&self, files: &PartitionFiles, kind: FileKind) -> PathBuf {
+        let state = if self.is_in_swap() { FileState::Swap } else { FileState::Live };
+        path_in(files, self.base_offset, kind, state)
+    }
+
+    /// Gives a file of the segment another name; copies of the segment find it there. `false`: there is no such file.
+    pub(crate) fn rename(&self, files: &PartitionFiles, kind: FileKind, to: &Path) -> Result<bool, LogError> {
+        let from = self.path(files, kind);
+        let cached = self.cached(files);
+        let result = match kind {
+            FileKind::Log => cached.log.rename(to.to_owned()),
+            FileKind::Index => cached.index.rename(to.to_owned()),
+            FileKind::TimeIndex => cached.time_index.rename(to.to_owned()),
+            FileKind::TransactionIndex | FileKind::Snapshot => files.storage.rename(&from, to),
+        };
+        renamed(&from, result)
     }
 
     /// Gives back memory that only an append needs.
@@ -122,9 +169,14 @@ impl Segment {
         }
     }
 
+    /// The largest timestamp, if it was looked up already.
+    pub(crate) fn known_largest(&self) -> Option<TimestampOffset> {
+        self.largest.or(self.shared.largest.get().copied())
+    }
+
     /// The largest timestamp of a segment, read from the end of its time index when it is not known yet.
     pub(crate) fn largest(&self, files: &PartitionFiles) -> Result<TimestampOffset, LogError> {
-        if let Some(largest) = self.largest.or(self.shared.largest.get().copied()) {
+        if let Some(largest) = self.known_largest() {
             return Ok(largest);
         }
         let entry = self.time_floor(files, |_| true)?;

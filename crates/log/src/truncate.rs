@@ -24,10 +24,10 @@ impl Log {
         if to >= self.log_end {
             return Ok(self.log_end);
         }
-        let result = match to < self.segments[0].base_offset {
+        let result = self.settle_compaction().and_then(|()| match to < self.segments[0].base_offset {
             true => self.start_anew(to.max(0), mono_ms),
             false => self.cut_suffix(to, mono_ms),
-        };
+        });
         if let Err(error) = &result {
             self.stop(error);
         }
@@ -37,7 +37,8 @@ impl Log {
     /// Removes everything and starts at `offset`: what a replica does that is too far behind.
     pub fn truncate_fully_and_start_at(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
         self.check_running()?;
-        self.start_anew(offset, mono_ms).inspect_err(|error| self.stop(error))
+        let result = self.settle_compaction().and_then(|()| self.start_anew(offset, mono_ms));
+        result.inspect_err(|error| self.stop(error))
     }
 
     fn cut_suffix(&mut self, to: i64, mono_ms: u64) -> Result<(), LogError> {
@@ -88,7 +89,7 @@ impl Log {
     }
 
     /// What is behind it will be other data, which no sync has covered.
-    fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
+    pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
         let checkpoint = &self.dir.checkpoints().recovery_point;
         if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
@@ -98,12 +99,16 @@ impl Log {
         Ok(())
     }
 
-    /// A log start that is noted above the log end would have the next start begin there, without a record.
-    fn lower_noted_start(&mut self) -> Result<(), LogError> {
-        let checkpoint = &self.dir.checkpoints().log_start;
-        if checkpoint.get(&self.partition).is_some_and(|noted| noted > self.log_start) {
-            checkpoint.set(&self.partition, self.log_start);
-            checkpoint.commit().map_err(LogError::io("write the log start in", self.dir.path()))?;
+    /// A log start that is noted above the log end would have the next start begin there, without a record. And what is
+    /// appended from the log end on was never compacted.
+    fn lower_noted(&mut self) -> Result<(), LogError> {
+        let checkpoints = self.dir.checkpoints();
+        let bounds = [(&checkpoints.log_start, self.log_start), (&checkpoints.cleaner, self.log_end)];
+        for (checkpoint, bound) in bounds {
+            if checkpoint.get(&self.partition).is_some_and(|noted| noted > bound) {
+                checkpoint.set(&self.partition, bound);
+                checkpoint.commit().map_err(LogError::io("write a checkpoint in", self.dir.path()))?;
+            }
         }
         Ok(())
     }
@@ -142,10 +147,11 @@ impl Log {
         // A batch that holds the offset went as a whole, so the log may end before what was asked for.
         self.lower_recovery_point(self.log_end)?;
         self.log_start = self.log_start.min(self.log_end);
-        self.lower_noted_start()?;
+        self.lower_noted()?;
         self.high_watermark = self.high_watermark.clamp(self.log_start, self.log_end);
         self.flush.note_cut(self.log_end);
-        self.epochs_changed |= self.epochs.truncate_from_end(self.log_end);
+        self.epoch_checkpoint.note(self.epochs.truncate_from_end(self.log_end));
+        self.generation.advance();
         self.reload_producers(mono_ms)
     }
 

@@ -162,7 +162,8 @@ fn write_if_other(file: &dyn StorageFile, content: &[u8]) -> io::Result<()> {
 impl Indexes {
     fn note(&mut self, batch: &ScannedBatch, base_offset: i64, interval: u32) {
         let relative_offset = (batch.last_offset - base_offset) as i32;
-        if batch.max_timestamp > self.largest.0 {
+        // Without records the timestamp is nobody's.
+        if batch.record_count > 0 && batch.max_timestamp > self.largest.0 {
             self.largest = (batch.max_timestamp, relative_offset);
         }
         if self.bytes_since_entry > u64::from(interval) {

@@ -12,6 +12,7 @@ mod builder;
 mod codec;
 mod control;
 mod error;
+mod filter;
 #[doc(hidden)]
 pub mod fuzz;
 mod record;
@@ -30,6 +31,7 @@ pub use batch::{
 pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
+pub use filter::{KeyedRecord, RecordFilter, Selection, empty_batch};
 pub use record::{Header, Headers, Record, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};
 pub use scan::RecordStamp;

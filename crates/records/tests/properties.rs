@@ -176,4 +176,60 @@ proptest! {
         let expected: Vec<_> = records.iter().cloned().map(|record| Owned { timestamp: NOW, ..record }).collect();
         prop_assert!(read(&appended, &mut Scratch::new()) == expected);
     }
+
+    #[test]
+    fn what_a_filter_keeps_stays_as_it_was(
+        records in vec(record(), 1..40),
+        mask in vec(any::<bool>(), 40),
+        (compression, level) in codec(),
+        horizon in option::of(0..2 * NOW),
+        log_append_time in option::weighted(0.2, Just(NOW)),
+    ) {
+        let producer = ProducerFields { producer_id: 9, producer_epoch: 1, base_sequence: 5 };
+        let options = BatchOptions {
+            compression, level, producer, base_offset: 1000, partition_leader_epoch: 3,
+            is_transactional: true, log_append_time, ..BatchOptions::default()
+        };
+        let bytes = build(&records, options);
+        let (batch, _) = Batch::split_first(&bytes).unwrap();
+        let mut filter = RecordFilter::new(BYTES_MAX);
+        let selection = filter.select(&batch, |record| {
+            let index = (record.offset - 1000) as usize;
+            assert_eq!(record.key, records[index].key.as_deref());
+            assert_eq!(record.has_value, records[index].value.is_some());
+            mask[index]
+        }).unwrap();
+        let kept = || records.iter().zip(&mask).filter(|(_, keep)| **keep).map(|(record, _)| record);
+        prop_assert_eq!((selection.count as usize, selection.kept as usize), (records.len(), kept().count()));
+        prop_assert_eq!(selection.has_tombstone, kept().any(|record| record.value.is_none()));
+        let mut out = b"before".to_vec();
+        if selection.kept == 0 {
+            out.extend_from_slice(&empty_batch(&batch));
+        } else {
+            filter.write(&batch, &selection, horizon, &mut out).unwrap();
+        }
+        let (after, rest) = Batch::split_first(&out[6..]).unwrap();
+        prop_assert!(rest.is_empty() && after.verify_crc());
+        let frame = |batch: &Batch<'_>| (
+            batch.base_offset(), batch.last_offset(), batch.partition_leader_epoch(), batch.producer_id(),
+            batch.producer_epoch(), batch.base_sequence(), batch.last_sequence(),
+            batch.attributes().is_transactional(), batch.attributes().timestamp_type(),
+        );
+        prop_assert_eq!(frame(&after), frame(&batch));
+        prop_assert_eq!(after.delete_horizon_ms(), horizon.filter(|_| selection.kept > 0));
+        let max = kept().map(|record| record.timestamp).max().unwrap_or(batch.max_timestamp());
+        prop_assert_eq!(after.max_timestamp(), log_append_time.unwrap_or(max));
+
+        let mut buffer = Vec::new();
+        let read = after.records(&mut buffer, BYTES_MAX, &mut Scratch::new()).unwrap();
+        let read: Vec<_> = read.map(Result::unwrap).collect();
+        let expected = records.iter().zip(&mask).zip(1000..).filter(|((_, keep), _)| **keep);
+        prop_assert_eq!(read.len(), selection.kept as usize);
+        for (read, ((record, _), offset)) in read.iter().zip(expected) {
+            prop_assert_eq!((read.offset, read.key, read.value), (offset, record.key.as_deref(), record.value.as_deref()));
+            prop_assert_eq!(read.timestamp, log_append_time.unwrap_or(record.timestamp));
+            let headers: Vec<_> = read.headers.map(|h| (h.key.to_vec(), h.value.map(<[u8]>::to_vec))).collect();
+            prop_assert_eq!(&headers, &record.headers);
+        }
+    }
 }

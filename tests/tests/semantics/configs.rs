@@ -10,11 +10,11 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
 
 use crate::{TOPIC, broker_with_topic};
 
-const RESOURCE_TOPIC: i8 = 2;
+pub(crate) const RESOURCE_TOPIC: i8 = 2;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
 /// `config_source` of what was set for the topic.
-const TOPIC_CONFIG: i8 = 1;
+pub(crate) const TOPIC_CONFIG: i8 = 1;
 
 fn alter(client: &mut Client, topic: &str, operation: i8, name: &str, value: Option<&str>) -> ErrorCode {
     let config = AlterableConfig {
@@ -34,7 +34,7 @@ fn alter(client: &mut Client, topic: &str, operation: i8, name: &str, value: Opt
 }
 
 /// A key's value and where it is from.
-fn describe(client: &mut Client, name: &str) -> (String, i8) {
+pub(crate) fn describe(client: &mut Client, name: &str) -> (String, i8) {
     let resource = DescribeConfigsResource {
         resource_type: RESOURCE_TOPIC,
         resource_name: TOPIC.into(),

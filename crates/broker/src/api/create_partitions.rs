@@ -12,7 +12,10 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::respond::respond_held;
+
+/// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+const STRICT_SINCE: i16 = 3;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -29,11 +32,14 @@ pub(crate) fn serve(
             false
         }
     });
-    let created = broker.controller.create_partitions(broker, &request);
+    let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
+    let mut permit = |count| mutations.permit(count);
+    let created = broker.controller.create_partitions(broker, &request, &mut permit);
     let mut results = created
         .unwrap_or_else(|error| request.topics.iter().map(|topic| refuse(&topic.name, error)).collect());
     results.extend(refused);
-    Ok(respond(context, CreatePartitionsResponse { results, ..Default::default() }, out))
+    let response = CreatePartitionsResponse { results, ..Default::default() };
+    Ok(respond_held(context, response, mutations.throttle(), out))
 }
 
 fn refuse(name: &str, error: ErrorCode) -> CreatePartitionsTopicResult<'static> {

@@ -10,7 +10,10 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::respond::respond_held;
+
+/// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+const STRICT_SINCE: i16 = 6;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -32,7 +35,10 @@ pub(crate) fn serve(
         }));
         allowed.is_ok()
     });
-    let mut topics = broker.controller.create_topics(broker, &request);
+    let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
+    let mut permit = |count| mutations.permit(count);
+    let mut topics = broker.controller.create_topics(broker, &request, &mut permit);
     topics.extend(refused);
-    Ok(respond(context, CreateTopicsResponse { topics, ..Default::default() }, out))
+    let response = CreateTopicsResponse { topics, ..Default::default() };
+    Ok(respond_held(context, response, mutations.throttle(), out))
 }

@@ -10,7 +10,10 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::respond::respond_held;
+
+/// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+const STRICT_SINCE: i16 = 5;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -25,7 +28,9 @@ pub(crate) fn serve(
         let named = DeleteTopicState { name: Some(name.clone()), ..Default::default() };
         keep(broker, context, &named, &mut refused)
     });
-    let deleted = broker.controller.delete_topics(broker, &request, context.version);
+    let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
+    let mut permit = |count| mutations.permit(count);
+    let deleted = broker.controller.delete_topics(broker, &request, context.version, &mut permit);
     let mut responses = deleted.unwrap_or_else(|error| {
         let names = request.topic_names.iter().map(|name| refuse(Some(name.to_string()), error));
         let topics = request.topics.iter().map(|topic| DeletableTopicResult {
@@ -35,7 +40,8 @@ pub(crate) fn serve(
         names.chain(topics).collect()
     });
     responses.extend(refused);
-    Ok(respond(context, DeleteTopicsResponse { responses, ..Default::default() }, out))
+    let response = DeleteTopicsResponse { responses, ..Default::default() };
+    Ok(respond_held(context, response, mutations.throttle(), out))
 }
 
 fn keep(

@@ -20,10 +20,10 @@ use crate::buffers;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::errors::read_error_code;
-use crate::fetch_sessions::{Answer, Key, Plan, TopicKey};
+use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
 use crate::output::ResponseBuffer;
 use crate::partition::{self, Partition, PartitionRead};
-use crate::respond::{respond, respond_with_files};
+use crate::respond::{respond, respond_held, respond_with_files};
 use crate::signal::FetchWaiter;
 use crate::topics::Topic;
 
@@ -38,6 +38,9 @@ const INLINE_PARTITIONS_MAX: usize = 5000;
 
 /// Version from which clients know KAFKA_STORAGE_ERROR (KIP-112).
 const STORAGE_ERROR_SINCE: i16 = 6;
+
+/// Bytes of an answer besides records, for each of its partitions: what counts against a quota.
+const PARTITION_BYTES: usize = 50;
 
 /// `isolation_level` of a consumer that reads no open transactions.
 const READ_COMMITTED: i8 = 1;
@@ -119,7 +122,12 @@ impl Fetch {
             READ_COMMITTED => ReadBound::LastStable,
             _ => ReadBound::HighWatermark,
         };
-        let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(broker.limits.fetch_bytes_max);
+        let mut bytes_max =
+            usize::try_from(request.max_bytes).unwrap_or(0).min(broker.limits.fetch_bytes_max);
+        if let Some(most) = broker.quotas.fetch_bytes_max(&context) {
+            // More would be held back for ever: the answer is empty while its client is over its quota.
+            bytes_max = bytes_max.min(most);
+        }
         let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
         let may_wait = request.max_wait_ms > 0;
         Fetch { targets, bound, bytes_min, bytes_max, may_wait, broker, context, plan }
@@ -222,8 +230,12 @@ impl Fetch {
         }
     }
 
-    /// Encodes what was read.
+    /// Encodes what was read, or nothing if the client is over its quota.
     fn answer(&self, reads: Reads, out: &mut ResponseBuffer) -> Handled {
+        let bytes = reads.bytes + reads.found.len() * PARTITION_BYTES;
+        if let Some(held) = self.broker.quotas.fetched(&self.context, bytes) {
+            return self.answer_held(held, out);
+        }
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::with_capacity(reads.found.len());
         for ((key, _), found) in self.plan.partitions.iter().zip(reads.found) {
@@ -249,6 +261,21 @@ impl Fetch {
         let handled = respond_with_files(&self.context, response, files, out);
         buffers::give(copies.bytes);
         handled
+    }
+
+    /// The answer to a client over its quota (KIP-219). It asks for the same again: a session goes on as it was, and one
+    /// that this request would have opened is closed.
+    fn answer_held(&self, held: Duration, out: &mut ResponseBuffer) -> Handled {
+        let session_id = match (&self.plan.session, self.plan.incremental) {
+            (Some(_), true) => self.plan.session_id(),
+            (Some(_), false) => {
+                self.broker.fetch_sessions.lock().close(self.plan.session_id());
+                NO_SESSION
+            }
+            (None, _) => NO_SESSION,
+        };
+        let response = FetchResponse { session_id, ..Default::default() };
+        respond_held(&self.context, response, Some(held), out)
     }
 
     /// Whether a partition has a place in the answer.

@@ -11,10 +11,10 @@ use mainstem_wire::messages::incremental_alter_configs_response::{
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::context::RequestContext;
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::resources::{ConfigTarget, Refused};
+use crate::resources::{Refused, permit_alteration};
 use crate::respond::respond;
 
 pub(crate) fn serve(
@@ -25,12 +25,9 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let mut request: IncrementalAlterConfigsRequest<'_> = body(decoder, context.version)?;
     let mut refused = Vec::new();
-    request.resources.retain(|resource| match permitted(broker, context, resource) {
-        Ok(()) => true,
-        Err(why) => {
-            refused.push(refuse(resource, &why));
-            false
-        }
+    request.resources.retain(|resource| {
+        let permitted = permit_alteration(broker, context, (resource.resource_type, &resource.resource_name));
+        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
     });
     let altered = broker.controller.alter_configs(broker, &request);
     let mut responses = altered.unwrap_or_else(|error| {
@@ -38,20 +35,6 @@ pub(crate) fn serve(
     });
     responses.extend(refused);
     Ok(respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out))
-}
-
-fn permitted(
-    broker: &Broker,
-    context: &RequestContext,
-    resource: &AlterConfigsResource<'_>,
-) -> Result<(), Refused> {
-    let target = ConfigTarget::parse(resource.resource_type, &resource.resource_name, broker.node.id)?;
-    let resource = match target {
-        ConfigTarget::Topic(name) => Resource::Topic(name),
-        ConfigTarget::Group(name) => Resource::Group(name),
-        ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
-    };
-    Ok(authorize(context, Operation::AlterConfigs, resource)?)
 }
 
 fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {

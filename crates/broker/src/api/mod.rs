@@ -3,6 +3,9 @@
 //! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the heart or the
 //! log, encode.
 
+pub(crate) mod alter_client_quotas;
+pub(crate) mod alter_configs;
+pub(crate) mod alter_partition_reassignments;
 pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
@@ -10,11 +13,15 @@ pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
+pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
 pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
@@ -22,8 +29,10 @@ pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
 pub(crate) mod join_group;
 pub(crate) mod leave_group;
+pub(crate) mod list_config_resources;
 pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
+pub(crate) mod list_partition_reassignments;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
@@ -31,6 +40,8 @@ pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
 pub(crate) mod sync_group;
+pub(crate) mod unregister_broker;
+pub(crate) mod update_features;
 
 use std::sync::Arc;
 
@@ -81,13 +92,24 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::InitProducerId, InBackground(init_producer_id::serve)),
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
+    (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
+    (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
+    (ApiKey::AlterPartitionReassignments, InBackground(alter_partition_reassignments::serve)),
+    (ApiKey::ListPartitionReassignments, OnLoop(list_partition_reassignments::serve)),
     (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
+    (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
+    (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
+    (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
+    (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
+    (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
+    (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];
 

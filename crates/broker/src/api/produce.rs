@@ -22,7 +22,7 @@ use crate::dispatch::{Handled, body};
 use crate::errors::record_errors;
 use crate::output::ResponseBuffer;
 use crate::partition::{Durable, Partition, Refused};
-use crate::respond::respond;
+use crate::respond::{respond_held, respond_told};
 use crate::scratch::with_scratch;
 use crate::signal::DurableWait;
 use crate::topics::Topic;
@@ -47,15 +47,16 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
+    let bytes = behind.rest().len();
     let request: ProduceRequest<'_> = body(decoder, context.version)?;
     let mut progress = Progress::default();
-    if !progress.append(broker, &context, &request, Some(Instant::now() + INLINE_TIME_MAX)) {
-        let response = Box::pin(finish_in_background(
-            broker.clone(),
-            context,
-            OwnedBody::copy(broker, &behind),
-            progress,
-        ));
+    let is_done = progress.append(broker, &context, &request, Some(Instant::now() + INLINE_TIME_MAX));
+    // Held back from now on, also while the answer waits for the disk.
+    let held = broker.quotas.produced(&context, bytes);
+    out.mute = out.mute.max(held);
+    if !is_done {
+        let body = OwnedBody::copy(broker, &behind);
+        let response = Box::pin(finish_in_background(broker.clone(), context, body, progress, held));
         return Ok(Handled::Later { response, holds: true });
     }
     if request.acks == 0 {
@@ -67,10 +68,10 @@ pub(crate) fn serve(
     if progress.waits.is_empty() {
         let responses = answers(&request, progress.responses, Cow::clone);
         let response = ProduceResponse { responses, ..Default::default() };
-        return Ok(respond(&context, response, out));
+        return Ok(respond_held(&context, response, held, out));
     }
     let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
-    let response = Box::pin(finish(context, responses, progress.waits, limit));
+    let response = Box::pin(finish(context, responses, progress.waits, limit, held));
     Ok(Handled::Later { response, holds: false })
 }
 
@@ -285,6 +286,7 @@ async fn finish_in_background(
     context: RequestContext,
     body: OwnedBody,
     mut progress: Progress,
+    held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let append = move || {
         let request: ProduceRequest<'_> =
@@ -298,7 +300,7 @@ async fn finish_in_background(
     let (responses, waits, limit, silent, context) = in_background(append).await;
     match silent {
         Some(outcome) => outcome,
-        None => finish(context, responses, waits, limit).await,
+        None => finish(context, responses, waits, limit, held).await,
     }
 }
 
@@ -308,6 +310,7 @@ async fn finish(
     mut responses: Vec<TopicProduceResponse<'static>>,
     waits: Vec<Wait>,
     limit: Duration,
+    held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let durable = Arc::new(DurableWait::new(waits.len()));
     for wait in &waits {
@@ -323,6 +326,6 @@ async fn finish(
         }
     }
     let mut out = ResponseBuffer::pooled();
-    respond(&context, ProduceResponse { responses, ..Default::default() }, &mut out);
+    respond_told(&context, ProduceResponse { responses, ..Default::default() }, held, &mut out);
     Ok(out)
 }

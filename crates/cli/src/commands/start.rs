@@ -206,6 +206,10 @@ fn stop(server: Server, hurry: &AtomicBool) {
     bar.finish_and_clear();
     match in_order {
         true => tracing::info!("stopped in order"),
-        false => tracing::warn!("stopped without syncing everything: the next start checks the logs"),
+        false => {
+            tracing::warn!(
+                "stopped without syncing everything, or with a partition offline: the next start checks the logs"
+            )
+        }
     }
 }

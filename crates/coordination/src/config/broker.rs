@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,14 +21,16 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
-    /// `metadata.log.dir`, or the first of `log_dirs`.
-    pub metadata_log_dir: String,
+    /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
+    pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
     pub network: NetworkConfig,
+    /// Windows over which clients are measured against their quotas.
+    pub quotas: QuotaConfig,
     /// Classic groups.
     pub groups: GroupLimits,
     /// Committed offsets and their topic.
@@ -88,6 +91,15 @@ pub struct NetworkConfig {
     pub describe_partitions_max: usize,
 }
 
+/// Windows over which clients are measured against their quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// `quota.window.num` of `quota.window.size.seconds`.
+    pub windows: Windows,
+    /// `controller.quota.window.num` of `controller.quota.window.size.seconds`.
+    pub controller_windows: Windows,
+}
+
 /// Classic groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLimits {
@@ -142,8 +154,6 @@ pub struct LogMaintenance {
     pub recovery_checkpoint_interval_ms: u64,
     /// `log.flush.start.offset.checkpoint.interval.ms`.
     pub start_offset_checkpoint_interval_ms: u64,
-    /// `replica.high.watermark.checkpoint.interval.ms`.
-    pub high_watermark_checkpoint_interval_ms: u64,
     /// `replica.alter.log.dirs.io.max.bytes.per.second`, in bytes.
     pub move_bytes_per_second: u64,
     /// `producer.id.expiration.ms`.
@@ -185,17 +195,16 @@ impl BrokerConfig {
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }
-        let log_dirs = typed.list("log.dirs");
-        let metadata_log_dir = typed.text("metadata.log.dir").unwrap_or_else(|| log_dirs[0].clone());
         let mut config = BrokerConfig {
             node_id,
             rack: typed.text("broker.rack"),
             listeners,
-            log_dirs,
-            metadata_log_dir,
+            log_dirs: typed.list("log.dirs"),
+            metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
             topics: typed.topics(),
             network,
+            quotas: typed.quotas(),
             groups: typed.groups(),
             offsets: typed.offsets(),
             transactions: typed.transactions(),
@@ -205,6 +214,12 @@ impl BrokerConfig {
         };
         config.warn_of_one_node();
         Ok(config)
+    }
+
+    /// A whole number that was set for one listener alone (`listener.name.NAME.KEY`, KIP-402, KIP-612).
+    pub fn listener_count(&self, listener: &str, key: &str) -> Option<u32> {
+        let name = format!("listener.name.{}.{key}", listener.to_lowercase());
+        self.values.lookup(&name).and_then(|(text, _)| text.trim().parse().ok())
     }
 
     /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
@@ -344,6 +359,20 @@ impl Typed<'_> {
         })
     }
 
+    fn quotas(&self) -> QuotaConfig {
+        let windows = |count, seconds| Windows {
+            count: u32::try_from(self.int(count)).expect("the key is at least 1 and an INT"),
+            size_ms: u64::try_from(self.int(seconds)).expect("the key is at least 1") * 1000,
+        };
+        QuotaConfig {
+            windows: windows("quota.window.num", "quota.window.size.seconds"),
+            controller_windows: windows(
+                "controller.quota.window.num",
+                "controller.quota.window.size.seconds",
+            ),
+        }
+    }
+
     fn topics(&self) -> TopicDefaults {
         TopicDefaults {
             auto_create_enable: self.boolean("auto.create.topics.enable"),
@@ -390,8 +419,6 @@ impl Typed<'_> {
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
-            high_watermark_checkpoint_interval_ms: self
-                .millis("replica.high.watermark.checkpoint.interval.ms"),
             move_bytes_per_second: u64::try_from(self.int("replica.alter.log.dirs.io.max.bytes.per.second"))
                 .unwrap_or(0),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
@@ -560,16 +587,17 @@ mod tests {
     fn typed_values_follow_their_keys() {
         let config = build(
             "broker.id=7\nlog.dir=/a\nmax.connections.per.ip.overrides=127.0.0.1:5, ::1:6\n\
-             socket.send.buffer.bytes=-1\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
+             socket.receive.buffer.bytes=102400\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
              mainstem.http.listener=[::1]:9644\ndefault.replication.factor=3",
             &[],
             &[],
         )
         .expect("valid");
-        assert_eq!((config.node_id, config.metadata_log_dir.as_str()), (7, "/a"));
+        assert_eq!((config.node_id, config.metadata_log_dir), (7, None));
         let overrides = [("127.0.0.1".to_string(), 5), ("::1".to_string(), 6)];
         assert_eq!(config.network.max_connections_per_ip_overrides, overrides);
-        assert_eq!(config.network.send_buffer_bytes, None);
+        assert_eq!(config.network.send_buffer_bytes, None, "it is left to the system");
+        assert_eq!(config.network.receive_buffer_bytes, Some(102_400));
         assert_eq!(config.network.queued_max_request_bytes, None);
         assert_eq!(config.network.connections_max_idle_ms, None);
         assert_eq!(config.http_listener, Some(("::1".to_string(), 9644)));

@@ -15,6 +15,8 @@ pub mod docs;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
+#[cfg(test)]
+mod honesty;
 mod key;
 mod listeners;
 mod properties;
@@ -24,7 +26,7 @@ mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, TopicDefaults,
+    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults,
     TransactionLogConfig,
 };
 pub use group::GroupConfigValues;

@@ -20,7 +20,6 @@ mod reason {
     pub(super) const TXN: &str = "transactions are not served yet";
     pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
-    pub(super) const QUOTA: &str = "quotas are not enforced yet";
     pub(super) const TELEMETRY: &str = "client telemetry is not served yet";
     pub(super) const CORDON: &str = "no log directory is closed to new partitions yet";
     pub(super) const MOVER: &str = "one thread moves partitions between log directories, one at a time";

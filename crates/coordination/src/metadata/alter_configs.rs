@@ -1,12 +1,15 @@
-//! IncrementalAlterConfigs (44), v0-1, for topics, this node, the cluster's defaults and groups.
+//! IncrementalAlterConfigs (44), v0-1, and AlterConfigs (33), v0-2, for topics, this node, the cluster's defaults and
+//! groups. The older API replaces all values of a resource; it is the newer one with the missing keys deleted.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::alter_configs_request::AlterConfigsRequest;
+use mainstem_wire::messages::alter_configs_response::{self, AlterConfigsResponse};
 use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, IncrementalAlterConfigsRequest,
+    AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use mainstem_wire::messages::incremental_alter_configs_response::{
     AlterConfigsResourceResponse, IncrementalAlterConfigsResponse,
@@ -24,45 +27,118 @@ pub const CONFIGURED_GROUPS_MAX: usize = 10_000;
 /// Bytes in the name of a group that is configured.
 pub const CONFIGURED_GROUP_NAME_BYTES_MAX: usize = 4_096;
 
+/// A resource as a request names it: the code of its type, and its name.
+type Named<'a> = (i8, &'a str);
+
+/// What a request wants of a resource's values.
+enum Edits<'a> {
+    /// These changes, everything else stays.
+    Change(Vec<Change<'a>>),
+    /// These values and no others.
+    Replace(Vec<Change<'a>>),
+}
+
+/// A resource and what is wanted of it.
+type Asked<'a> = (Named<'a>, Result<Edits<'a>, ApiError>);
+
+/// What became of it.
+type Answer<'a> = (Named<'a>, Option<ApiError>);
+
 impl MetadataHeart {
     /// Changes configurations, those of each resource all or none of them.
     pub fn alter_configs(
         &mut self,
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Decision<IncrementalAlterConfigsResponse<'static>> {
-        let mut records = Vec::new();
-        let mut responses: Vec<AlterConfigsResourceResponse<'static>> = Vec::new();
-        let mut times: HashMap<(i8, &str), usize> = HashMap::new();
-        for resource in &request.resources {
-            *times.entry((resource.resource_type, &resource.resource_name)).or_default() += 1;
-        }
-        for resource in &request.resources {
-            // One answer per resource.
-            let Some(times) = times.remove(&(resource.resource_type, &*resource.resource_name)) else {
-                continue;
-            };
-            let changed = if times > 1 {
-                let message = "Each resource must appear at most once.";
-                Err(ApiError::new(ErrorCode::INVALID_REQUEST, message))
-            } else {
-                self.changed(resource, responses.len())
-            };
-            responses.push(answer(resource, changed.as_ref().err()));
-            records.extend(changed.into_iter().flat_map(|changed| config_records(resource, changed)));
-        }
-        let response = IncrementalAlterConfigsResponse { responses, ..Default::default() };
+        let asked = request.resources.iter().map(|resource| {
+            let changes = resource.configs.iter().map(change).collect::<Result<Vec<_>, _>>();
+            ((resource.resource_type, resource.resource_name.as_ref()), changes.map(Edits::Change))
+        });
+        let (records, answers) = self.alter(asked.collect());
+        let responses = answers.into_iter().map(|((kind, name), error)| AlterConfigsResourceResponse {
+            error_code: code_of(&error),
+            error_message: error.map(|error| Cow::Owned(error.message)),
+            resource_type: kind,
+            resource_name: Cow::Owned(name.to_string()),
+            ..AlterConfigsResourceResponse::default()
+        });
+        let response =
+            IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() };
         self.decide(if request.validate_only { vec![] } else { records }, response)
     }
 
+    /// Replaces configurations: what the request does not name is forgotten.
+    pub fn replace_configs(
+        &mut self,
+        request: &AlterConfigsRequest<'_>,
+    ) -> Decision<AlterConfigsResponse<'static>> {
+        let asked = request.resources.iter().map(|resource| {
+            let set = resource.configs.iter().map(|config| Change {
+                name: &config.name,
+                operation: Operation::Set,
+                value: config.value.as_deref(),
+            });
+            let edits = Edits::Replace(set.collect());
+            ((resource.resource_type, resource.resource_name.as_ref()), Ok(edits))
+        });
+        let (records, answers) = self.alter(asked.collect());
+        let responses = answers.into_iter().map(|((kind, name), error)| {
+            alter_configs_response::AlterConfigsResourceResponse {
+                error_code: code_of(&error),
+                error_message: error.map(|error| Cow::Owned(error.message)),
+                resource_type: kind,
+                resource_name: Cow::Owned(name.to_string()),
+                ..Default::default()
+            }
+        });
+        let response = AlterConfigsResponse { responses: responses.collect(), ..Default::default() };
+        self.decide(if request.validate_only { vec![] } else { records }, response)
+    }
+
+    /// The records, and one answer per resource.
+    fn alter<'a>(&self, asked: Vec<Asked<'a>>) -> (Vec<MetadataRecord<'static>>, Vec<Answer<'a>>) {
+        let mut times: HashMap<Named<'a>, usize> = HashMap::new();
+        for (named, _) in &asked {
+            *times.entry(*named).or_default() += 1;
+        }
+        let mut records = Vec::new();
+        let mut answers: Vec<Answer<'a>> = Vec::new();
+        for (named, edits) in asked {
+            // A repeated resource is answered once.
+            let Some(times) = times.remove(&named) else { continue };
+            let changed = match times {
+                1 => edits.and_then(|edits| self.changed(named, edits, answers.len())),
+                _ => {
+                    let message = "Each resource must appear at most once.";
+                    Err(ApiError::new(ErrorCode::INVALID_REQUEST, message))
+                }
+            };
+            match changed {
+                Ok(changed) => {
+                    records.extend(config_records(named, changed));
+                    answers.push((named, None));
+                }
+                Err(error) => answers.push((named, Some(error))),
+            }
+        }
+        (records, answers)
+    }
+
     /// `before` counts the request's resources before this one.
-    fn changed(&self, resource: &AlterConfigsResource<'_>, before: usize) -> Result<Changed, ApiError> {
+    fn changed(&self, (code, name): Named<'_>, edits: Edits<'_>, before: usize) -> Result<Changed, ApiError> {
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_REQUEST, message);
-        let code = resource.resource_type;
         let kind = ResourceKind::from_code(code)
             .ok_or_else(|| invalid(format!("Configurations of resource type {code} cannot be altered.")))?;
-        let name = resource.resource_name.as_ref();
-        let changes = changes(resource)?;
         let own = self.ahead().configs(&ConfigResource::new(kind, name));
+        let changes = match edits {
+            Edits::Change(changes) => changes,
+            Edits::Replace(mut set) => {
+                let kept: HashSet<&str> = set.iter().map(|change| change.name).collect();
+                let gone = own.keys().map(String::as_str).filter(|name| !kept.contains(name));
+                set.extend(gone.map(|name| Change { name, operation: Operation::Delete, value: None }));
+                set
+            }
+        };
         let config = self.ahead_config();
         Ok(match kind {
             ResourceKind::Topic => {
@@ -125,42 +201,30 @@ impl MetadataHeart {
     }
 }
 
-fn changes<'a>(resource: &'a AlterConfigsResource<'_>) -> Result<Vec<Change<'a>>, ApiError> {
-    let change =
-        |config: &'a mainstem_wire::messages::incremental_alter_configs_request::AlterableConfig<'_>| {
-            let code = config.config_operation;
-            let operation = Operation::from_code(code).ok_or_else(|| {
-                let message = format!("Unknown operation {code} for the key {}.", config.name);
-                ApiError::new(ErrorCode::INVALID_REQUEST, message)
-            })?;
-            Ok(Change { name: &config.name, operation, value: config.value.as_deref() })
-        };
-    resource.configs.iter().map(change).collect()
+fn change<'a>(config: &'a AlterableConfig<'_>) -> Result<Change<'a>, ApiError> {
+    let code = config.config_operation;
+    let operation = Operation::from_code(code).ok_or_else(|| {
+        let message = format!("Unknown operation {code} for the key {}.", config.name);
+        ApiError::new(ErrorCode::INVALID_REQUEST, message)
+    })?;
+    Ok(Change { name: &config.name, operation, value: config.value.as_deref() })
 }
 
-fn config_records<'a>(resource: &AlterConfigsResource<'a>, changed: Changed) -> Vec<MetadataRecord<'static>> {
-    let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.to_string());
-    let record = |(name, value): (String, Option<String>)| {
+fn config_records(
+    (resource_type, resource_name): Named<'_>,
+    changed: Changed,
+) -> impl Iterator<Item = MetadataRecord<'static>> {
+    changed.into_iter().map(move |(name, value)| {
         MetadataRecord::ConfigRecord(Box::new(ConfigRecord {
             resource_type,
-            resource_name: Cow::Owned(resource_name.clone()),
+            resource_name: Cow::Owned(resource_name.to_string()),
             name: Cow::Owned(name),
             value: value.map(Cow::Owned),
             ..ConfigRecord::default()
         }))
-    };
-    changed.into_iter().map(record).collect()
+    })
 }
 
-fn answer(
-    resource: &AlterConfigsResource<'_>,
-    error: Option<&ApiError>,
-) -> AlterConfigsResourceResponse<'static> {
-    AlterConfigsResourceResponse {
-        error_code: error.map_or(ErrorCode::NONE, |error| error.code).0,
-        error_message: error.map(|error| Cow::Owned(error.message.clone())),
-        resource_type: resource.resource_type,
-        resource_name: Cow::Owned(resource.resource_name.to_string()),
-        ..AlterConfigsResourceResponse::default()
-    }
+fn code_of(error: &Option<ApiError>) -> i16 {
+    error.as_ref().map_or(ErrorCode::NONE, |error| error.code).0
 }

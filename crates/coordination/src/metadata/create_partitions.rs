@@ -13,7 +13,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::create_topics::{DirectorySizes, partition_record, repeated_names};
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+use super::heart::{Decision, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 use super::names;
 
 /// Partitions that a topic can be given.
@@ -28,6 +28,7 @@ impl MetadataHeart {
     pub fn create_partitions(
         &mut self,
         request: &CreatePartitionsRequest<'_>,
+        permit: Permit<'_>,
     ) -> Decision<CreatePartitionsResponse<'static>> {
         let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
         let mut left = PARTITIONS_PER_REQUEST_MAX;
@@ -43,6 +44,10 @@ impl MetadataHeart {
             } else {
                 self.growth(topic, left)
             };
+            let grown = grown.and_then(|growth| match permit(growth.partitions.len()) {
+                true => Ok(growth),
+                false => Err(ApiError::quota_exceeded()),
+            });
             let error = grown.map(|growth| {
                 left -= growth.partitions.len();
                 growths.push(growth);

@@ -16,7 +16,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 use super::image::ResourceKind;
 use super::names;
 use crate::config::alter::validate_new_topic;
@@ -37,6 +37,7 @@ impl MetadataHeart {
         &mut self,
         request: &CreateTopicsRequest<'_>,
         random: IdSource<'_>,
+        permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
         let too_many = self.wanted_partitions(request) > PARTITIONS_PER_REQUEST_MAX;
         let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
@@ -55,6 +56,9 @@ impl MetadataHeart {
                 self.plan(topic, &plans, random)
             };
             match planned {
+                Ok(plan) if !permit(plan.partitions.len()) => {
+                    topics.push(refused(&topic.name, ApiError::quota_exceeded()));
+                }
                 Ok(plan) => {
                     topics.push(self.created(&plan, request.validate_only));
                     plans.push(plan);
@@ -80,7 +84,7 @@ impl MetadataHeart {
     ) -> Decision<CreateTopicsResponse<'static>> {
         let topics = names.iter().map(|name| self.missing_topic(name)).collect();
         let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
-        self.create_topics(&request, random)
+        self.create_topics(&request, random, &mut |_| true)
     }
 
     fn missing_topic(&self, name: &str) -> CreatableTopic<'static> {

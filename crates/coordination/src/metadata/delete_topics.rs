@@ -10,7 +10,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
+use super::heart::{Decision, MetadataHeart, Permit};
 use super::image::TopicImage;
 
 /// A topic as the client named it.
@@ -27,6 +27,7 @@ impl MetadataHeart {
         &mut self,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
+        permit: Permit<'_>,
     ) -> Decision<DeleteTopicsResponse<'static>> {
         let wanted = wanted(request);
         let mut times: HashMap<Named<'_>, usize> = HashMap::new();
@@ -43,6 +44,10 @@ impl MetadataHeart {
             } else {
                 Err(deletion_disabled(version))
             };
+            let found = found.and_then(|topic| match permit(topic.partitions.len()) {
+                true => Ok(topic),
+                false => Err(ApiError::quota_exceeded()),
+            });
             responses.push(answer(*named, &found));
             deleted.extend(found.map(|topic| topic.id));
         }

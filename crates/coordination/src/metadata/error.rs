@@ -17,6 +17,11 @@ impl ApiError {
     pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> ApiError {
         ApiError { code, message: message.into() }
     }
+
+    /// The client has created and deleted more partitions than its quota allows.
+    pub(super) fn quota_exceeded() -> ApiError {
+        ApiError::new(ErrorCode::THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+    }
 }
 
 impl From<AlterError> for ApiError {
@@ -88,6 +93,9 @@ pub enum Inconsistency {
     /// It hands out producer ids that were handed out before.
     #[error("producer ids up to {0} were handed out before")]
     ProducerIds(i64),
+    /// It sets a quota that nothing can have, or for what can have none.
+    #[error("a client quota has no valid entity or value")]
+    Quota,
     /// A counter cannot rise any further.
     #[error("an epoch has reached its end")]
     EpochOverflow,

@@ -1,5 +1,17 @@
-//! Features: what this broker can do beyond the versions of its APIs (KIP-584), truthfully.
+//! Features: what this broker can do beyond the versions of its APIs (KIP-584), truthfully, and UpdateFeatures (57),
+//! v0-2, which raises and lowers their levels.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
+use mainstem_wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
+use mainstem_wire::messages::update_features_response::{UpdatableFeatureResult, UpdateFeaturesResponse};
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::error::ApiError;
+use super::heart::{Decision, MetadataHeart};
 use super::image::MetadataImage;
 
 /// A feature and the levels at which this program can work. A new cluster starts with the highest.
@@ -20,6 +32,14 @@ pub const METADATA_VERSION: Feature = Feature { name: "metadata.version", min: 3
 /// their protocol by them.
 pub const FEATURES: &[Feature] = &[METADATA_VERSION];
 
+/// `UpgradeType` of a request (KIP-778): what the client allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UpgradeType {
+    Upgrade,
+    /// Safe or not: no feature here has a downgrade that loses anything.
+    Downgrade,
+}
+
 impl MetadataImage {
     /// A finalised feature, with its level, at which this program cannot work: the directory was written by a newer
     /// one, and a start must be refused. To be asked when the log is replayed.
@@ -27,5 +47,122 @@ impl MetadataImage {
         self.features().find(|(name, level)| {
             !FEATURES.iter().any(|known| known.name == *name && (known.min..=known.max).contains(level))
         })
+    }
+}
+
+impl MetadataHeart {
+    /// Sets the levels of features, of all or of none: the first error is that of the whole request.
+    pub fn update_features(
+        &mut self,
+        request: &UpdateFeaturesRequest<'_>,
+        version: i16,
+    ) -> Decision<UpdateFeaturesResponse<'static>> {
+        match self.feature_records(request, version) {
+            Ok(records) => {
+                let results = request.feature_updates.iter().map(|update| UpdatableFeatureResult {
+                    feature: Cow::Owned(update.feature.to_string()),
+                    error_message: None,
+                    ..UpdatableFeatureResult::default()
+                });
+                let results = if version < 2 { results.collect() } else { Vec::new() };
+                let response = UpdateFeaturesResponse {
+                    error_message: None,
+                    results,
+                    ..UpdateFeaturesResponse::default()
+                };
+                self.decide(if request.validate_only { vec![] } else { records }, response)
+            }
+            Err(error) => {
+                let response = UpdateFeaturesResponse {
+                    error_code: error.code.0,
+                    error_message: Some(Cow::Owned(error.message)),
+                    ..UpdateFeaturesResponse::default()
+                };
+                self.decide(vec![], response)
+            }
+        }
+    }
+
+    fn feature_records(
+        &self,
+        request: &UpdateFeaturesRequest<'_>,
+        version: i16,
+    ) -> Result<Vec<MetadataRecord<'static>>, ApiError> {
+        let mut named = HashSet::new();
+        let mut records = Vec::new();
+        for update in &request.feature_updates {
+            let level = update.max_version_level;
+            if !named.insert(update.feature.as_ref()) {
+                let message = format!("Feature {} must appear at most once.", update.feature);
+                return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+            }
+            self.check_update(update, version).map_err(|why| {
+                ApiError::new(
+                    ErrorCode::INVALID_UPDATE_VERSION,
+                    format!(
+                        "The update failed for all features since the following feature had an error: \
+                         Invalid update version {level} for feature {}. {why}",
+                        update.feature
+                    ),
+                )
+            })?;
+            if level != self.finalised_level(&update.feature) {
+                records.push(MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
+                    name: Cow::Owned(update.feature.to_string()),
+                    feature_level: level,
+                    ..FeatureLevelRecord::default()
+                })));
+            }
+        }
+        Ok(records)
+    }
+
+    /// Why a level cannot be had, in Kafka's words.
+    fn check_update(&self, update: &FeatureUpdateKey<'_>, version: i16) -> Result<(), String> {
+        let upgrade_type = upgrade_type(update, version)
+            .ok_or_else(|| "The controller does not support the given upgrade type.".to_string())?;
+        let (level, node) = (update.max_version_level, self.node_id());
+        if level < 0 {
+            return Err("A feature version cannot be less than 0.".to_string());
+        }
+        match FEATURES.iter().find(|known| known.name == update.feature) {
+            None if level == 0 => return Err(format!("Feature {} not found.", update.feature)),
+            None => return Err(format!("Local controller {node} does not support this feature.")),
+            Some(known) if !(known.min..=known.max).contains(&level) => {
+                return Err(format!(
+                    "Local controller {node} only supports versions {}-{}",
+                    known.min, known.max
+                ));
+            }
+            Some(_) => {}
+        }
+        let current = self.finalised_level(&update.feature);
+        match upgrade_type {
+            UpgradeType::Upgrade if level < current => {
+                Err("Can't downgrade the version of this feature without setting the upgrade type to either \
+                     safe or unsafe downgrade."
+                    .to_string())
+            }
+            UpgradeType::Downgrade if level > current => {
+                Err("Can't downgrade to a newer version.".to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// 0 is not finalised.
+    fn finalised_level(&self, name: &str) -> i16 {
+        self.ahead().feature(name).unwrap_or(0)
+    }
+}
+
+/// Version 0 has a flag instead.
+fn upgrade_type(update: &FeatureUpdateKey<'_>, version: i16) -> Option<UpgradeType> {
+    match update.upgrade_type {
+        _ if version == 0 && update.allow_downgrade => Some(UpgradeType::Downgrade),
+        _ if version == 0 => Some(UpgradeType::Upgrade),
+        1 => Some(UpgradeType::Upgrade),
+        2 | 3 => Some(UpgradeType::Downgrade),
+        _ => None,
     }
 }

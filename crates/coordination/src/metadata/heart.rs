@@ -14,6 +14,9 @@ pub const PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
 /// 128 random bits per call, from the shell.
 pub type IdSource<'a> = &'a mut dyn FnMut() -> u128;
 
+/// Asked before partitions are created or deleted, with their number: whether the client's quota allows it (KIP-599).
+pub type Permit<'a> = &'a mut dyn FnMut(usize) -> bool;
+
 /// What was decided: records to append, and a reply that waits for them.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "records that were decided must be appended or rolled back"]

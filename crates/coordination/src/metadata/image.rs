@@ -15,6 +15,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::error::Inconsistency;
 use super::names;
 use crate::config::{BrokerValues, GroupConfigValues};
+use crate::quotas::QuotaEntity;
 
 /// Everything that the metadata log says, up to an offset. Look-ups are by hash or by tree; nothing is computed
 /// on reading.
@@ -29,6 +30,7 @@ pub struct MetadataImage {
     brokers: BTreeMap<i32, BrokerImage>,
     features: BTreeMap<String, i16>,
     next_producer_id: i64,
+    pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
 }
 
 /// A topic.
@@ -165,6 +167,8 @@ pub enum MetadataChange {
         /// The first id that is not.
         next: i64,
     },
+    /// A quota of a client was set, changed or removed.
+    QuotaChanged,
 }
 
 /// Reading.
@@ -294,6 +298,7 @@ impl MetadataImage {
                 Ok(MetadataChange::FeatureChanged { name })
             }
             MetadataRecord::ProducerIdsRecord(record) => self.take_producer_ids(record),
+            MetadataRecord::ClientQuotaRecord(record) => self.change_quota(record),
             MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
                 Ok(MetadataChange::None)
             }

@@ -14,11 +14,15 @@
 //! Architecture invariant: the image is a function of the records alone; nothing here reads a clock, makes random
 //! numbers or touches a file.
 
+#[cfg(test)]
+mod administration;
 mod alter_configs;
+mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
 mod directories;
+mod elect_leaders;
 mod error;
 pub mod features;
 #[doc(hidden)]
@@ -29,16 +33,21 @@ pub mod names;
 mod producer_ids;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod quota_tests;
+mod reassignments;
 mod registration;
 #[cfg(test)]
 mod session;
 #[cfg(test)]
 mod tests;
+mod unregister_broker;
 
 pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
+pub use client_quotas::Resolves;
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
-pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX};
+pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };

@@ -27,6 +27,8 @@ pub(super) struct Session {
     /// Every record of the log, by offset.
     pub(super) log: Vec<Vec<u8>>,
     random: u128,
+    /// Partitions that may still be created or deleted.
+    pub(super) permits: usize,
 }
 
 pub(super) fn config(file: &str) -> BrokerConfig {
@@ -52,7 +54,7 @@ impl Session {
     /// A node that has registered, under the values of a properties file.
     pub(super) fn new(file: &str) -> Session {
         let heart = MetadataHeart::new("cluster", config(file));
-        let mut session = Session { heart, log: Vec::new(), random: 1000 };
+        let mut session = Session { heart, log: Vec::new(), random: 1000, permits: usize::MAX };
         session.start(&node_start(1, &[DIR], &[]));
         session
     }
@@ -86,10 +88,11 @@ impl Session {
     ) -> CreateTopicsResponse<'static> {
         let request = CreateTopicsRequest { topics, validate_only, ..CreateTopicsRequest::default() };
         let mut random = std::mem::take(&mut self.random);
-        let decision = self.heart.create_topics(&request, &mut || {
+        let mut next = || {
             random += 1;
             random
-        });
+        };
+        let decision = self.heart.create_topics(&request, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         self.append(decision)
     }
@@ -116,7 +119,7 @@ impl Session {
             ..DeleteTopicState::default()
         });
         let request = DeleteTopicsRequest { topics: topics.collect(), ..DeleteTopicsRequest::default() };
-        let decision = self.heart.delete_topics(&request, 6);
+        let decision = self.heart.delete_topics(&request, 6, &mut permit(&mut self.permits));
         let response = self.append(decision);
         response.responses.iter().map(|r| said(r.error_code, r.error_message.as_deref())).collect()
     }
@@ -136,7 +139,7 @@ impl Session {
             ..CreatePartitionsTopic::default()
         };
         let request = CreatePartitionsRequest { topics: vec![topic], ..CreatePartitionsRequest::default() };
-        let decision = self.heart.create_partitions(&request);
+        let decision = self.heart.create_partitions(&request, &mut permit(&mut self.permits));
         let result = &self.append(decision).results[0];
         said(result.error_code, result.error_message.as_deref())
     }
@@ -175,6 +178,17 @@ impl Session {
 
     pub(super) fn id(&self, name: &str) -> Uuid {
         self.heart.image().topic(name).expect("the topic is committed").id
+    }
+}
+
+/// Permits as many partitions as are left.
+fn permit(left: &mut usize) -> impl FnMut(usize) -> bool {
+    |partitions| match left.checked_sub(partitions) {
+        Some(rest) => {
+            *left = rest;
+            true
+        }
+        None => false,
     }
 }
 

@@ -167,7 +167,7 @@ fn a_refusal_waits_for_what_it_rests_on() {
         topics: vec![topic("a", 1, 1)],
         ..Default::default()
     };
-    let refusal = session.heart.create_topics(&request, &mut || 7);
+    let refusal = session.heart.create_topics(&request, &mut || 7, &mut |_| true);
     assert_eq!(refusal.records, Vec::<Vec<u8>>::new());
     assert_eq!(
         (first, refusal.reply_at),
@@ -274,7 +274,7 @@ fn deletion_can_be_switched_off() {
         topic_names: vec!["a".into()],
         ..Default::default()
     };
-    let decision = session.heart.delete_topics(&request, 2);
+    let decision = session.heart.delete_topics(&request, 2, &mut |_| true);
     let answer = &session.append(decision).responses[0];
     assert_eq!(
         said(answer.error_code, answer.error_message.as_deref()),

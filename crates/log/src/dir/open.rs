@@ -3,7 +3,8 @@
 use super::{Checkpoints, Doomed, Health, LastStop, LogDir, OnOffline, on_failure};
 use crate::boot::BootRecord;
 use crate::checkpoint::{
-    LOG_START_CHECKPOINT, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT,
+    CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
 };
 use crate::descriptors::DescriptorCache;
 use crate::flusher::{FlushOptions, Flusher, FlusherParts};
@@ -295,6 +296,7 @@ impl Opening<'_> {
             recovery_point: load(RECOVERY_POINT_CHECKPOINT)?,
             log_start: load(LOG_START_CHECKPOINT)?,
             replication: load(REPLICATION_CHECKPOINT)?,
+            cleaner: load(CLEANER_CHECKPOINT)?,
         };
         let retained = checkpoints.retain(|partition| scan.knows(partition));
         self.failed("writing its checkpoints", retained)?;

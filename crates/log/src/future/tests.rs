@@ -60,9 +60,9 @@ impl Two {
     fn begin_move(&mut self) -> Result<FutureLog, LogError> {
         let to = self.dirs[1 - self.place()].clone();
         let path = to.create_future(&partition(), &TOPIC_ID).map_err(LogError::io("create", to.path()))?;
-        let base = self.log().base_offset();
-        let config = Arc::new(self.bench.config.clone());
-        FutureLog::open(&to, path, partition(), config, base, self.bench.mono_ms)
+        let mut start = self.log().copy_start();
+        start.config = Arc::new(self.bench.config.clone());
+        FutureLog::open(&to, path, start, self.bench.mono_ms)
     }
 
     fn copy_all(&mut self, copy: &mut FutureLog) -> Result<(), CopyError> {

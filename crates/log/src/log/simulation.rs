@@ -29,6 +29,8 @@ struct Model {
     durable: i64,
     /// The log start that is acknowledged.
     start: i64,
+    /// Batches that were refused since the last power cut, and their offsets.
+    refused: Vec<(i64, Vec<ModelRecord>)>,
 }
 
 struct Simulation {
@@ -144,6 +146,9 @@ impl Simulation {
             self.model.records.push(ModelRecord { value, batch: None });
         }
         self.model.records.last_mut().expect("the batch has records").batch = entry;
+        if result.is_err() {
+            self.model.refused.push((end, self.model.records[end as usize..].to_vec()));
+        }
         match result {
             Ok(appended) => assert_eq!((appended.base_offset, appended.last_offset), (end, last_offset)),
             Err(error) => assert!(
@@ -184,10 +189,26 @@ impl Simulation {
     fn maintain(&mut self) {
         self.wall_ms += self.random.below(600_000) as i64;
         let (wall_ms, mono_ms) = (self.wall_ms, self.bench.mono_ms);
-        if self.log().maintain(wall_ms, mono_ms).is_ok() && self.random.chance(60) {
+        self.log().retention_survey(wall_ms).run();
+        let Ok(mut work) = self.log().begin_maintenance(wall_ms, mono_ms) else { return };
+        self.meanwhile();
+        work.run();
+        self.meanwhile();
+        if self.log().end_maintenance(work).is_ok() && self.random.chance(60) {
             // The broker writes the checkpoints now and then; a failure is one of the directory.
             let _ = self.dir.as_ref().expect("open").checkpoints().recovery_point.write();
             let _ = self.dir.as_ref().expect("open").checkpoints().log_start.write();
+        }
+    }
+
+    /// What others do with the log while maintenance waits for the disk.
+    fn meanwhile(&mut self) {
+        match self.random.below(10) {
+            0 | 1 => drop(self.append()),
+            2 => self.flush(),
+            3 => self.truncate(),
+            4 => self.delete_records(),
+            _ => {}
         }
     }
 
@@ -320,6 +341,9 @@ impl Simulation {
         self.trace(format_args!("crash, power {power}"));
         self.start();
         let now = self.log().ends().log_end;
+        if power {
+            self.accept_refused();
+        }
         if !power
             && sane
             && let Some(end) = end
@@ -333,6 +357,20 @@ impl Simulation {
         self.model.records.truncate(now as usize);
         if std::mem::take(&mut self.cut_short) && !power {
             self.flush();
+        }
+    }
+
+    /// A batch that was refused for want of room may have been written except for its last byte, which is a zero. A power
+    /// cut that forgets the cut, and what was appended in its place, may bring it back as a whole at the end of the log.
+    fn accept_refused(&mut self) {
+        let start = self.log().ends().log_start;
+        let records = read_from(self.log.as_ref().expect("open"), start);
+        for (offset, batch) in std::mem::take(&mut self.model.refused) {
+            let there = records.iter().filter(|(at, _)| *at >= offset).map(|(_, value)| value);
+            if offset >= self.model.durable.max(start) && there.eq(batch.iter().map(|record| &record.value)) {
+                self.model.records.truncate(offset as usize);
+                self.model.records.extend(batch);
+            }
         }
     }
 

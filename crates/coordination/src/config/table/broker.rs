@@ -30,6 +30,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
              talks to itself without a socket."),
+    broker("controller.quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for quotas on topic changes."),
+    broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of quotas on topic changes."),
     broker("default.replication.factor", Int).default("1")
         .doc("Replicas of a topic that is created without saying how many."),
     broker("delete.topic.enable", Bool).default("true").high()
@@ -137,7 +141,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
         .doc("Default of the topic key max.message.bytes."),
     broker("metadata.log.dir", Str).high()
-        .doc("Directory of the metadata log. Unset: the first of log.dirs."),
+        .doc("Directory of the metadata log, one of log.dirs or another one. Unset: the one of log.dirs that has \
+             it, at first the first."),
     broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()
@@ -175,19 +180,23 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("queued.max.request.bytes", Long).default("67108864").kafka_default(Some("-1"))
         .doc("Bytes of requests that may be read and not yet answered, over all connections; beyond it \
              sockets are not read. Negative or 0 is without limit."),
+    broker("quota.window.num", Int).default("11").at_least(1).low()
+        .doc("Samples kept for client quotas."),
+    broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
+        .doc("Seconds in one sample of client quotas."),
     broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
         .cluster_wide()
         .doc("Bytes per second at which partitions are copied from one log directory to another."),
-    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
-        .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
-    broker("socket.receive.buffer.bytes", Int).default("102400").high()
-        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_RCVBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
     broker("socket.request.max.bytes", Int).default("104857600").at_least(1).high()
         .doc("Largest request in bytes; a longer one closes its connection."),
-    broker("socket.send.buffer.bytes", Int).default("102400").high()
-        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system."),
+    broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
+        .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
+             connection."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];

@@ -75,10 +75,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds between attempts of requests between controllers."),
     broker("controller.quorum.voters", List).default("").high().unused(reason::QUORUM)
         .doc("Controllers that vote, as `id@host:port`."),
-    broker("controller.quota.window.num", Int).default("11").at_least(1).low().later(reason::QUOTA)
-        .doc("Samples kept for quotas on topic changes."),
-    broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low().later(reason::QUOTA)
-        .doc("Seconds in one sample of quotas on topic changes."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
     broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::CORDON)
@@ -341,10 +337,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Requests after which finished produce waits are dropped."),
     broker("queued.max.requests", Int).default("500").at_least(1).high().unused(reason::THREADS)
         .doc("Requests that may wait for a thread."),
-    broker("quota.window.num", Int).default("11").at_least(1).low().later(reason::QUOTA)
-        .doc("Samples kept for client quotas."),
-    broker("quota.window.size.seconds", Int).default("1").at_least(1).low().later(reason::QUOTA)
-        .doc("Seconds in one sample of client quotas."),
     broker("remote.fetch.max.wait.ms", Int).default("500").at_least(1).cluster_wide()
         .named_only(reason::REMOTE)
         .doc("Milliseconds for which a fetch waits for tiered storage."),
@@ -436,6 +428,9 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Bytes that a follower asks for per fetch."),
     broker("replica.fetch.wait.max.ms", Int).default("500").high().later(reason::REPLICA)
         .doc("Milliseconds for which a follower's fetch waits."),
+    broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
+        .later(reason::REPLICA)
+        .doc("Milliseconds between two writes of the high watermark checkpoints."),
     broker("replica.lag.time.max.ms", Long).default("30000").high().later(reason::REPLICA)
         .doc("Milliseconds after which a follower that lags leaves the in-sync set."),
     broker("replica.selector.class", Str).unused(reason::JVM)

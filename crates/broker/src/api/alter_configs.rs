@@ -1,0 +1,45 @@
+//! AlterConfigs (33), v0-2: replaces all values of topics, groups or this node. Clients before KIP-339 use it.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::alter_configs_request::{AlterConfigsRequest, AlterConfigsResource};
+use mainstem_wire::messages::alter_configs_response::{AlterConfigsResourceResponse, AlterConfigsResponse};
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::RequestContext;
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::resources::{Refused, permit_alteration};
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
+    let mut refused = Vec::new();
+    request.resources.retain(|resource| {
+        let permitted = permit_alteration(broker, context, (resource.resource_type, &resource.resource_name));
+        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
+    });
+    let altered = broker.controller.decide(broker, |heart| heart.replace_configs(&request));
+    let mut responses = match altered {
+        Ok(response) => response.responses,
+        Err(error) => request.resources.iter().map(|resource| refuse(resource, &error.into())).collect(),
+    };
+    responses.extend(refused);
+    Ok(respond(context, AlterConfigsResponse { responses, ..Default::default() }, out))
+}
+
+fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {
+    AlterConfigsResourceResponse {
+        error_code: why.error.code(),
+        error_message: Some(why.message.clone().into()),
+        resource_type: resource.resource_type,
+        resource_name: resource.resource_name.to_string().into(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,31 @@
+//! ElectLeaders (43), v0-2: on one node the preferred replica leads already (KIP-460).
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::elect_leaders_request::ElectLeadersRequest;
+use mainstem_wire::messages::elect_leaders_response::ElectLeadersResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: ElectLeadersRequest<'_> = body(decoder, context.version)?;
+    let mut response = match authorize(&context, Operation::Alter, Resource::Cluster) {
+        Ok(()) => broker.controller.image().elect_leaders(&request),
+        Err(error) => ElectLeadersResponse { error_code: error.code(), ..Default::default() },
+    };
+    if context.version == 0 {
+        // Version 0 has errors of partitions only.
+        response.error_code = 0;
+    }
+    Ok(respond(&context, response, out))
+}

@@ -1,0 +1,29 @@
+//! ListPartitionReassignments (46), v0: there is never one under way, since replicas do not move between nodes yet.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::list_partition_reassignments_request::ListPartitionReassignmentsRequest;
+use mainstem_wire::messages::list_partition_reassignments_response::ListPartitionReassignmentsResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    _broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let _: ListPartitionReassignmentsRequest<'_> = body(decoder, context.version)?;
+    let refused = authorize(&context, Operation::Describe, Resource::Cluster).err();
+    let response = ListPartitionReassignmentsResponse {
+        error_code: refused.map_or(0, |error| error.code()),
+        error_message: refused.map(|error| error.message().into()),
+        ..Default::default()
+    };
+    Ok(respond(&context, response, out))
+}

@@ -1,0 +1,31 @@
+//! UpdateFeatures (57), v0-2: finalise levels of features (KIP-584).
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::update_features_request::UpdateFeaturesRequest;
+use mainstem_wire::messages::update_features_response::UpdateFeaturesResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: UpdateFeaturesRequest<'_> = body(decoder, context.version)?;
+    let updated = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
+        broker.controller.decide(broker, |heart| heart.update_features(&request, context.version))
+    });
+    let response = updated.unwrap_or_else(|error| UpdateFeaturesResponse {
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    });
+    Ok(respond(context, response, out))
+}

@@ -1,0 +1,272 @@
+//! The shell of client quotas: asks the hearts how long a client is to be held back.
+//!
+//! Without quotas a request costs one look at a flag per kind of quota. Who exceeds one gets its answer at once, with
+//! the time in it, and its connection is not read until that time is over (KIP-219).
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_coordination::config::QuotaConfig;
+use mainstem_coordination::quotas::{
+    Admission, Client, ClientLimits, ConnectionQuota, ConnectionRates, IpLimits, MutationQuota, QuotaEntity,
+    QuotaKey, RateQuota, Strictness, Taken, Usage,
+};
+use parking_lot::Mutex;
+
+use crate::context::{ConnectionContext, RequestContext};
+
+/// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
+const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A heart behind a flag that says whether it has anything to decide.
+struct Gate<Q> {
+    active: AtomicBool,
+    quota: Mutex<Q>,
+}
+
+impl<Q> Gate<Q> {
+    fn new(quota: Q) -> Self {
+        Gate { active: AtomicBool::new(false), quota: Mutex::new(quota) }
+    }
+
+    fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+}
+
+/// All quotas of clients.
+pub(crate) struct Quotas {
+    start: Instant,
+    produce: Gate<RateQuota>,
+    fetch: Gate<RateQuota>,
+    request: Gate<RateQuota>,
+    mutations: Gate<MutationQuota>,
+    connections: Mutex<ConnectionQuota>,
+    /// Addresses of the host names that quotas name.
+    hosts: Mutex<HashMap<String, Vec<IpAddr>>>,
+}
+
+/// The time that event loops spent on a request; counted only while somebody has a quota on it.
+pub(crate) struct ThreadTime {
+    begun: Instant,
+    /// Nanoseconds until the loop left it to wait, and of what was done for it elsewhere; 0 while the loop is at it.
+    spent_ns: AtomicU64,
+    charged: AtomicBool,
+}
+
+impl ThreadTime {
+    /// The loop turns to other things; the request waits.
+    pub(crate) fn pause(&self) {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.spent_ns.fetch_add(nanos.max(1), Ordering::Relaxed);
+    }
+
+    fn percent(&self) -> f64 {
+        let nanos = match self.spent_ns.load(Ordering::Relaxed) {
+            0 => self.begun.elapsed().as_nanos() as f64,
+            spent => spent as f64,
+        };
+        nanos * 100.0 / 1e9
+    }
+}
+
+/// A metric of each kind of quota: the kind as Kafka's metrics name it, and what clients with a quota do.
+pub(crate) type UsageByKind = [(&'static str, Vec<Usage>); 4];
+
+impl Quotas {
+    /// Nobody has a quota yet.
+    pub(crate) fn new(config: &QuotaConfig) -> Self {
+        let windows = config.windows;
+        let rates = || Gate::new(RateQuota::new(windows));
+        Quotas {
+            start: Instant::now(),
+            produce: rates(),
+            fetch: rates(),
+            request: Gate::new(RateQuota::new(windows).with_throttle_max_ms(windows.size_ms)),
+            mutations: Gate::new(MutationQuota::new(config.controller_windows)),
+            connections: Mutex::new(ConnectionQuota::new(windows)),
+            hosts: Mutex::default(),
+        }
+    }
+
+    /// Takes over the quotas of the metadata. May look up host names.
+    pub(crate) fn update(&self, quotas: &BTreeMap<QuotaEntity, BTreeMap<String, f64>>) {
+        let rates = [
+            (&self.produce, QuotaKey::ProducerByteRate),
+            (&self.fetch, QuotaKey::ConsumerByteRate),
+            (&self.request, QuotaKey::RequestPercentage),
+        ];
+        for (gate, key) in rates {
+            let mut quota = gate.quota.lock();
+            quota.set_limits(ClientLimits::new(quotas, key));
+            gate.active.store(quota.is_active(), Ordering::Relaxed);
+        }
+        let mut mutations = self.mutations.quota.lock();
+        mutations.set_limits(ClientLimits::new(quotas, QuotaKey::ControllerMutationRate));
+        self.mutations.active.store(mutations.is_active(), Ordering::Relaxed);
+        drop(mutations);
+        let mut hosts = self.hosts.lock();
+        let named: Vec<&str> =
+            quotas.keys().filter_map(|entity| entity.ip.as_ref().and_then(|name| name.as_deref())).collect();
+        hosts.retain(|host, _| named.contains(&host.as_str()));
+        for name in named {
+            hosts.entry(name.to_owned()).or_insert_with(|| addresses(name));
+        }
+        let resolve = |name: &str| hosts.get(name).cloned().unwrap_or_default();
+        self.connections.lock().set_ip_limits(IpLimits::new(quotas, &resolve));
+    }
+
+    /// A client produced so many bytes: how long it is held back.
+    pub(crate) fn produced(&self, context: &RequestContext, bytes: usize) -> Option<Duration> {
+        self.charge(&self.produce, context, bytes as f64)
+    }
+
+    /// A client is to be answered with so many fetched bytes: how long it is held back instead. Then the answer is
+    /// empty and its bytes do not count.
+    pub(crate) fn fetched(&self, context: &RequestContext, bytes: usize) -> Option<Duration> {
+        if !self.fetch.is_active() && context.time.is_none() {
+            return None;
+        }
+        let by_time = self.request_took(context);
+        let by_bytes = self.charge(&self.fetch, context, bytes as f64);
+        let throttle = by_time.max(by_bytes);
+        if throttle.is_some() && self.fetch.is_active() {
+            self.fetch.quota.lock().refund(client(context), bytes as f64, self.now_ms());
+        }
+        throttle
+    }
+
+    /// Bytes that a client can fetch at once without being held back in any case.
+    pub(crate) fn fetch_bytes_max(&self, context: &RequestContext) -> Option<usize> {
+        if !self.fetch.is_active() {
+            return None;
+        }
+        let most = self.fetch.quota.lock().most_at_once(client(context))?;
+        // A float becomes an integer by saturation.
+        Some(most as usize)
+    }
+
+    /// Begins to count a request's time, if somebody has a quota on it.
+    pub(crate) fn begin_request(&self) -> Option<ThreadTime> {
+        self.request.is_active().then(|| ThreadTime {
+            begun: Instant::now(),
+            spent_ns: AtomicU64::new(0),
+            charged: AtomicBool::new(false),
+        })
+    }
+
+    /// A request is answered: how long its client is held back for its time. Once per request.
+    pub(crate) fn request_took(&self, context: &RequestContext) -> Option<Duration> {
+        let time = context.time.as_ref()?;
+        if time.charged.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        self.charge(&self.request, context, time.percent())
+    }
+
+    /// What decides whether a request may create or delete partitions.
+    pub(crate) fn mutations<'a>(&'a self, context: &'a RequestContext, strict_since: i16) -> Mutations<'a> {
+        let strictness = match context.version >= strict_since {
+            true => Strictness::Strict,
+            false => Strictness::Permissive,
+        };
+        Mutations { quotas: self, context, strictness, throttle_ms: 0 }
+    }
+
+    /// What is to be done with a new connection.
+    pub(crate) fn admit(&self, listener: usize, address: IpAddr, rates: ConnectionRates) -> Admission {
+        self.connections.lock().admit(listener, address, rates, self.now_ms())
+    }
+
+    /// What clients with quotas do.
+    pub(crate) fn usage(&self) -> UsageByKind {
+        let now_ms = self.now_ms();
+        let rates = |gate: &Gate<RateQuota>| gate.quota.lock().usage(now_ms).collect();
+        [
+            ("Produce", rates(&self.produce)),
+            ("Fetch", rates(&self.fetch)),
+            ("Request", rates(&self.request)),
+            ("ControllerMutation", self.mutations.quota.lock().usage(now_ms).collect()),
+        ]
+    }
+
+    fn charge(&self, gate: &Gate<RateQuota>, context: &RequestContext, value: f64) -> Option<Duration> {
+        if !gate.is_active() {
+            return None;
+        }
+        let throttle_ms = gate.quota.lock().charge(client(context), value, self.now_ms());
+        (throttle_ms > 0).then(|| duration(throttle_ms))
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// One request's way through the quota on partitions that are created and deleted (KIP-599).
+pub(crate) struct Mutations<'a> {
+    quotas: &'a Quotas,
+    context: &'a RequestContext,
+    strictness: Strictness,
+    throttle_ms: u64,
+}
+
+impl Mutations<'_> {
+    /// Whether so many partitions may be created or deleted.
+    pub(crate) fn permit(&mut self, partitions: usize) -> bool {
+        if !self.quotas.mutations.is_active() {
+            return true;
+        }
+        let mut quota = self.quotas.mutations.quota.lock();
+        let now_ms = self.quotas.now_ms();
+        let (granted, throttle_ms) =
+            match quota.take(client(self.context), partitions as f64, self.strictness, now_ms) {
+                Taken::Granted(throttle_ms) => (true, throttle_ms),
+                Taken::Refused(throttle_ms) => (false, throttle_ms),
+            };
+        self.throttle_ms = self.throttle_ms.max(throttle_ms);
+        granted
+    }
+
+    /// How long the client is held back.
+    pub(crate) fn throttle(&self) -> Option<Duration> {
+        (self.throttle_ms > 0).then(|| duration(self.throttle_ms))
+    }
+}
+
+/// A year is for ever: an instant has to be able to hold it.
+fn duration(ms: u64) -> Duration {
+    const YEAR_MS: u64 = 365 * 24 * 3_600_000;
+    Duration::from_millis(ms.min(YEAR_MS))
+}
+
+fn client(context: &RequestContext) -> Client<'_> {
+    Client { user: user(&context.connection), client_id: context.client_id.as_deref().unwrap_or_default() }
+}
+
+/// The principal's name without its type.
+fn user(connection: &ConnectionContext) -> &str {
+    connection.principal.split_once(':').map_or(&*connection.principal, |(_, name)| name)
+}
+
+/// The addresses of a name or of an address; none if there are none.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return vec![address.to_canonical()];
+    }
+    match (host, 0).to_socket_addrs() {
+        Ok(found) => found.map(|address| address.ip().to_canonical()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Which of the names are addresses or can be looked up. May wait for the resolver.
+pub(crate) fn resolvable<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let until = Instant::now() + RESOLVE_TIME_MAX;
+    let is_known = |name: &&str| {
+        name.parse::<IpAddr>().is_ok() || (Instant::now() < until && !addresses(name).is_empty())
+    };
+    names.filter(is_known).map(str::to_owned).collect()
+}

@@ -1,0 +1,83 @@
+//! AlterPartitionReassignments (45), v0-1, and ListPartitionReassignments (46), v0 (KIP-455): on one node the only
+//! assignment is the one that a partition has, so a reassignment is done when it is asked for, or refused.
+
+use std::borrow::Cow;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use mainstem_wire::messages::alter_partition_reassignments_response::{
+    AlterPartitionReassignmentsResponse, ReassignablePartitionResponse, ReassignableTopicResponse,
+};
+
+use super::error::ApiError;
+use super::heart::{Decision, MetadataHeart};
+
+impl MetadataHeart {
+    /// Judges each partition by itself. No record is ever needed.
+    pub fn alter_partition_reassignments(
+        &mut self,
+        request: &AlterPartitionReassignmentsRequest<'_>,
+    ) -> Decision<AlterPartitionReassignmentsResponse<'static>> {
+        let may_resize = request.allow_replication_factor_change;
+        let topics = request.topics.iter().map(|topic| {
+            let judge = |partition: &ReassignablePartition| {
+                let error = self.reassign(topic, partition, may_resize).err();
+                ReassignablePartitionResponse {
+                    partition_index: partition.partition_index,
+                    error_code: error.as_ref().map_or(ErrorCode::NONE, |error| error.code).0,
+                    error_message: error.map(|error| Cow::Owned(error.message)),
+                    ..ReassignablePartitionResponse::default()
+                }
+            };
+            ReassignableTopicResponse {
+                name: Cow::Owned(topic.name.to_string()),
+                partitions: topic.partitions.iter().map(judge).collect(),
+                ..ReassignableTopicResponse::default()
+            }
+        });
+        let response = AlterPartitionReassignmentsResponse {
+            allow_replication_factor_change: may_resize,
+            error_message: None,
+            responses: topics.collect(),
+            ..AlterPartitionReassignmentsResponse::default()
+        };
+        self.decide(vec![], response)
+    }
+
+    fn reassign(
+        &self,
+        topic: &ReassignableTopic<'_>,
+        wanted: &ReassignablePartition,
+        may_resize: bool,
+    ) -> Result<(), ApiError> {
+        let unknown = |what: &str| {
+            let message = format!("Unable to find {what}.");
+            ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message)
+        };
+        let image = self.ahead().topic(&topic.name).ok_or_else(|| unknown("a topic of this name"))?;
+        let partition = usize::try_from(wanted.partition_index).ok();
+        let partition = partition.and_then(|number| image.partitions.get(number));
+        let partition = partition.ok_or_else(|| unknown("this partition of the topic"))?;
+        let Some(replicas) = &wanted.replicas else {
+            let message = "No partition reassignment is in progress.";
+            return Err(ApiError::new(ErrorCode::NO_REASSIGNMENT_IN_PROGRESS, message));
+        };
+        self.check_assignment(replicas, None)?;
+        let (now, then) = (partition.replicas.len(), replicas.len());
+        if now != then && !may_resize {
+            // KIP-860: a tool that means to move replicas says that it does not mean to change their number.
+            let message = format!("The replication factor is changed from {now} to {then}.");
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
+        }
+        if *replicas != partition.replicas {
+            let message = format!(
+                "Replicas do not move between nodes yet: the partition stays on {:?}.",
+                partition.replicas
+            );
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
+        }
+        Ok(())
+    }
+}

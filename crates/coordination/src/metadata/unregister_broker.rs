@@ -1,0 +1,29 @@
+//! UnregisterBroker (64), v0: forgets a node that will not come back (KIP-631).
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::unregister_broker_record::UnregisterBrokerRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::error::ApiError;
+use super::heart::{Decision, MetadataHeart};
+
+impl MetadataHeart {
+    /// Forgets a node. The one that runs is not forgotten: Kafka does that, and then serves nothing until it is
+    /// started again.
+    pub fn unregister_broker(&mut self, id: i32) -> Decision<Result<(), ApiError>> {
+        let Some(broker) = self.ahead().broker(id) else {
+            let message = format!("Broker ID {id} is not currently registered");
+            return self.decide(vec![], Err(ApiError::new(ErrorCode::BROKER_ID_NOT_REGISTERED, message)));
+        };
+        if id == self.node_id() {
+            let message = format!("Broker {id} is running: stop it before it is unregistered.");
+            return self.decide(vec![], Err(ApiError::new(ErrorCode::INVALID_REQUEST, message)));
+        }
+        let record = UnregisterBrokerRecord {
+            broker_id: id,
+            broker_epoch: broker.epoch,
+            ..UnregisterBrokerRecord::default()
+        };
+        self.decide(vec![MetadataRecord::UnregisterBrokerRecord(Box::new(record))], Ok(()))
+    }
+}

@@ -1,0 +1,101 @@
+//! Meters by client, with a bound: a client chooses its client id, and so how many there are.
+
+use std::collections::HashMap;
+
+use super::limits::Tags;
+
+/// Meters that are kept, about 500 bytes each with the default windows. Clients beyond share one meter.
+pub const ENTITIES_MAX: usize = 10_000;
+
+/// A meter that was not used for this long is let go, as in Kafka.
+const IDLE_MS: u64 = 3_600_000;
+
+/// How often it is looked for idle ones.
+const SWEEP_INTERVAL_MS: u64 = 60_000;
+
+/// How often it is looked for meters that say nothing any more, while there is no room.
+const CROWDED_SWEEP_INTERVAL_MS: u64 = 1_000;
+
+/// Meters by what they are kept under.
+#[derive(Debug)]
+pub(super) struct Entities<M> {
+    meters: HashMap<String, Kept<M>>,
+    /// Shared by clients for which there is no room.
+    others: Option<Kept<M>>,
+    /// The key of the last look-up; kept so that a look-up allocates nothing.
+    key: String,
+    swept_ms: u64,
+}
+
+/// A meter, and what is told of it.
+#[derive(Debug)]
+pub(super) struct Kept<M> {
+    pub(super) meter: M,
+    pub(super) used_ms: u64,
+    /// The last time for which a client of it was held back, and when that was.
+    pub(super) throttled: Option<(u64, u64)>,
+}
+
+/// Between user and client id in a key: a name with it would be one that Kafka cannot even log.
+const BETWEEN: char = '\0';
+
+impl<M> Entities<M> {
+    pub(super) fn new() -> Self {
+        Entities { meters: HashMap::new(), others: None, key: String::new(), swept_ms: 0 }
+    }
+
+    /// The meter kept under these names, made if there is none. `fresh_ms`: a meter that was not used for so long
+    /// equals a new one.
+    pub(super) fn get(
+        &mut self,
+        tags: Tags<'_>,
+        now_ms: u64,
+        fresh_ms: u64,
+        make: impl FnOnce() -> M,
+    ) -> &mut Kept<M> {
+        self.sweep(now_ms, SWEEP_INTERVAL_MS, IDLE_MS);
+        self.key.clear();
+        self.key.push_str(tags.user);
+        self.key.push(BETWEEN);
+        self.key.push_str(tags.client_id);
+        let is_known = self.meters.contains_key(&self.key);
+        if !is_known && self.meters.len() >= ENTITIES_MAX {
+            self.sweep(now_ms, CROWDED_SWEEP_INTERVAL_MS, fresh_ms);
+        }
+        let new = || Kept { meter: make(), used_ms: now_ms, throttled: None };
+        let kept = if is_known {
+            self.meters.get_mut(&self.key).expect("it was there right now")
+        } else if self.meters.len() >= ENTITIES_MAX {
+            self.others.get_or_insert_with(new)
+        } else {
+            self.meters.entry(self.key.clone()).or_insert_with(new)
+        };
+        kept.used_ms = kept.used_ms.max(now_ms);
+        kept
+    }
+
+    fn sweep(&mut self, now_ms: u64, interval_ms: u64, idle_ms: u64) {
+        if now_ms.saturating_sub(self.swept_ms) >= interval_ms {
+            self.swept_ms = now_ms;
+            self.meters.retain(|_, kept| now_ms.saturating_sub(kept.used_ms) < idle_ms);
+        }
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        self.meters = HashMap::new();
+        self.others = None;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.meters.len()
+    }
+
+    /// All meters with their user and client id.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &str, &mut Kept<M>)> {
+        self.meters.iter_mut().map(|(key, kept)| {
+            let (user, client_id) = key.split_once(BETWEEN).expect("every key has it");
+            (user, client_id, kept)
+        })
+    }
+}

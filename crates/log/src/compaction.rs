@@ -1,0 +1,29 @@
+//! Compaction: of each key the last record stays, tombstones stay for a while.
+//!
+//! The heart is pure: [`offset_map`] (bounded; many rounds when the keys do not fit), [`rules`] and [`transactions`]
+//! (what stays), [`range`], [`grouping`] and [`choice`] (what is compacted, into what, and when). The shell reads closed
+//! segments and writes new ones ([`cleaner`]) without the log's lock, and swaps them in ([`swap`]) in steps of which
+//! each may be the last: the next start finds the old segments or the new ones, never a mixture.
+
+mod choice;
+mod cleaner;
+mod grouping;
+mod key_hash;
+mod offset_map;
+mod output;
+mod range;
+mod reader;
+mod rules;
+mod swap;
+mod transaction_index;
+mod transactions;
+mod view;
+
+pub use choice::{Candidate, Choice, choose};
+pub use cleaner::{CleanError, Cleaned, Cleaner, CleanerOptions, LogAccess, Pace, Task};
+pub use range::Dirty;
+pub(crate) use swap::{path_in, renamed};
+pub use view::CompactionView;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Putting the output of a compaction in the place of its input, in steps of which each may be the last.
+//!
+//! | step | with the lock | files of the output | files of the input | a start finds |
+//! |---|---|---|---|---|
+//! | written, synced | no | `.cleaned` | in use | the input |
+//! | committed | yes | `.swap` | in use | one or the other |
+//! | names synced | no | `.swap` | in use | the output |
+//! | installed | yes | `.swap`, read from | read by those who had them | the output |
+//! | retired, one segment at a time | yes | `.swap` | `.deleted` | the output |
+//! | names synced | no | `.swap` | `.deleted` | the output |
+//! | finished | yes | in use | removed later | the output |
+//! | names synced | no | in use | removed later | the output |
+//!
+//! Kafka has the same names and the same rule for what they mean at a start. The output ends where its input did: its
+//! last batch stays, if only as a header, so that the start knows what it replaces.
+
+use crate::error::LogError;
+use crate::files::{FileKind, FileState, PartitionFiles, SegmentFileName, file_name};
+use crate::log::Log;
+use crate::segment::Segment;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The path of a file in a state.
+pub(crate) fn path_in(files: &PartitionFiles, base_offset: i64, kind: FileKind, state: FileState) -> PathBuf {
+    let suffix = match state {
+        FileState::Live => "",
+        FileState::Deleted => ".deleted",
+        FileState::Cleaned => ".cleaned",
+        FileState::Swap => ".swap",
+    };
+    files.dir.join(format!("{}{suffix}", file_name(base_offset, kind)))
+}
+
+/// What a segment consists of. The log is the last one: as long as it has its old name, so does the segment.
+const OUTPUT: [FileKind; 4] =
+    [FileKind::TransactionIndex, FileKind::Index, FileKind::TimeIndex, FileKind::Log];
+
+impl Log {
+    /// Gives finished output the names that survive a crash. `false`: the input is not what it was.
+    pub(crate) fn commit_output(&mut self, input: &[Segment]) -> Result<bool, LogError> {
+        let Some(_) = self.place_of(input) else { return Ok(false) };
+        let base_offset = input[0].base_offset;
+        for kind in OUTPUT {
+            let from = path_in(&self.files, base_offset, kind, FileState::Cleaned);
+            rename(&self.files, &from, &path_in(&self.files, base_offset, kind, FileState::Swap))?;
+        }
+        Ok(true)
+    }
+
+    /// Reads from the output from here on. `false`: the input is not what it was.
+    pub(crate) fn install_output(&mut self, input: &[Segment], output: Segment) -> bool {
+        let Some(at) = self.place_of(input) else { return false };
+        self.segments.splice(at..at + input.len(), [output]);
+        true
+    }
+
+    /// Puts the files of a segment away that the output at `base_offset` has replaced; they are removed after
+    /// `file.delete.delay.ms`. `false`: the output has gone meanwhile.
+    pub(crate) fn retire_input(
+        &mut self,
+        base_offset: i64,
+        old: &Segment,
+        mono_ms: u64,
+    ) -> Result<bool, LogError> {
+        if self.swapping().is_none_or(|segment| segment.base_offset != base_offset) {
+            return Ok(false);
+        }
+        for kind in FileKind::ALL {
+            // The producers' state before the output is still that.
+            if kind == FileKind::Snapshot && old.base_offset == base_offset {
+                continue;
+            }
+            let to = path_in(&self.files, old.base_offset, kind, FileState::Deleted);
+            if old.rename(&self.files, kind, &to)? {
+                self.remove_later(to, mono_ms);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The segment that is in use under the names of a swap.
+    pub(crate) fn swapping(&self) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.is_in_swap())
+    }
+
+    /// Gives the output its own names; the input has none any more, durably. `false`: the output has gone meanwhile.
+    pub(crate) fn finish_swap(&mut self, base_offset: i64) -> Result<bool, LogError> {
+        let found = self.segments.iter_mut().find(|segment| segment.base_offset == base_offset);
+        let Some(segment) = found.filter(|segment| segment.is_in_swap()) else { return Ok(false) };
+        for kind in OUTPUT {
+            segment.rename(&self.files, kind, &self.files.path(base_offset, kind))?;
+        }
+        segment.set_swapped();
+        Ok(true)
+    }
+
+    /// Whether the input of a compaction is among the segments, all of it as it was.
+    pub(crate) fn has(&self, input: &[Segment]) -> bool {
+        self.place_of(input).is_some()
+    }
+
+    /// Where the input is among the segments, all of it as it was.
+    fn place_of(&self, input: &[Segment]) -> Option<usize> {
+        let first = input.first()?.base_offset;
+        let at = self.segments.binary_search_by_key(&first, |segment| segment.base_offset).ok()?;
+        let behind = &self.segments[at..];
+        let same = behind.len() > input.len() && input.iter().zip(behind).all(|(old, now)| old.is_same(now));
+        (same && self.stopped.is_none()).then_some(at)
+    }
+
+    /// Brings a swap to its end, and removes output that is not in use, durably: the log is going to be cut, and neither
+    /// may come back at a start.
+    pub(crate) fn settle_compaction(&mut self) -> Result<(), LogError> {
+        while let Some((base_offset, end)) = self.swap_in_progress() {
+            for name in segment_files(&self.files)? {
+                if name.state == FileState::Live
+                    && name.kind != FileKind::Snapshot
+                    && (base_offset..end).contains(&name.base_offset)
+                {
+                    self.files.remove(name.base_offset, name.kind)?;
+                }
+            }
+            self.files.sync_dir()?;
+            self.finish_swap(base_offset)?;
+        }
+        let mut removed = false;
+        for name in segment_files(&self.files)? {
+            if matches!(name.state, FileState::Cleaned | FileState::Swap) {
+                self.files.remove_path(&path_in(&self.files, name.base_offset, name.kind, name.state))?;
+                removed = true;
+            }
+        }
+        if removed { self.files.sync_dir() } else { Ok(()) }
+    }
+
+    /// The base offset of a segment that is being swapped in, and that of the one behind it.
+    fn swap_in_progress(&self) -> Option<(i64, i64)> {
+        let at = self.segments.iter().position(Segment::is_in_swap)?;
+        let end = self.segments.get(at + 1).map_or(i64::MAX, |next| next.base_offset);
+        Some((self.segments[at].base_offset, end))
+    }
+}
+
+/// Removes committed output that was not installed.
+pub(crate) fn discard_swap(files: &PartitionFiles, base_offset: i64) -> Result<(), LogError> {
+    // The log first: without it the others mean nothing.
+    for kind in OUTPUT.into_iter().rev() {
+        files.remove_path(&path_in(files, base_offset, kind, FileState::Swap))?;
+    }
+    files.sync_dir()
+}
+
+fn segment_files(files: &PartitionFiles) -> Result<Vec<SegmentFileName>, LogError> {
+    let names = files.storage.list(&files.dir).map_err(LogError::io("list", &*files.dir))?;
+    Ok(names.iter().filter_map(|entry| SegmentFileName::parse(&entry.name)).collect())
+}
+
+/// Renames a file; `false`: there is none.
+pub(crate) fn rename(files: &PartitionFiles, from: &Path, to: &Path) -> Result<bool, LogError> {
+    renamed(from, files.storage.rename(from, to))
+}
+
+/// What a renaming came to.
+pub(crate) fn renamed(from: &Path, result: io::Result<()>) -> Result<bool, LogError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(LogError::io("rename", from)(error)),
+    }
+}
