@@ -16,11 +16,13 @@ use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
 use crate::log_dirs::LogDirs;
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::moves::Moves;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 
 /// The broker.
@@ -31,6 +33,8 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
     pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    /// What is logged.
+    pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) topics: Topics,
@@ -39,6 +43,7 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,

@@ -39,6 +39,7 @@ use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
+use crate::server;
 use crate::settings::TopicSettings;
 
 /// Kafka's id of the metadata topic: the number one.
@@ -196,7 +197,7 @@ impl Controller {
     /// # Errors
     /// When the start cannot be noted, or too little is left of the log directories.
     pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
-        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+        server::reconfigure(broker, self.heart.read().config().clone());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
@@ -215,9 +216,40 @@ impl Controller {
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         broker.quotas.update(self.image().client_quotas());
+        let image = self.image();
+        for name in image.configured(ResourceKind::ClientMetrics) {
+            let resource = ConfigResource::new(ResourceKind::ClientMetrics, name);
+            broker.telemetry.subscribe(name, image.configs(&resource));
+        }
+        drop(image);
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        open_all(broker, &topics, Unopened::Offline(&placed.refused));
+        let opened = open_all(broker, &topics, Unopened::Offline(&placed.refused));
+        self.raise_leader_epochs(broker, &opened.shorter)?;
         Ok(placed.moves)
+    }
+
+    /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.
+    fn raise_leader_epochs(&self, broker: &Broker, shorter: &[(Uuid, i32)]) -> Result<(), ControllerError> {
+        if shorter.is_empty() {
+            return Ok(());
+        }
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        self.change(decide, |_| {}).map_err(ControllerError::Register)?;
+        let image = self.image();
+        for (id, index) in shorter {
+            let served = broker.topics.by_id(id);
+            if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
+                && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
+            {
+                partition.set_leader_epoch(known.leader_epoch);
+                tracing::warn!(
+                    topic = %partition.topic,
+                    partition = index,
+                    "the log is shorter than it was left; readers who are ahead of it are told"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
@@ -468,6 +500,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
+    broker.groups.topics_changed(&topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
     {
@@ -479,7 +512,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
 fn serve(broker: &Broker, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics, Unopened::Refused) {
+    for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
     }
@@ -503,10 +536,19 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
-        ResourceKind::Group => Vec::new(),
+        ResourceKind::ClientMetrics => {
+            let image = broker.controller.image();
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
+        }
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
     };
     for topic in topics {
         let settings = settings_of(broker, &topic);

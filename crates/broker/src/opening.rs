@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use mainstem_coordination::metadata::{PartitionImage, TopicImage};
-use mainstem_log::dir::LogDir;
+use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::{Log, PartitionIdentity};
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
@@ -36,19 +36,28 @@ impl Unopened<'_> {
     }
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics. What was refused, with its topic.
-pub(crate) fn open_all(
-    broker: &Broker,
-    topics: &[TopicImage],
-    unopened: Unopened<'_>,
-) -> Vec<(Uuid, ControllerError)> {
+/// What opening logs has shown.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// Topics that are not served, or not all of their partitions, and why.
+    pub(crate) refused: Vec<(Uuid, ControllerError)>,
+    /// Partitions in directories left in order whose logs are not what they were, or new.
+    pub(crate) shorter: Vec<(Uuid, i32)>,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Opened {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
+    let opened = Mutex::new(Opened::default());
     let work = || {
         while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            match open_topic(broker, topic, unopened) {
+            let mut shorter = Vec::new();
+            let result = open_topic(broker, topic, unopened, &mut shorter);
+            let mut opened = opened.lock();
+            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
+            match result {
                 Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => failures.lock().push((topic.id, error)),
+                Err(error) => opened.refused.push((topic.id, error)),
             }
         }
     };
@@ -57,10 +66,15 @@ pub(crate) fn open_all(
         (0..helpers).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    failures.into_inner()
+    opened.into_inner()
 }
 
-fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened<'_>) -> Result<Topic, ControllerError> {
+fn open_topic(
+    broker: &Broker,
+    image: &TopicImage,
+    unopened: Unopened<'_>,
+    shorter: &mut Vec<i32>,
+) -> Result<Topic, ControllerError> {
     let settings = settings_of(broker, image);
     let (name, known) = match broker.topics.by_id(&image.id) {
         Some(topic) => (topic.name.clone(), topic.partitions.clone()),
@@ -74,7 +88,10 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened<'_>) -> Re
             // Why was told when it was looked for.
             Unopened::Offline(refused) if refused.contains(&(image.id, identity.partition)) => None,
             _ => match open_partition(broker, &identity, partition, &settings) {
-                Ok(opened) => Some(opened),
+                Ok((opened, is_shorter)) => {
+                    shorter.extend(is_shorter.then_some(identity.partition));
+                    Some(opened)
+                }
                 Err(error) if unopened.refuses(&error) => return Err(error),
                 Err(error) => {
                     tracing::error!("{error}; until then it is offline, the others are served");
@@ -89,12 +106,13 @@ fn open_topic(broker: &Broker, image: &TopicImage, unopened: Unopened<'_>) -> Re
     Ok(Topic { name, id: image.id, partitions })
 }
 
+/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
     broker: &Broker,
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
-) -> Result<Arc<Partition>, ControllerError> {
+) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let (log, recovery) =
@@ -103,7 +121,11 @@ fn open_partition(
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
     }
-    Ok(Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch))
+    // The epochs of a directory that was not left in order were raised when the node registered.
+    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
+        && (recovery.raise_leader_epoch || recovery.created);
+    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    Ok((partition, is_shorter))
 }
 
 fn dir_of<'a>(

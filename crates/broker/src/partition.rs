@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 
@@ -30,6 +31,8 @@ pub(crate) struct Partition {
     state: Mutex<State>,
     /// None for a partition that was offline from the start.
     flush: RwLock<Option<Arc<Flush>>>,
+    /// What went through it.
+    pub(crate) traffic: Traffic,
     own: Weak<Partition>,
 }
 
@@ -164,6 +167,7 @@ impl Partition {
             settings: RwLock::new(settings),
             state: Mutex::new(state),
             flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
+            traffic: Traffic::default(),
             own: own.clone(),
         })
     }
@@ -216,6 +220,11 @@ impl Partition {
             log.set_config(settings.log.clone());
         }
         *self.settings.write() = settings;
+    }
+
+    /// This node leads in another epoch from now on.
+    pub(crate) fn set_leader_epoch(&self, epoch: i32) {
+        self.state.lock().leader_epoch = epoch;
     }
 
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).

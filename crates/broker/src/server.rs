@@ -4,7 +4,6 @@
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -24,17 +23,19 @@ use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
 use crate::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
-use crate::event_loop::{EventLoopThreads, EventLoops};
+use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
 use crate::log_dirs::{LogDirs, LogDirsError};
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::moves::{self, Moves};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 use crate::{http, random};
 
@@ -104,7 +105,6 @@ pub struct Ready {
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
-    threads: EventLoopThreads,
     housekeeping: Housekeeping,
     dir_failures: DirFailures,
     ready: Ready,
@@ -117,11 +117,11 @@ struct Bound {
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts.
+    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
-    pub fn start(config: BrokerConfig) -> Result<Server, StartError> {
+    pub fn start(config: BrokerConfig, loggers: Loggers) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
@@ -129,18 +129,22 @@ impl Server {
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline)?;
-        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
-        let broker = assemble(config, clock, (dirs, alarm), event_loops, &bound, descriptors)?;
+        let event_loops = EventLoops::start(loops_for(&config))?;
+        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
+        let broker = assemble(config, parts, &bound)?;
         let recovered = broker.controller.start(&broker).inspect(|_| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
+            let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
+            broker.groups.topics_changed(&topics);
+            broker.groups.reconfigure(&broker);
             broker.groups.load(&broker, &partitions);
         });
         let interrupted = match recovered {
             Ok(interrupted) => interrupted,
             Err(error) => {
                 broker.event_loops.stop();
-                threads.join();
+                broker.event_loops.join();
                 return Err(error.into());
             }
         };
@@ -154,7 +158,7 @@ impl Server {
         let housekeeping = Housekeeping::start(broker.clone())?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, threads, housekeeping, dir_failures, ready })
+        Ok(Server { broker, housekeeping, dir_failures, ready })
     }
 
     /// What was found at start.
@@ -181,7 +185,7 @@ impl Server {
         }
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
-        self.threads.join();
+        broker.event_loops.join();
         self.housekeeping.stop();
         broker.moves.stop();
         self.dir_failures.stop();
@@ -248,19 +252,34 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Loops beyond the cores would only take turns.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// Event loops for a configuration: beyond the cores they would only take turns.
+fn loops_for(config: &BrokerConfig) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.network.num_network_threads.min(cores)
 }
 
-fn assemble(
-    config: BrokerConfig,
+/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
+/// [`Broker::config`] at each use.
+pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
+    if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
+        tracing::error!("num.network.threads: no further event loop can be started: {error}");
+    }
+    broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+    *broker.config.write() = Arc::new(config);
+}
+
+/// What a broker is made of that is there before it.
+struct Parts {
     clock: Clock,
-    (dirs, dir_alarm): (LogDirs, Arc<Alarm>),
+    loggers: Loggers,
+    dirs: LogDirs,
+    dir_alarm: Arc<Alarm>,
     event_loops: Arc<EventLoops>,
-    bound: &Bound,
     descriptors: u64,
-) -> Result<Arc<Broker>, StartError> {
+}
+
+fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
+    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors } = parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs.metadata().cluster_id().to_owned(),
@@ -277,14 +296,17 @@ fn assemble(
     Ok(Arc::new(Broker {
         node,
         limits,
+        loggers,
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
         controller: Controller::new(&config, dirs.metadata())?,
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
-        connections: connection_counts(&config, descriptors),
+        // Connections may take up to half of the descriptors, whatever the configuration says.
+        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         quotas: Arc::new(Quotas::new(&config.quotas)),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
@@ -295,20 +317,6 @@ fn assemble(
         fatal: Fatal::default(),
         config: RwLock::new(Arc::new(config)),
     }))
-}
-
-/// Connections may take up to half of the descriptors, whatever the configuration says.
-fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCounts {
-    let network = &config.network;
-    let most = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    let mut overrides = HashMap::new();
-    for (host, count) in &network.max_connections_per_ip_overrides {
-        match (host.as_str(), 0).to_socket_addrs() {
-            Ok(addresses) => overrides.extend(addresses.map(|address| (address.ip().to_canonical(), *count))),
-            Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
-        }
-    }
-    ConnectionCounts::new(most, overrides)
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {
@@ -323,6 +331,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         offsets_retention_ms: config.offsets.retention_ms,
         offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
             .unwrap_or(u64::MAX),
+        consumer: config.groups.consumer.clone(),
         ..GroupConfig::default()
     }
 }

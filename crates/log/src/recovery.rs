@@ -48,9 +48,11 @@ pub struct Recovery {
     pub segments_dropped: usize,
     /// Index files that had to be made anew, beside those of walked segments.
     pub indexes_rebuilt: usize,
-    /// The log was left unclean and had records: readers may be ahead of it, so its leader epoch has to be raised
-    /// (KIP-320).
+    /// The log was left unclean and had records, or proves to be another than was left in order: readers may be ahead of
+    /// it, so its leader epoch has to be raised (KIP-320).
     pub raise_leader_epoch: bool,
+    /// There was no directory. Where the partition had one before, `raise_leader_epoch` counts as well.
+    pub created: bool,
 }
 
 impl Recovery {
@@ -63,6 +65,7 @@ impl Recovery {
             segments_dropped: 0,
             indexes_rebuilt: 0,
             raise_leader_epoch: false,
+            created: false,
         }
     }
 }
@@ -100,7 +103,7 @@ impl Log {
         config: Arc<LogConfig>,
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
-        let (path, names) = open_directory(dir, identity)?;
+        let PartitionDirectory { path, names, created } = PartitionDirectory::open(dir, identity)?;
         let partition = identity.topic_partition();
         let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
         let left = Left {
@@ -109,7 +112,8 @@ impl Log {
             noted_start: noted(dir.checkpoints().log_start.get(&partition)),
             names,
         };
-        Log::open_in(dir, path, partition, config, left, mono_ms)
+        let (log, report) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
+        Ok((log, Recovery { created, ..report }))
     }
 
     /// Opens the log in a directory that is there, whatever its name.
@@ -140,7 +144,8 @@ impl Log {
         };
         let noted_epochs = read_epochs(&files)?;
         let opened = opening.run(noted_epochs.clone())?;
-        let (flush, report, epochs) = (opening.flush, opening.report, opening.epochs);
+        let (flush, epochs) = (opening.flush, opening.epochs);
+        let report = opening.report;
         let mut log = Log {
             dir: dir.clone(),
             config: config.clone(),
@@ -185,34 +190,47 @@ impl Log {
     }
 }
 
-/// The partition's directory, created when it is not there, and the names to be synced then.
-fn open_directory(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<(PathBuf, FlushWork), LogError> {
-    let partition = identity.topic_partition();
-    let path = dir.partition_path(&partition);
-    let storage = &**dir.storage();
-    if !storage.exists(&path).map_err(LogError::io("look for", &*path))? {
-        return dir.create_partition(&partition, &identity.topic_id).map_err(LogError::io("create", path));
-    }
-    let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
-    let mut names = FlushWork::default();
-    match found {
-        Some(id) if id == identity.topic_id => {
-            if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
-                // Whoever was killed may not have synced it.
-                let file = path.join(PARTITION_METADATA);
-                let opened = storage.open(&file, OpenMode::ReadWrite);
-                names.files.push(opened.map_err(LogError::io("open", file))?);
+/// The directory of a partition.
+struct PartitionDirectory {
+    path: PathBuf,
+    /// What is to be synced with the first flush.
+    names: FlushWork,
+    /// It was not there.
+    created: bool,
+}
+
+impl PartitionDirectory {
+    /// Opens it, and creates it when it is not there.
+    fn open(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<PartitionDirectory, LogError> {
+        let partition = identity.topic_partition();
+        let path = dir.partition_path(&partition);
+        let storage = &**dir.storage();
+        if !storage.exists(&path).map_err(LogError::io("look for", &*path))? {
+            let made = dir.create_partition(&partition, &identity.topic_id);
+            let (path, names) = made.map_err(LogError::io("create", path))?;
+            return Ok(PartitionDirectory { path, names, created: true });
+        }
+        let found = read_topic_id(storage, &path).map_err(LogError::io("read the topic id in", &*path))?;
+        let mut names = FlushWork::default();
+        match found {
+            Some(id) if id == identity.topic_id => {
+                if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
+                    // Whoever was killed may not have synced it.
+                    let file = path.join(PARTITION_METADATA);
+                    let opened = storage.open(&file, OpenMode::ReadWrite);
+                    names.files.push(opened.map_err(LogError::io("open", file))?);
+                }
+            }
+            Some(_) => return Err(LogError::OtherTopic { path }),
+            None => {
+                // A power cut right after the creation leaves a directory without it.
+                let written = write_topic_id(storage, &path, &identity.topic_id);
+                names.files.push(written.map_err(LogError::io("write the topic id in", &*path))?);
+                names.directories.push(Arc::from(&*path));
             }
         }
-        Some(_) => return Err(LogError::OtherTopic { path }),
-        None => {
-            // A power cut right after the creation leaves a directory without it.
-            let written = write_topic_id(storage, &path, &identity.topic_id);
-            names.files.push(written.map_err(LogError::io("write the topic id in", &*path))?);
-            names.directories.push(Arc::from(&*path));
-        }
+        Ok(PartitionDirectory { path, names, created: false })
     }
-    Ok((path, names))
 }
 
 /// FNV-1a: any number does that differs between partitions.
@@ -264,7 +282,9 @@ impl Opening<'_> {
             result => result,
         }?;
         let unclean = matches!(self.last_stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot);
-        self.report.raise_leader_epoch = unclean && has_records;
+        let is_shorter = self.recovery_point > opened.log_end;
+        let is_lost = found.segments.is_empty() && self.recovery_point > 0;
+        self.report.raise_leader_epoch = (unclean && has_records) || is_shorter || is_lost;
         self.epochs.truncate_from_end(opened.log_end);
         self.epochs.truncate_from_start(opened.log_start);
         Ok(opened)

@@ -69,7 +69,7 @@ fn a_directory_that_cannot_be_written_to_is_offline_and_the_other_serves() {
     let path = broker.log_dir(1).display().to_string();
     assert!(logged(&broker, &[&path, "goes offline", "started again"]), "{}", broker.log());
     assert!(broker.http("/health").contains(&path), "{}", broker.http("/health"));
-    assert!(broker.http("/metrics").contains("mainstem_offline_log_directories 1"));
+    assert!(broker.http("/metrics").contains("kafka_log_logmanager_offlinelogdirectorycount 1"));
     client.create_topic("other", 3, &[]).unwrap();
     assert_eq!(client.log_dirs().unwrap()[0].replicas.len(), 5, "new partitions go where it works");
 

@@ -1,7 +1,11 @@
 //! Leader epochs: a reader that is ahead of the log is told so (KIP-320).
 
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
 use mainstem_tests::client::Client;
-use mainstem_tests::kafka::{BY_NAME, batch, fetch_request, fetch_topic};
+use mainstem_tests::kafka::{BY_NAME, LATEST, batch, fetch_request, fetch_topic};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
@@ -86,4 +90,47 @@ fn a_stop_in_order_keeps_what_readers_know() {
     let after = client.leader_epoch(TOPIC, 0).unwrap();
     assert!(after >= before);
     assert_eq!(end_of(&mut client, after, before), Ok((before, 1)));
+}
+
+/// Changes a segment that was left in order, of one batch with two records and one with one, and its directory; then the
+/// log ends at `end`, and a reader of all three is told.
+fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
+    let (mut broker, mut client) = broker_with_topic(name, 1, &[]);
+    let first = client.leader_epoch(TOPIC, 0).unwrap();
+    client.produce(TOPIC, 0, -1, &batch(&[b"a", b"b"])).unwrap();
+    let dir = broker.data_dir().join(format!("{TOPIC}-0"));
+    let segment = dir.join("00000000000000000000.log");
+    let two_records = fs::metadata(&segment).unwrap().len();
+    client.produce(TOPIC, 0, -1, &batch(&[b"c"])).unwrap();
+    broker.stop();
+    change(&segment, two_records);
+    broker.start_again();
+    assert_eq!(broker.ready()["last_stop"], "clean");
+    client = broker.connect();
+    let second = client.leader_epoch(TOPIC, 0).unwrap();
+    assert!(second > first, "{name}: {second} after {first}");
+    assert_eq!(client.offset_at(TOPIC, 0, LATEST).unwrap(), end, "{name}");
+    assert_eq!(end_of(&mut client, second, first).unwrap().1, end, "{name}");
+    assert_eq!(end_of(&mut client, first, first), Err(ErrorCode::FENCED_LEADER_EPOCH), "{name}");
+    client.produce(TOPIC, 0, -1, &batch(&[b"d", b"e", b"f"])).unwrap();
+    let mut topic = fetch_topic(TOPIC, 0, 3);
+    topic.partitions[0].last_fetched_epoch = first;
+    let response = client.call(&fetch_request(vec![topic]), BY_NAME);
+    let diverging = &response.responses[0].partitions[0].diverging_epoch;
+    let (epoch, end_offset) = (diverging.epoch, diverging.end_offset);
+    assert!(epoch <= first && end_offset == if end == 3 { -1 } else { end }, "{name}: {epoch} {end_offset}");
+    broker.stop();
+    broker.start_again();
+    assert_eq!(broker.connect().leader_epoch(TOPIC, 0).unwrap(), second, "{name}: raised once");
+}
+
+#[test]
+fn readers_of_a_log_that_was_shortened_while_the_broker_was_stopped_are_told() {
+    check_shorter("shorter", 2, |segment, two_records| {
+        fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(two_records).unwrap();
+    });
+    check_shorter("damaged", 3, |segment, _| {
+        fs::OpenOptions::new().append(true).open(segment).unwrap().write_all(&[7; 100]).unwrap();
+    });
+    check_shorter("gone", 0, |segment, _| fs::remove_dir_all(segment.parent().unwrap()).unwrap());
 }

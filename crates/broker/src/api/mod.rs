@@ -8,6 +8,8 @@ pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
 pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -24,6 +26,7 @@ pub(crate) mod describe_topic_partitions;
 pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
+pub(crate) mod get_telemetry_subscriptions;
 pub(crate) mod heartbeat;
 pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
@@ -39,6 +42,7 @@ pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod push_telemetry;
 pub(crate) mod sync_group;
 pub(crate) mod unregister_broker;
 pub(crate) mod update_features;
@@ -109,6 +113,10 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
+    (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
+    (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];

@@ -14,7 +14,8 @@ use mainstem_broker::{LastStop, Ready, Server};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
+
+use crate::logging;
 
 /// Where data goes unless somebody says otherwise.
 const DATA_DIR: &str = "./mainstem-data";
@@ -47,22 +48,16 @@ pub(crate) struct Start {
 /// Runs the broker.
 pub(crate) fn run(start: &Start) -> Result<()> {
     let started = Instant::now();
-    log_to_stderr(start.json);
+    let loggers = logging::to_stderr(start.json);
     // Before any thread is there, so that none is killed by a signal that comes early.
     let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
     let config = configuration(start)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let server = Server::start(config)?;
+    let server = Server::start(config, loggers)?;
     announce(server.ready(), started, start.json)?;
     wait_and_stop(server, signals)
-}
-
-fn log_to_stderr(json: bool) {
-    let filter = EnvFilter::try_from_env("MAINSTEM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json { subscriber.json().init() } else { subscriber.init() }
 }
 
 fn configuration(start: &Start) -> Result<BrokerConfig> {
@@ -73,6 +68,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| name != logging::VARIABLE)
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let overrides = overrides(start)?;

@@ -1,6 +1,6 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::groups::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
@@ -25,6 +26,8 @@ pub struct BrokerConfig {
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
@@ -81,6 +84,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -111,6 +116,8 @@ pub struct GroupLimits {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`, members.
     pub max_size: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
 }
 
 /// Committed offsets and their topic.
@@ -202,6 +209,7 @@ impl BrokerConfig {
             log_dirs: typed.list("log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
             quotas: typed.quotas(),
@@ -352,6 +360,7 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),
@@ -390,6 +399,25 @@ impl Typed<'_> {
             max_session_timeout_ms: self.int32("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms: self.int32("group.initial.rebalance.delay.ms"),
             max_size: self.count("group.max.size"),
+            consumer: self.consumer_groups(),
+        }
+    }
+
+    fn consumer_groups(&self) -> ConsumerGroupConfig {
+        let assignors = self.list("group.consumer.assignors");
+        let policy = self.text("group.consumer.migration.policy");
+        ConsumerGroupConfig {
+            times: GroupTimes {
+                session_timeout_ms: self.int32("group.consumer.session.timeout.ms"),
+                heartbeat_interval_ms: self.int32("group.consumer.heartbeat.interval.ms"),
+                assignment_interval_ms: self.int32("group.consumer.assignment.interval.ms"),
+            },
+            own_times: HashMap::new(),
+            max_size: self.count("group.consumer.max.size"),
+            assignors: assignors.iter().filter_map(|name| Assignor::named(name)).collect(),
+            migration_policy: policy.as_deref().and_then(MigrationPolicy::named).unwrap_or_default(),
+            regex_refresh_interval_ms: u64::try_from(self.int("group.consumer.regex.refresh.interval.ms"))
+                .unwrap_or(0),
         }
     }
 

@@ -44,10 +44,9 @@ fn fields(code: &str) -> Vec<(&str, &str)> {
         if let Some(comment) = line.strip_prefix("    /// ") {
             named = comment.split('`').nth(1).unwrap_or(named);
         } else if let Some((field, _)) = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(": "))
+            && field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         {
-            if field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
-                fields.push((field, std::mem::take(&mut named)));
-            }
+            fields.push((field, std::mem::take(&mut named)));
         }
     }
     fields

@@ -75,7 +75,7 @@ impl MetadataHeart {
         }))
     }
 
-    /// A change that names the leader again raises its epoch and leaves everything else.
+    /// Of what has a replica in these directories.
     fn raised_epochs(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let node = self.node_id();
         let mut records = Vec::new();
@@ -84,15 +84,36 @@ impl MetadataHeart {
                 let mut held = partition.replicas.iter().zip(&partition.directories);
                 let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
                 if was_cut && partition.leader == node {
-                    records.push(MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
-                        partition_id: number,
-                        topic_id: topic.id,
-                        leader: node,
-                        ..PartitionChangeRecord::default()
-                    })));
+                    records.push(led_again(topic.id, number, node));
                 }
             }
         }
         records
     }
+
+    /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
+    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that this node does not lead are left
+    /// alone.
+    pub fn raise_leader_epochs(&mut self, partitions: &[(Uuid, i32)]) -> Decision<()> {
+        let node = self.node_id();
+        let is_led = |(topic, number): &&(Uuid, i32)| {
+            let topic = self.ahead().topic_by_id(*topic);
+            let index = usize::try_from(*number).ok();
+            let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
+            partition.is_some_and(|partition| partition.leader == node)
+        };
+        let led = partitions.iter().filter(is_led);
+        let records = led.map(|(topic, number)| led_again(*topic, *number, node)).collect();
+        self.decide(records, ())
+    }
+}
+
+/// A change that names the leader again raises its epoch and leaves everything else.
+fn led_again(topic_id: Uuid, partition_id: i32, leader: i32) -> MetadataRecord<'static> {
+    MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+        partition_id,
+        topic_id,
+        leader,
+        ..PartitionChangeRecord::default()
+    }))
 }

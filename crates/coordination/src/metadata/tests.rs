@@ -393,7 +393,9 @@ fn configurations_that_nobody_has_are_refused() {
     refused(GROUP, "", "INVALID_REQUEST: Default group resources are not allowed.");
     refused(BROKER, "2", "INVALID_REQUEST: Unexpected broker id, expected 1 or empty string, but received 2");
     refused(BROKER, "x", "INVALID_REQUEST: Node id must be an integer, but it is: x");
-    refused(16, "m", "INVALID_REQUEST: Configurations of resource type 16 cannot be altered.");
+    refused(8, "m", "INVALID_REQUEST: Configurations of resource type 8 cannot be altered.");
+    refused(16, "", "INVALID_REQUEST: Subscription name can't be empty");
+    refused(16, "m", "INVALID_REQUEST: Unknown client metrics configuration: retention.ms");
 }
 
 #[test]
@@ -434,9 +436,21 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
     session.start(&node_start(4, &both, &[]));
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
+    let topic = session.heart.image().topic("a").expect("created").id;
+    let decision = session.heart.raise_leader_epochs(&[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
+    session.append(decision);
+    session.commit_all();
+    assert_eq!(
+        epochs(&session)[..2],
+        [(true, 1, 1), (false, 1, 1)],
+        "one of its own, and none that is not there"
+    );
     let broker = session.heart.image().broker(1).expect("registered");
     assert_eq!((broker.incarnation_id, broker.log_dirs.as_slice()), (Uuid::from_u128(4), both.as_slice()));
-    assert_eq!(session.heart.image().features().collect::<Vec<_>>(), [("metadata.version", 30)]);
+    assert_eq!(
+        session.heart.image().features().collect::<Vec<_>>(),
+        [("group.version", 1), ("metadata.version", 30)]
+    );
     assert_eq!(session.heart.image().unsupported_feature(), None);
 }
 

@@ -1,6 +1,8 @@
 //! What can be wrong with files and disks, one test each.
 
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
+use crate::dir::LastStop;
+use crate::partition_dir::SetAside;
 use crate::sim::SimStorage;
 use crate::storage::{OpenMode, Storage, write_all_at};
 use crate::{AppendError, Log, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
@@ -267,4 +269,53 @@ fn other_files_are_left_alone() {
     let (log, _) = bench.open("a");
     assert_eq!(bench.read_all(&log).len(), 100);
     assert!(storage.exists(&path).unwrap(), "what is not ours is left alone");
+}
+
+/// Known fault: what a start could not open it could not check either, and the next one believed it.
+#[test]
+fn a_log_that_cannot_be_opened_keeps_its_directory_from_counting_as_checked() {
+    let bench = Bench::real(small_segments());
+    drop(filled(&bench));
+    let other = crate::PartitionIdentity { topic: "t".into(), topic_id: [8; 16], partition: 0 };
+    let dir = bench.dir("b");
+    Log::open(&dir, &other, Arc::new(bench.config.clone()), 0).unwrap_err();
+    dir.recovered().unwrap();
+    drop(dir);
+    let dir = bench.dir("b");
+    assert_eq!(dir.last_stop(), LastStop::UncleanOtherBoot, "the boot is not the one that recovered");
+    Log::open(&dir, &other, Arc::new(bench.config.clone()), 0).unwrap_err();
+    assert!(!dir.stop_clean().unwrap());
+    drop(dir);
+
+    let (log, recovery) = bench.open("b");
+    assert_eq!(recovery.last_stop, LastStop::UncleanOtherBoot);
+    let partition = log.partition().clone();
+    drop(log);
+    let dir = bench.dir("b");
+    assert_eq!(dir.last_stop(), LastStop::UncleanSameBoot);
+    Log::open(&dir, &other, Arc::new(bench.config.clone()), 0).unwrap_err();
+    dir.set_aside(&[partition], SetAside::Delete, 0).unwrap();
+    assert!(dir.stop_clean().unwrap(), "nothing is left to check");
+}
+
+#[test]
+fn a_log_that_is_shorter_than_it_was_left_has_its_leader_epoch_raised() {
+    let check = |raised: bool, change: &dyn Fn(&Path)| {
+        let bench = Bench::real(LogConfig::default());
+        let log = filled(&bench);
+        let path = log.path().to_owned();
+        let two_thirds = (log.size() / 100) * 66;
+        bench.stop_clean(log);
+        let segment = files(&path, ".log").remove(0);
+        change(&segment);
+        let (log, recovery) = bench.open("a");
+        assert_eq!((recovery.raise_leader_epoch, recovery.created), (raised, false), "{recovery:?}");
+        let len = std::fs::metadata(&segment).unwrap().len();
+        assert!(len == log.size() && (len == two_thirds || log.ends().log_end == 100), "{log:?}");
+    };
+    let size = |segment: &Path| std::fs::metadata(segment).unwrap().len();
+    let open = |segment: &Path| std::fs::OpenOptions::new().write(true).open(segment).unwrap();
+    check(false, &|_| {});
+    check(true, &|segment| open(segment).set_len(size(segment) / 100 * 66).unwrap());
+    check(true, &|segment| open(segment).set_len(size(segment) + 100).unwrap());
 }

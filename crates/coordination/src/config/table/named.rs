@@ -102,38 +102,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("follower.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
         .cluster_wide().named_only(reason::THROTTLE)
         .doc("Bytes per second that a throttled follower may fetch."),
-    broker("group.consumer.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
-        .later(reason::CONSUMER)
-        .doc("Milliseconds between two computed assignments."),
-    broker("group.consumer.assignors", List).default("uniform,range").non_empty_list().later(reason::CONSUMER)
-        .doc("Server-side assignors, the first is the default."),
-    broker("group.consumer.heartbeat.interval.ms", Int).default("5000").at_least(1).later(reason::CONSUMER)
-        .doc("Milliseconds between heartbeats that members are told."),
-    broker("group.consumer.max.assignment.interval.ms", Int).default("15000").at_least(0)
-        .later(reason::CONSUMER)
-        .doc("Largest assignment interval of a group, in milliseconds."),
-    broker("group.consumer.max.heartbeat.interval.ms", Int).default("15000").at_least(1)
-        .later(reason::CONSUMER)
-        .doc("Largest heartbeat interval of a group, in milliseconds."),
-    broker("group.consumer.max.session.timeout.ms", Int).default("60000").at_least(1).later(reason::CONSUMER)
-        .doc("Largest session time-out of a group, in milliseconds."),
-    broker("group.consumer.max.size", Int).default("2147483647").at_least(1).later(reason::CONSUMER)
-        .doc("Members that one group may have."),
-    broker("group.consumer.migration.policy", Str).default("bidirectional")
-        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]).later(reason::CONSUMER)
-        .doc("Whether classic and consumer groups may turn into each other."),
-    broker("group.consumer.min.assignment.interval.ms", Int).default("0").at_least(0).later(reason::CONSUMER)
-        .doc("Smallest assignment interval of a group, in milliseconds."),
-    broker("group.consumer.min.heartbeat.interval.ms", Int).default("5000").at_least(1)
-        .later(reason::CONSUMER)
-        .doc("Smallest heartbeat interval of a group, in milliseconds."),
-    broker("group.consumer.min.session.timeout.ms", Int).default("45000").at_least(1).later(reason::CONSUMER)
-        .doc("Smallest session time-out of a group, in milliseconds."),
-    broker("group.consumer.regex.refresh.interval.ms", Int).default("600000").at_least(10000).internal()
-        .later(reason::CONSUMER)
-        .doc("Milliseconds after which topic patterns are resolved again."),
-    broker("group.consumer.session.timeout.ms", Int).default("45000").at_least(1).later(reason::CONSUMER)
-        .doc("Milliseconds without a heartbeat after which a member is removed."),
     broker("group.coordinator.append.linger.ms", Int).default("-1").at_least(-1).unused(reason::INTERNAL)
         .doc("Milliseconds for which the coordinator gathers records before it writes them; -1 adapts."),
     broker("group.coordinator.background.threads", Int).default("2").at_least(1).high()
@@ -143,8 +111,8 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .cluster_wide().unused(reason::INTERNAL)
         .doc("Bytes of write buffer that the group coordinator keeps."),
     broker("group.coordinator.rebalance.protocols", List).default("classic,consumer,streams")
-        .non_empty_list_of(&["consumer", "classic", "share", "streams"]).later(reason::CONSUMER)
-        .doc("Group protocols that are served. `classic` is, whatever is set here."),
+        .non_empty_list_of(&["consumer", "classic", "share", "streams"]).unused(reason::PROTOCOLS)
+        .doc("Group protocols that are served."),
     broker("group.coordinator.threads", Int).default("4").at_least(1).high().unused(reason::THREADS)
         .doc("Threads of the group coordinator."),
     broker("group.share.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
@@ -648,8 +616,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Password of the trust store."),
     broker("ssl.truststore.type", Str).default("JKS").per_broker().later(reason::TLS)
         .doc("Format of the trust store."),
-    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low().later(reason::TELEMETRY)
-        .doc("Bytes of metrics that a client may push at once."),
     broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)
         .low().later(reason::TXN)
         .doc("Milliseconds between looks for transactions that timed out."),
