@@ -62,7 +62,8 @@ fn members_share_out_a_topic_that_grows_and_goes() {
     share_out(&mut [&mut a], 4);
     let mut b = Member::new(&broker, GROUP, "b");
     share_out(&mut [&mut a, &mut b], 2);
-    let topic = CreatePartitionsTopic { name: TOPIC.into(), count: 6, ..Default::default() };
+    let topic =
+        CreatePartitionsTopic { name: TOPIC.into(), count: 6, assignments: None, ..Default::default() };
     let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 5_000, ..Default::default() };
     let mut client = broker.connect();
     assert_eq!(client.call(&request, 3).results[0].error_code, 0);

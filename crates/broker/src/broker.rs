@@ -7,6 +7,7 @@ use mainstem_coordination::config::{BrokerConfig, Endpoint};
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
+use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
@@ -47,6 +48,7 @@ pub(crate) struct Broker {
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
     pub(crate) dirs: LogDirs,
     pub(crate) dir_alarm: Arc<Alarm>,

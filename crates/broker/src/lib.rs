@@ -14,6 +14,7 @@ mod api;
 mod background;
 mod broker;
 mod buffers;
+mod cleaner;
 mod clock;
 mod cluster;
 mod cold_reads;

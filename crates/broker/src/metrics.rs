@@ -12,6 +12,7 @@ use crate::broker::Broker;
 use crate::partition::Partition;
 use crate::topics::Topic;
 
+mod cleaner;
 mod exposition;
 mod kafka;
 mod latency;
@@ -185,6 +186,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(&topics, &shown, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
+    cleaner::expose(broker, &mut text);
     process::expose(&mut text);
     quotas::expose(broker, &mut text);
     telemetry::expose(broker, &mut text);
@@ -204,6 +206,14 @@ fn partitions(topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposi
     let partitions: usize = topics.iter().map(|topic| topic.partitions.len()).sum();
     text.one("mainstem_topics", Kind::Gauge, "Topics served.", topics.len() as f64);
     text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", partitions as f64);
+    let offline = topics.iter().flat_map(|topic| &topic.partitions);
+    let offline = offline.filter(|partition| partition.is_offline()).count();
+    text.one(
+        "mainstem_offline_partitions",
+        Kind::Gauge,
+        "Partitions whose files cannot be opened.",
+        offline as f64,
+    );
     let ends = shown.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
     let columns: [Column; 3] = [

@@ -112,6 +112,7 @@ throttled! {
     describe_log_dirs_response::DescribeLogDirsResponse,
     describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    describe_user_scram_credentials_response::DescribeUserScramCredentialsResponse,
     elect_leaders_response::ElectLeadersResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
 use crate::buffers::RequestMemory;
+use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
@@ -107,6 +108,7 @@ pub struct Server {
     broker: Arc<Broker>,
     housekeeping: Housekeeping,
     dir_failures: DirFailures,
+    cleaners: Cleaners,
     ready: Ready,
 }
 
@@ -156,9 +158,10 @@ impl Server {
         let dir_failures = DirFailures::start(broker.clone())?;
         moves::resume(&broker, interrupted);
         let housekeeping = Housekeeping::start(broker.clone())?;
+        let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, housekeeping, dir_failures, ready })
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready })
     }
 
     /// What was found at start.
@@ -186,6 +189,7 @@ impl Server {
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         broker.event_loops.join();
+        self.cleaners.stop(&broker);
         self.housekeeping.stop();
         broker.moves.stop();
         self.dir_failures.stop();
@@ -310,6 +314,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
+        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
         dir_alarm,

@@ -368,7 +368,7 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
-mod kafka_tools;
+pub(crate) mod kafka_tools;
 #[cfg(test)]
 mod maintaining;
 #[cfg(test)]

@@ -174,6 +174,7 @@ impl Log {
         log.note_unsynced_snapshot()?;
         // A truncation that was interrupted has cut the log before it noted so.
         log.lower_recovery_point(log.log_end)?;
+        log.lower_noted()?;
         Ok((log, report))
     }
 }
@@ -312,6 +313,9 @@ impl Opening<'_> {
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
             LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
+                // A start that was killed may have removed segments: a power cut must not bring them back among what is
+                // appended from here on.
+                self.files.sync_dir()?;
                 self.note_unsynced(&segments)?;
                 // A cut, this one's or one that a crash has interrupted, may not be on disk.
                 self.flush.add_file(active.file.clone());
@@ -384,8 +388,10 @@ impl Opening<'_> {
                 found.iter().rposition(|segment| segment.log_bytes > 0).unwrap_or_default()
             }
             LastStop::UncleanOtherBoot => {
+                // One that ends at the recovery point may have been written to behind it: a batch that a full disk has
+                // refused was cut off again, and no sync was due to make the cut durable.
                 let ends = found.iter().skip(1).map(|next| next.base_offset);
-                ends.take_while(|end| *end <= self.recovery_point).count()
+                ends.take_while(|end| *end < self.recovery_point).count()
             }
         }
     }

@@ -101,7 +101,7 @@ impl Log {
 
     /// A log start that is noted above the log end would have the next start begin there, without a record. And what is
     /// appended from the log end on was never compacted.
-    fn lower_noted(&mut self) -> Result<(), LogError> {
+    pub(crate) fn lower_noted(&mut self) -> Result<(), LogError> {
         let checkpoints = self.dir.checkpoints();
         let bounds = [(&checkpoints.log_start, self.log_start), (&checkpoints.cleaner, self.log_end)];
         for (checkpoint, bound) in bounds {

@@ -21,6 +21,7 @@ class Errors:
         # Kept, since a client that nobody refers to is destroyed with its calls under way.
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         self.producers = {}
+        self.throttled_ms = 0
         self.consumers = {}
 
     def answer(self, step):
@@ -28,6 +29,14 @@ class Errors:
             return getattr(self, step["do"])(step) or {}
         except KafkaException as e:
             return {"error": e.args[0].name(), "message": e.args[0].str()}
+
+    def configure(self, step):
+        """Settings of a client, which says when the broker has it wait for a quota's sake."""
+
+        def throttled(event):
+            self.throttled_ms = max(self.throttled_ms, round(event.throttle_time * 1000))
+
+        return self.common | step.get("config", {}) | {"throttle_cb": throttled}
 
     def wait(self, futures):
         for future in futures.values():
@@ -46,7 +55,7 @@ class Errors:
         self.wait(self.admin.incremental_alter_configs([resource]))
 
     def producer(self, step):
-        self.producers[step["name"]] = Producer(self.common | step.get("config", {}))
+        self.producers[step["name"]] = Producer(self.configure(step))
 
     def send(self, step):
         """Sends a record of each size, all at once, and tells of each its offset or its error."""
@@ -65,11 +74,12 @@ class Errors:
             except KafkaException as e:
                 outcomes[number] = e.args[0].name()
         producer.flush(DEADLINE_S)
-        return {"outcomes": [outcomes[number] for number in range(len(step["sizes"]))]}
+        outcomes = [outcomes[number] for number in range(len(step["sizes"]))]
+        return {"outcomes": outcomes, "throttled_ms": self.throttled_ms}
 
     def consumer(self, step):
         settings = {"auto.offset.reset": "earliest", "group.id": step["name"], "enable.auto.commit": False}
-        consumer = Consumer(self.common | settings | step.get("config", {}))
+        consumer = Consumer(settings | self.configure(step))
         consumer.subscribe([step["topic"]])
         self.consumers[step["name"]] = consumer
 
@@ -92,7 +102,7 @@ class Errors:
         if read:
             position = TopicPartition(last.topic(), last.partition(), last.offset() + 1)
             consumer.commit(offsets=[position], asynchronous=False)
-        return {"read": read}
+        return {"read": read, "throttled_ms": self.throttled_ms}
 
 
 if __name__ == "__main__":

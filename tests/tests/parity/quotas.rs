@@ -1,10 +1,13 @@
-//! A request that succeeds, for the APIs of client quotas and of telemetry.
+//! A request that succeeds, for the APIs of client quotas, of telemetry, and of what tools ask beside them.
 
 use mainstem_tests::client::Client;
 use mainstem_wire::messages::alter_client_quotas_request::{
     AlterClientQuotasRequest, EntityData, EntryData, OpData,
 };
 use mainstem_wire::messages::describe_client_quotas_request::DescribeClientQuotasRequest;
+use mainstem_wire::messages::describe_user_scram_credentials_request::{
+    DescribeUserScramCredentialsRequest, UserName,
+};
 use mainstem_wire::messages::get_telemetry_subscriptions_request::GetTelemetrySubscriptionsRequest;
 use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ApiKey, ErrorCode, Uuid};
@@ -12,7 +15,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Uuid};
 use crate::sensible::in_every_version;
 
 /// Checks all and says which.
-pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 4] {
+pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 5] {
     let alter = |version: i16| AlterClientQuotasRequest {
         entries: vec![EntryData {
             entity: vec![EntityData {
@@ -49,5 +52,13 @@ pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 4] {
     let pushed = in_every_version(client, push, |response, _| {
         assert_eq!(ErrorCode::from(response.error_code), ErrorCode::UNKNOWN_SUBSCRIPTION_ID);
     });
-    [altered, described, got, pushed]
+    let scram = |_| DescribeUserScramCredentialsRequest {
+        users: Some(vec![UserName { name: "somebody".into(), ..Default::default() }]),
+        ..Default::default()
+    };
+    let scram = in_every_version(client, scram, |response, _| {
+        assert_eq!(response.error_code, 0);
+        assert_eq!(ErrorCode::from(response.results[0].error_code), ErrorCode::RESOURCE_NOT_FOUND);
+    });
+    [altered, described, scram, got, pushed]
 }

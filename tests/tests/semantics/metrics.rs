@@ -47,6 +47,7 @@ fn the_dashboard_asks_for_nothing_that_is_not_there() {
     let (broker, mut client) = broker_with_topic("metrics-dashboard", 2, &[]);
     client.produce(TOPIC, 0, -1, &batch(&[b"a"])).unwrap();
     client.fetch(TOPIC, 0, 0).unwrap();
+    client.find_coordinator("group").unwrap();
     client.commit("group", TOPIC, 0, 1).unwrap();
     let metrics = broker.http("/metrics");
     let exposed: BTreeSet<&str> = metrics

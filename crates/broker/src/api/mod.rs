@@ -23,6 +23,7 @@ pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
@@ -108,6 +109,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
+    (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
     (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),

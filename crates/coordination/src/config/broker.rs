@@ -42,6 +42,8 @@ pub struct BrokerConfig {
     pub transactions: TransactionLogConfig,
     /// Background work on logs, and producers' state.
     pub logs: LogMaintenance,
+    /// Compaction.
+    pub cleaner: CleanerConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
     /// What to tell the user at start.
@@ -169,6 +171,25 @@ pub struct LogMaintenance {
     pub producer_id_expiration_check_interval_ms: u64,
 }
 
+/// Compaction. What is shared between cleaners is for all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CleanerConfig {
+    /// `log.cleaner.enable`.
+    pub enable: bool,
+    /// `log.cleaner.threads`.
+    pub threads: usize,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`.
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`.
+    pub load_factor: f64,
+    /// `log.cleaner.io.buffer.size`.
+    pub io_buffer_bytes: usize,
+    /// `log.cleaner.io.max.bytes.per.second`.
+    pub io_max_bytes_per_second: f64,
+}
+
 impl BrokerConfig {
     /// Reads, validates and types what is known at start; every problem is reported, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
@@ -217,6 +238,7 @@ impl BrokerConfig {
             offsets: typed.offsets(),
             transactions: typed.transactions(),
             logs: typed.logs(),
+            cleaner: typed.cleaner(),
             warnings,
             values,
         };
@@ -275,6 +297,13 @@ impl Typed<'_> {
     /// Negative counts as 0.
     fn millis(&self, name: &str) -> u64 {
         u64::try_from(self.int(name)).unwrap_or(0)
+    }
+
+    fn double(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Some(ConfigValue::Double(value)) => value,
+            other => unreachable!("{name} is a number with a default, not {other:?}"),
+        }
     }
 
     fn boolean(&self, name: &str) -> bool {
@@ -454,6 +483,19 @@ impl Typed<'_> {
         }
     }
 
+    fn cleaner(&self) -> CleanerConfig {
+        let size = |name| usize::try_from(self.int(name)).unwrap_or(0);
+        CleanerConfig {
+            enable: self.boolean("log.cleaner.enable"),
+            threads: size("log.cleaner.threads"),
+            backoff_ms: self.millis("log.cleaner.backoff.ms"),
+            dedupe_buffer_bytes: size("log.cleaner.dedupe.buffer.size"),
+            load_factor: self.double("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes: size("log.cleaner.io.buffer.size"),
+            io_max_bytes_per_second: self.double("log.cleaner.io.max.bytes.per.second"),
+        }
+    }
+
     /// Values that are valid one by one and not together.
     fn conflicts(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -464,6 +506,12 @@ impl Typed<'_> {
         if !self.list("process.roles").iter().any(|role| role == "broker") {
             problems
                 .push(Problem::new("process.roles must name broker: this program is no controller alone"));
+        }
+        let cleaner = self.cleaner();
+        if cleaner.enable && cleaner.dedupe_buffer_bytes / cleaner.threads.max(1) <= 1 << 20 {
+            problems.push(Problem::new(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            ));
         }
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));

@@ -28,8 +28,8 @@ mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults,
-    TransactionLogConfig,
+    BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig,
+    TopicDefaults, TransactionLogConfig,
 };
 pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;

@@ -19,7 +19,6 @@ mod reason {
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
-    pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const CORDON: &str = "no log directory is closed to new partitions yet";
     pub(super) const MOVER: &str = "one thread moves partitions between log directories, one at a time";

@@ -19,22 +19,20 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
-use super::appends::{Appends, Completion};
 use super::config::GroupConfig;
 use super::consumer::config::ConsumerGroupConfig;
 use super::consumer::heartbeat::{Beat, Refusal};
 use super::consumer::topics::ClusterTopics;
-use super::consumer::{self, classic_member, timers};
-use super::deadlines::{Deadlines, Fired, Key, Timer};
+use super::consumer::{self, classic_member};
+use super::deadlines::Deadlines;
 use super::group::{Group, Groups, Protocol};
 use super::io::{Io, Usage};
 use super::join::Join;
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
-use super::{
-    describe, heartbeat, join, leave, offset_commit, offset_fetch, rebalance, removal, replay, sync,
-};
+use super::served::{Lent, Partition};
+use super::{describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync};
 use crate::time::Now;
 
 /// The group coordinator of one node. See the [module](super) for the contract.
@@ -50,29 +48,6 @@ pub struct GroupCoordinator {
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
-}
-
-/// One partition of `__consumer_offsets` that this node serves.
-#[derive(Debug, Default)]
-struct Partition {
-    service: Service,
-    groups: Groups,
-    appends: Appends,
-}
-
-#[derive(Debug, Default)]
-struct Service {
-    /// All records are in.
-    loaded: bool,
-    /// The next look for expired offsets.
-    expiry: Option<Timer>,
-}
-
-/// A partition with what its handlers may touch.
-struct Lent<'a> {
-    service: &'a mut Service,
-    groups: &'a mut Groups,
-    io: Io<'a>,
 }
 
 /// How much the coordinator holds, for metrics.
@@ -569,72 +544,4 @@ impl GroupCoordinator {
 /// Groups of the membership APIs must have a name; offsets may be kept under the empty one, as in Kafka.
 fn named(group_id: &str) -> Result<&str, ErrorCode> {
     if group_id.is_empty() { Err(ErrorCode::INVALID_GROUP_ID) } else { Ok(group_id) }
-}
-
-impl Lent<'_> {
-    /// Sets the next look for expired offsets.
-    fn schedule_expiry(&mut self) {
-        let Io { now, partition, config, .. } = self.io;
-        let due = now.mono_ms.saturating_add(config.offsets_retention_check_interval_ms.max(1));
-        self.io.deadlines.set(&mut self.service.expiry, due, || Key::Expiry { partition });
-    }
-
-    /// A time-out has come up. It may have been moved or its owner may be gone.
-    fn fire(&mut self, at: u64, key: &Key) {
-        let now_ms = self.io.now.mono_ms;
-        match key {
-            Key::Expiry { .. } => {
-                if self.io.deadlines.fire(&mut self.service.expiry, (at, key), now_ms) == Fired::Now {
-                    removal::expire(self.groups, &mut self.io);
-                    self.schedule_expiry();
-                }
-            }
-            Key::Append { .. } => {
-                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
-                    self.io.time_out_appends();
-                }
-            }
-            Key::Session { group, .. }
-            | Key::Join { group, .. }
-            | Key::Sync { group, .. }
-            | Key::Rebalance { group, .. }
-            | Key::MemberSync { group, .. } => {
-                let Some(group) = self.groups.get_mut(group) else { return };
-                match &mut group.protocol {
-                    Protocol::Classic(classic) => {
-                        rebalance::fire(classic, &mut self.io, at, key);
-                        self.io.recount(classic);
-                    }
-                    Protocol::Consumer(_) => timers::fire(group, &mut self.io, at, key),
-                }
-            }
-        }
-    }
-
-    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
-    fn give_up(mut self) {
-        let error = ErrorCode::NOT_COORDINATOR;
-        let pending: Vec<Completion> = self.io.appends.drain().collect();
-        for completion in pending {
-            self.io.left_queue(&completion);
-            completion.give_up(&mut self.io, error);
-        }
-        for mut group in std::mem::take(self.groups).into_values() {
-            match &mut group.protocol {
-                Protocol::Classic(classic) => rebalance::give_up(classic, &mut self.io, error),
-                Protocol::Consumer(consumer) => {
-                    timers::cancel_all(consumer, &mut self.io);
-                    self.io.usage.members -= consumer.members().len();
-                }
-            }
-            self.io.uncount_protocol(&group.protocol);
-            self.io.usage.groups -= 1;
-            self.io.usage.offsets -= group.offsets.len();
-            self.io.usage.bytes -= group.offsets.bytes();
-            group.offsets.clear(self.io.topics);
-        }
-        let partition = self.io.partition;
-        self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
-        self.io.unwatch_appends();
-    }
 }

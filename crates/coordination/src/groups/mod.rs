@@ -77,6 +77,7 @@ mod rebalance;
 mod records;
 mod removal;
 mod replay;
+mod served;
 mod subscription;
 mod sync;
 #[cfg(test)]

@@ -88,6 +88,33 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .non_empty_list().high()
         .doc("Addresses to listen on, as `NAME://host:port`. An empty host is every interface, port 0 lets \
              the system choose."),
+    broker("log.cleaner.backoff.ms", Long).default("15000").at_least(0).cluster_wide()
+        .doc("Milliseconds for which a cleaner sleeps when no log is due for compaction."),
+    broker("log.cleaner.dedupe.buffer.size", Long).default("25165824").kafka_default(Some("134217728"))
+        .cluster_wide()
+        .doc("Bytes that all cleaners together may use for the keys of the logs which they compact, 24 for each \
+             key. When the keys of a log do not fit, it is gone through several times."),
+    broker("log.cleaner.delete.retention.ms", Long).default("86400000").at_least(0).cluster_wide()
+        .doc("Default of the topic key delete.retention.ms."),
+    broker("log.cleaner.enable", Bool).default("true")
+        .doc("Compact logs with `cleanup.policy=compact`, `__consumer_offsets` among them. Without it they grow \
+             without end."),
+    broker("log.cleaner.io.buffer.load.factor", Double).default("0.9").cluster_wide()
+        .doc("Share of log.cleaner.dedupe.buffer.size that may fill: the fuller, the longer a key is searched. \
+             At least 0.01 and at most 0.95 counts."),
+    broker("log.cleaner.io.buffer.size", Int).default("524288").at_least(0).cluster_wide()
+        .doc("Bytes of all cleaners' buffers for reading and writing together. A larger batch gets what it needs."),
+    broker("log.cleaner.io.max.bytes.per.second", Double).default("1.7976931348623157E308").cluster_wide()
+        .doc("Bytes per second that all cleaners together may read and write."),
+    broker("log.cleaner.max.compaction.lag.ms", Long).default("9223372036854775807").at_least(1)
+        .cluster_wide()
+        .doc("Default of the topic key max.compaction.lag.ms."),
+    broker("log.cleaner.min.cleanable.ratio", Double).default("0.5").between_f64(0.0, 1.0).cluster_wide()
+        .doc("Default of the topic key min.cleanable.dirty.ratio."),
+    broker("log.cleaner.min.compaction.lag.ms", Long).default("0").at_least(0).cluster_wide()
+        .doc("Default of the topic key min.compaction.lag.ms."),
+    broker("log.cleaner.threads", Int).default("1").at_least(0).cluster_wide()
+        .doc("Threads that compact, one log each at a time. A change counts from the next start on."),
     broker("log.cleanup.policy", List).default("delete").list_of(&["compact", "delete"]).cluster_wide()
         .doc("Default of the topic key cleanup.policy."),
     broker("log.dir", List).default("mainstem-data").kafka_default(Some("/tmp/kafka-logs")).non_empty_list()

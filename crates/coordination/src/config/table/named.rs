@@ -219,34 +219,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("leader.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
         .cluster_wide().named_only(reason::THROTTLE)
         .doc("Bytes per second that a throttled leader may send to followers."),
-    broker("log.cleaner.backoff.ms", Long).default("15000").at_least(0).cluster_wide().later(reason::COMPACT)
-        .doc("Milliseconds for which an idle cleaner sleeps."),
-    broker("log.cleaner.dedupe.buffer.size", Long).default("134217728").cluster_wide().later(reason::COMPACT)
-        .doc("Bytes for the keys that one compaction holds."),
-    broker("log.cleaner.delete.retention.ms", Long).default("86400000").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of delete.retention.ms."),
-    broker("log.cleaner.enable", Bool).default("true").later(reason::COMPACT)
-        .doc("Run compaction at all."),
-    broker("log.cleaner.io.buffer.load.factor", Double).default("0.9").cluster_wide().later(reason::COMPACT)
-        .doc("Share of the key buffer that may fill."),
-    broker("log.cleaner.io.buffer.size", Int).default("524288").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Bytes of read and write buffers of compaction."),
-    broker("log.cleaner.io.max.bytes.per.second", Double).default("1.7976931348623157E308").cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Bytes per second that compaction may read and write."),
-    broker("log.cleaner.max.compaction.lag.ms", Long).default("9223372036854775807").at_least(1)
-        .cluster_wide().later(reason::COMPACT)
-        .doc("Default of max.compaction.lag.ms."),
-    broker("log.cleaner.min.cleanable.ratio", Double).default("0.5").between_f64(0.0, 1.0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of min.cleanable.dirty.ratio."),
-    broker("log.cleaner.min.compaction.lag.ms", Long).default("0").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of min.compaction.lag.ms."),
-    broker("log.cleaner.threads", Int).default("1").at_least(0).cluster_wide().later(reason::COMPACT)
-        .doc("Threads that compact."),
     broker("log.dir.failure.timeout.ms", Long).default("30000").at_least(1).low().unused(reason::QUORUM)
         .doc("Milliseconds for which a failed directory may go unreported."),
     broker("log.initial.task.delay.ms", Long).default("30000").at_least(0).low().internal()

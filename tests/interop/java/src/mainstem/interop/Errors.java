@@ -24,6 +24,8 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -75,11 +77,26 @@ public final class Errors {
             case "create", "delete", "alter" -> administer(step);
             case "producer" -> producers.put(step.get("name").asText(),
                 new KafkaProducer<>(properties(step), new StringSerializer(), new StringSerializer()));
-            case "send" -> send(step, answer.putArray("outcomes"));
+            case "send" -> {
+                send(step, answer.putArray("outcomes"));
+                answer.put("throttled_ms", throttledMs(producers.get(step.get("name").asText()).metrics()));
+            }
             case "consumer" -> openConsumer(step);
-            case "poll" -> poll(step, answer.putArray("read"));
+            case "poll" -> {
+                poll(step, answer.putArray("read"));
+                answer.put("throttled_ms", throttledMs(consumers.get(step.get("name").asText()).metrics()));
+            }
             default -> throw new IllegalArgumentException("no step " + step);
         }
+    }
+
+    /** The longest time that a broker had it wait for a quota's sake, as its metrics tell the user. */
+    private static long throttledMs(Map<MetricName, ? extends Metric> metrics) {
+        return metrics.values().stream()
+            .filter(metric -> metric.metricName().name().endsWith("-throttle-time-max"))
+            .map(metric -> (Double) metric.metricValue())
+            .filter(Double::isFinite)
+            .mapToLong(Double::longValue).max().orElse(0);
     }
 
     private Properties properties(JsonNode step) {
