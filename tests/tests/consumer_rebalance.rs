@@ -2,8 +2,9 @@
 //!
 //! `cargo test --release -p mainstem-tests --test consumer_rebalance -- --ignored --nocapture` starts a broker of its
 //! own; `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
-//! sockets and shares nothing else with the broker. Members send their next heartbeat as soon as they have the answer
-//! to the last one, so what is measured is the coordinator and not the interval of heartbeats.
+//! sockets and shares nothing else with the broker. Members send their next heartbeat 5 ms after the answer to the last
+//! one, so what is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from
+//! the page cache, as Kafka does.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,8 +22,8 @@ const MEMBERS: usize = 100;
 const PARTITIONS: i32 = 1_000;
 const SHARE: usize = PARTITIONS as usize / MEMBERS;
 const ROUNDS: usize = 5;
-/// Between two heartbeats of a member that has its share.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two heartbeats of a member: the cores are the broker's.
+const PAUSE: Duration = Duration::from_millis(5);
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What all members know.
@@ -73,9 +74,7 @@ fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board,
                 board.settled.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        if has_share {
-            thread::sleep(PAUSE);
-        }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -113,7 +112,9 @@ fn settle(address: &str, topic: &str, group: &str) -> Duration {
 fn a_hundred_members_settle_on_a_thousand_partitions() {
     let own = std::env::var("REBALANCE_BROKER").is_err().then(|| {
         let interval = std::env::var("REBALANCE_INTERVAL").unwrap_or_else(|_| "0".to_owned());
-        Setup::new("rebalance").set("group.consumer.assignment.interval.ms", interval).start()
+        let caching = std::env::var("REBALANCE_CACHING").unwrap_or_else(|_| "false".to_owned());
+        let setup = Setup::new("rebalance").set("group.consumer.assignment.interval.ms", interval);
+        setup.set("write.caching.default", caching).start()
     });
     let address =
         own.as_ref().map_or_else(|| std::env::var("REBALANCE_BROKER").unwrap(), |broker| broker.address());

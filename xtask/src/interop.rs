@@ -239,14 +239,14 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
 fn restarts(world: &World, wanted: &Wanted, report: &Report, broker: &mut Broker) -> Result<()> {
     broker.stop()?;
     if wanted.with_tools {
-        checks::dump::run(world, report, &broker.data_dir(), "after a clean stop");
+        checks::dump::run(world, report, &broker.data_dirs(), "after a clean stop");
     }
     broker.restart()?;
     checks::restart::run(world, report, &wanted.clients, broker);
     // A running broker may preallocate its indexes, which the dump tool takes for faults.
     broker.stop()?;
     if wanted.with_tools {
-        checks::dump::run(world, report, &broker.data_dir(), "after kills and restarts");
+        checks::dump::run(world, report, &broker.data_dirs(), "after kills and restarts");
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_coordination::config::{BrokerConfig, Endpoint};
-use mainstem_log::dir::LogDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
@@ -12,12 +11,15 @@ use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
+use crate::dir_failures::{Alarm, Fatal};
 use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
+use crate::log_dirs::LogDirs;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::moves::Moves;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
@@ -48,7 +50,10 @@ pub(crate) struct Broker {
     pub(crate) cold_reads: ColdReads,
     pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
-    pub(crate) dirs: Vec<Arc<LogDir>>,
+    pub(crate) dirs: LogDirs,
+    pub(crate) dir_alarm: Arc<Alarm>,
+    pub(crate) moves: Moves,
+    pub(crate) fatal: Fatal,
 }
 
 /// This node in the cluster.
@@ -89,10 +94,10 @@ impl Broker {
     /// # Errors
     /// Which does not, and why.
     pub(crate) fn health(&self) -> Result<(), String> {
-        if let Some(failure) = self.dirs.iter().find_map(|dir| dir.failure()) {
-            return Err(format!("log directory {}: {}", failure.path.display(), failure.reason));
+        if let Some(failure) = self.dirs.failures().next() {
+            return Err(failure.to_string());
         }
-        if let Some(dir) = self.dirs.iter().find(|dir| dir.has_failed_sync()) {
+        if let Some(dir) = self.dirs.all().find(|dir| dir.has_failed_sync()) {
             let dir = dir.path().display();
             return Err(format!("log directory {dir}: a sync failed, its partitions are stopped"));
         }

@@ -294,6 +294,7 @@ impl Cleaning {
             time_since_last_run_ms: last_run.map_or(0, |at| at.elapsed().as_millis() as u64),
             uncleanable: broker
                 .dirs
+                .data()
                 .iter()
                 .map(|dir| uncleanable_in(dir.path(), &uncleanable, broker.clock.now().wall_ms))
                 .collect(),

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,10 +13,8 @@ use std::time::{Duration, Instant};
 
 use mainstem_coordination::config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::GroupConfig;
-use mainstem_log::boot::boot_id;
-use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, raise_descriptor_limit};
-use mainstem_log::dir::{LastStop, LogDir, LogDirOptions, NodeIdentity, OpenDirError, measure_fdatasync};
-use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_log::descriptors::raise_descriptor_limit;
+use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
@@ -26,13 +23,16 @@ use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
+use crate::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
 use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
+use crate::log_dirs::{LogDirs, LogDirsError};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::moves::{self, Moves};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
@@ -70,7 +70,7 @@ pub enum StartError {
     },
     /// A log directory cannot be used.
     #[error(transparent)]
-    Directory(#[from] OpenDirError),
+    Directories(#[from] LogDirsError),
     /// The metadata cannot be used.
     #[error(transparent)]
     Controller(#[from] ControllerError),
@@ -107,6 +107,7 @@ pub struct Ready {
 pub struct Server {
     broker: Arc<Broker>,
     housekeeping: Housekeeping,
+    dir_failures: DirFailures,
     cleaners: Cleaners,
     ready: Ready,
 }
@@ -126,11 +127,14 @@ impl Server {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
-        let dirs = open_dirs(&config, descriptors, &clock)?;
+        let alarm = Arc::new(Alarm::default());
+        let ring = alarm.clone();
+        let on_offline: OnOffline = Arc::new(move |_| ring.ring());
+        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline)?;
         let event_loops = EventLoops::start(loops_for(&config))?;
-        let parts = Parts { clock, loggers, dirs, event_loops, descriptors };
+        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
         let broker = assemble(config, parts, &bound)?;
-        let recovered = broker.controller.start(&broker).map(|()| {
+        let recovered = broker.controller.start(&broker).inspect(|_| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
@@ -138,24 +142,37 @@ impl Server {
             broker.groups.reconfigure(&broker);
             broker.groups.load(&broker, &partitions);
         });
-        if let Err(error) = recovered {
-            broker.event_loops.stop();
-            broker.event_loops.join();
-            return Err(error.into());
+        let interrupted = match recovered {
+            Ok(interrupted) => interrupted,
+            Err(error) => {
+                broker.event_loops.stop();
+                broker.event_loops.join();
+                return Err(error.into());
+            }
+        };
+        for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
+            if let Err(error) = dir.recovered() {
+                dir.fail(&error);
+            }
         }
-        for dir in &broker.dirs {
-            dir.recovered()?;
-        }
+        let dir_failures = DirFailures::start(broker.clone())?;
+        moves::resume(&broker, interrupted);
         let housekeeping = Housekeeping::start(broker.clone())?;
         let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, housekeeping, cleaners, ready })
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready })
     }
 
     /// What was found at start.
     pub fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Has somebody told when the broker cannot go on, because its metadata's log directory or all of them have failed:
+    /// why, and what to do. It is to be stopped then, in a hurry.
+    pub fn on_fatal(&self, told: OnFatal) {
+        self.broker.fatal.on_fatal(told);
     }
 
     /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
@@ -174,6 +191,8 @@ impl Server {
         broker.event_loops.join();
         self.cleaners.stop(&broker);
         self.housekeeping.stop();
+        broker.moves.stop();
+        self.dir_failures.stop();
         close_logs(&broker, hurry, progress)
     }
 }
@@ -253,40 +272,21 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
     *broker.config.write() = Arc::new(config);
 }
 
-fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
-    let storage: Arc<dyn Storage> = Arc::new(RealStorage);
-    // Connections and the segments that are written have the first claim on descriptors.
-    let cache = DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
-    let boot = boot_id();
-    let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
-    let mut dirs = Vec::new();
-    for path in &config.log_dirs {
-        let options = LogDirOptions {
-            descriptors: Some(cache.clone()),
-            doomed_due_mono_ms: clock.now().mono_ms,
-            ..Default::default()
-        };
-        let dir = options.open(storage.clone(), Path::new(path), &identity, &boot)?;
-        identity.cluster_id = Some(dir.cluster_id().to_owned());
-        dirs.push(dir);
-    }
-    Ok(dirs)
-}
-
 /// What a broker is made of that is there before it.
 struct Parts {
     clock: Clock,
     loggers: Loggers,
-    dirs: Vec<Arc<LogDir>>,
+    dirs: LogDirs,
+    dir_alarm: Arc<Alarm>,
     event_loops: Arc<EventLoops>,
     descriptors: u64,
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
-    let Parts { clock, loggers, dirs, event_loops, descriptors } = parts;
+    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors } = parts;
     let node = Node {
         id: config.node_id,
-        cluster_id: dirs[0].cluster_id().to_owned(),
+        cluster_id: dirs.metadata().cluster_id().to_owned(),
         advertised: bound.advertised(&config),
     };
     let network = &config.network;
@@ -304,7 +304,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
-        controller: Controller::new(&config, &dirs)?,
+        controller: Controller::new(&config, dirs.metadata())?,
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
@@ -317,6 +317,9 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
+        dir_alarm,
+        moves: Moves::default(),
+        fatal: Fatal::default(),
         config: RwLock::new(Arc::new(config)),
     }))
 }
@@ -346,7 +349,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
     let topics = broker.topics.all();
     let values = crate::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
-    let first = &broker.dirs[0];
+    let first = &broker.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),
         http: bound.http.as_ref().and_then(address),
@@ -378,24 +381,26 @@ fn wait_for_connections(broker: &Broker, time: Duration) {
     }
 }
 
-/// Syncs and closes all logs, then marks the directories as left in order. Whether they were.
+/// Syncs and closes all logs, then marks the directories as left in order, each by itself. Whether all were.
 fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
     let mut partitions = broker.partitions();
     partitions.push(broker.controller.log().clone());
     if !sync_logs(&partitions, hurry, progress) {
         return false;
     }
-    let mut in_order = true;
+    let mut spoiled = Vec::new();
     for partition in &partitions {
-        if let Some(log) = partition.take_log(NoLog::Gone)
-            && let Err(error) = log.close()
-        {
-            in_order = false;
+        let Some(log) = partition.take_log(NoLog::Gone) else { continue };
+        let dir = log.dir().clone();
+        if let Err(error) = log.close() {
             tracing::error!(topic = %partition.topic, partition = partition.index, "not closed in order: {error}");
+            spoiled.push(dir);
         }
     }
-    for dir in &broker.dirs {
-        match in_order.then(|| dir.stop_clean()) {
+    let mut in_order = broker.dirs.unopened().is_empty();
+    for dir in broker.dirs.all() {
+        let is_spoiled = spoiled.iter().any(|other| Arc::ptr_eq(other, dir));
+        match (!is_spoiled).then(|| dir.stop_clean()) {
             Some(Ok(true)) => {}
             Some(Err(error)) => {
                 in_order = false;
@@ -407,7 +412,7 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
     in_order
 }
 
-/// Syncs all logs together, unless hurried. Whether all of them are on disk.
+/// Syncs all logs together, unless hurried; `false`: it was. Those that cannot be synced say so when they are closed.
 fn sync_logs(
     partitions: &[Arc<Partition>],
     hurry: &AtomicBool,
@@ -416,27 +421,23 @@ fn sync_logs(
     let (told, synced) = mpsc::channel();
     for partition in partitions {
         let told = told.clone();
-        partition.prepare_close(Durable::Call(Box::new(move |result| {
+        partition.prepare_close(Durable::Call(Box::new(move |_| {
             // Nobody listens any more when the stop was hurried.
-            let _ = told.send(result);
+            let _ = told.send(());
         })));
     }
     let mut done = 0;
-    let mut in_order = true;
     while done < partitions.len() {
         progress(done, partitions.len());
         if hurry.load(Ordering::Acquire) {
             return false;
         }
         match synced.recv_timeout(HURRY_CHECK) {
-            Ok(result) => {
-                done += 1;
-                in_order &= result.is_ok();
-            }
+            Ok(()) => done += 1,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }
     }
     progress(done, partitions.len());
-    in_order
+    true
 }

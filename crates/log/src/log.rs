@@ -17,8 +17,9 @@ use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, write_all_at};
+use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -230,6 +231,15 @@ impl Log {
         if self.stopped.is_none() {
             tracing::error!(partition = %self.partition, %reason, "the partition stops");
             self.stopped = Some(reason.to_string());
+        }
+    }
+
+    /// Stops the partition because what was written to it did not arrive; unless there was only no room, the whole
+    /// directory is not to be trusted.
+    pub(crate) fn fail_medium(&mut self, error: &io::Error) {
+        self.stop(error);
+        if !is_out_of_space(error) && !is_short_of_handles(error) {
+            self.dir.fail(error);
         }
     }
 

@@ -77,7 +77,7 @@ impl Broker {
         settings: Vec<(&'static str, String)>,
     ) -> Result<Broker> {
         let mut broker = Broker { kind, dir: dir.to_path_buf(), port, settings, process: None };
-        fs::create_dir_all(broker.data_dir())?;
+        broker.data_dirs().iter().try_for_each(fs::create_dir_all)?;
         if kind == Kind::Kafka {
             broker.format_kafka()?;
         }
@@ -89,9 +89,14 @@ impl Broker {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// The directory that holds the partitions' directories.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.dir.join("data")
+    /// The directories that hold the partitions' directories.
+    pub(crate) fn data_dirs(&self) -> [PathBuf; 2] {
+        ["data", "data-2"].map(|name| self.dir.join(name))
+    }
+
+    /// The value of log.dirs.
+    fn log_dirs(&self) -> String {
+        self.data_dirs().map(|dir| dir.display().to_string()).join(",")
     }
 
     /// Starts it, on whatever its directory holds, and waits until it answers.
@@ -142,7 +147,7 @@ impl Broker {
         let binary = workspace::release_binary("mainstem");
         ensure!(binary.is_file(), "{} is missing; build it: cargo build --release", binary.display());
         let mut command = Command::new(binary);
-        command.arg("start").arg("--data-dir").arg(self.data_dir());
+        command.arg("start").arg("--set").arg(format!("log.dirs={}", self.log_dirs()));
         command.args(["--listen", &self.address().to_string()]);
         for (key, value) in self.settings() {
             command.arg("--set").arg(format!("{key}={value}"));
@@ -175,7 +180,7 @@ impl Broker {
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              share.coordinator.state.topic.replication.factor=1\n",
-            self.data_dir().display(),
+            self.log_dirs(),
         );
         for (key, value) in self.settings() {
             text += &format!("{key}={value}\n");

@@ -254,6 +254,7 @@ pub(crate) const TOOLS: &[(&str, &str)] = &[
     ("kafka-reassign-partitions", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
     ("kafka-cluster", "org.apache.kafka.tools.ClusterTool"),
     ("kafka-transactions", "org.apache.kafka.tools.TransactionsCommand"),
+    ("kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"),
     ("kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"),
     ("kafka-client-metrics", "org.apache.kafka.tools.ClientMetricsCommand"),
     ("kafka-storage", "kafka.tools.StorageTool"),

@@ -6,6 +6,7 @@
 pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
+pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_describe;
 pub(crate) mod consumer_group_heartbeat;
@@ -18,6 +19,7 @@ pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
+pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
@@ -96,6 +98,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
+    (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
+    (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),

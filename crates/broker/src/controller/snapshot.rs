@@ -59,7 +59,11 @@ enum WriteError {
 /// Brings a heart to the log's end: by the newest snapshot, then by the records since.
 pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot, ControllerError> {
     let storage = &**log.dir().storage();
-    let newest = SnapshotFile::list(storage, log.path())?.pop();
+    let unlisted = |error: std::io::Error| ControllerError::Snapshot {
+        path: log.path().to_owned(),
+        source: error.into(),
+    };
+    let newest = SnapshotFile::list(storage, log.path()).map_err(unlisted)?.pop();
     let end_offset = newest.as_ref().map_or(0, |snapshot| snapshot.end_offset);
     let ends = log.ends();
     if !(ends.log_start..=ends.log_end).contains(&end_offset) {

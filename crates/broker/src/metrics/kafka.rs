@@ -234,7 +234,7 @@ impl View<'_> {
                 text.sample(name, &labels, value(looked));
             }
         }
-        let failed = self.broker.dirs.iter().filter(|dir| dir.failure().is_some() || dir.has_failed_sync());
+        let failed = self.broker.dirs.failures();
         text.one(
             "kafka_log_logmanager_offlinelogdirectorycount",
             Kind::Gauge,

@@ -22,7 +22,7 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
-    /// `metadata.log.dir`, one of `log_dirs`; `None` is the one that has the metadata log, at first the first.
+    /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
@@ -156,7 +156,7 @@ pub struct TransactionLogConfig {
     pub topic_segment_bytes: i32,
 }
 
-/// Background work on logs, and producers' state. All in milliseconds.
+/// Background work on logs, and producers' state. Milliseconds unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMaintenance {
     /// `log.retention.check.interval.ms`.
@@ -165,6 +165,8 @@ pub struct LogMaintenance {
     pub recovery_checkpoint_interval_ms: u64,
     /// `log.flush.start.offset.checkpoint.interval.ms`.
     pub start_offset_checkpoint_interval_ms: u64,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`, in bytes.
+    pub move_bytes_per_second: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
@@ -486,6 +488,8 @@ impl Typed<'_> {
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
+            move_bytes_per_second: u64::try_from(self.int("replica.alter.log.dirs.io.max.bytes.per.second"))
+                .unwrap_or(0),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
         }
@@ -528,14 +532,6 @@ impl Typed<'_> {
             problems.push(Problem::new(
                 "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
             ));
-        }
-        let log_dirs = self.list("log.dirs");
-        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {
-            problems.push(Problem::new(format!(
-                "metadata.log.dir={dir} must be one of log.dirs, which are {}: a directory for the metadata log \
-                 alone is not served",
-                log_dirs.join(",")
-            )));
         }
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));
@@ -676,11 +672,6 @@ mod tests {
             "mainstem.http.listener=9644",
             "Invalid value 9644 for configuration mainstem.http.listener: \
              must be host:port, such as 127.0.0.1:9644",
-        );
-        refused(
-            "log.dirs=/a,/b\nmetadata.log.dir=/c",
-            "metadata.log.dir=/c must be one of log.dirs, which are /a,/b: a directory for the metadata log alone \
-             is not served",
         );
         refused(
             "log.cleaner.min.compaction.lag.ms=10\nlog.cleaner.max.compaction.lag.ms=5",

@@ -56,10 +56,17 @@ pub(super) fn limit(key: &ConfigKey, bound: &str, broker: &BrokerValues) -> Opti
 }
 
 /// `group.share.min.session.timeout.ms` for `share.session.timeout.ms` and `min`.
-pub(super) fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
+fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
     let (kind, rest) = key.name.split_once('.')?;
     let rest = rest.strip_prefix("num.").unwrap_or(rest);
     table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))
+}
+
+/// Whether the settings of groups are measured against a key of the broker.
+#[cfg(test)]
+pub(super) fn is_limit(name: &str) -> bool {
+    let limits = |key: &'static ConfigKey| ["min", "max"].map(|bound| limit_key(key, bound));
+    table::keys(Scope::Group).flat_map(limits).flatten().any(|limit| limit.name == name)
 }
 
 fn within_limits(key: &ConfigKey, value: i64, broker: &BrokerValues) -> i64 {

@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::group::limit_key;
 use super::{Scope, Status, table};
 
 /// The sources of all crates that run in a broker, without their tests.
@@ -62,12 +61,7 @@ fn is_excused(key: &str) -> bool {
 /// By name, through a key that falls back to it, or as the limit of a group key.
 fn is_read(key: &str, code: &str) -> bool {
     let falls_back = || table::all().any(|other| other.fallbacks.iter().any(|fallback| fallback.key == key));
-    let limits = || {
-        table::keys(Scope::Group)
-            .flat_map(|group| ["min", "max"].map(|bound| limit_key(group, bound)))
-            .any(|limit| limit.is_some_and(|limit| limit.name == key))
-    };
-    code.contains(&format!("\"{key}\"")) || falls_back() || limits()
+    code.contains(&format!("\"{key}\"")) || falls_back() || super::group::is_limit(key)
 }
 
 #[test]

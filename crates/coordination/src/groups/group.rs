@@ -13,7 +13,7 @@ pub(crate) enum Protocol {
     /// The classic protocol; also a group that only stores offsets.
     Classic(ClassicGroup),
     /// The consumer protocol (KIP-848).
-    Consumer(Box<ConsumerGroup>),
+    Consumer(ConsumerGroup),
 }
 
 /// A group.
@@ -37,7 +37,7 @@ impl Group {
 
     /// A consumer group without members and offsets.
     pub(crate) fn consumer(id: Arc<str>) -> Self {
-        Self::of(Protocol::Consumer(Box::new(ConsumerGroup::new(id))))
+        Self::of(Protocol::Consumer(ConsumerGroup::new(id)))
     }
 
     fn of(protocol: Protocol) -> Self {

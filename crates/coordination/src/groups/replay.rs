@@ -106,7 +106,7 @@ fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Chang
         if change.is_tombstone() {
             return;
         }
-        io.exchange(group, Protocol::Consumer(Box::new(ConsumerGroup::new(id.clone()))));
+        io.exchange(group, Protocol::Consumer(ConsumerGroup::new(id.clone())));
     }
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
     let members_before = consumer.members().len();

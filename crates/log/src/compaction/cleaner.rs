@@ -17,7 +17,8 @@ use crate::storage::{is_out_of_space, is_short_of_handles};
 use mainstem_records::{InvalidBatch, KeyedRecord, RecordFilter};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How a cleaner reaches a log that others use at the same time.
@@ -152,6 +153,7 @@ impl Cleaner {
     ) -> Result<Cleaned, CleanError> {
         let mut cleaned = Cleaned { end: task.first_dirty, ..Cleaned::default() };
         settle(access)?;
+        let dir = access.with_log(|log| log.files.dir.clone()).ok_or(CleanError::Changed)?;
         let begin = Instant::now();
         while cleaned.end < task.first_uncleanable {
             let first_dirty = cleaned.end;
@@ -163,7 +165,7 @@ impl Cleaner {
             assert!(end > first_dirty, "a round that reads no record: {first_dirty} of {task:?}");
             cleaned.end = end;
             cleaned.rounds += 1;
-            note_clean(access, end)?;
+            note_clean(access, &dir, end)?;
         }
         Ok(cleaned)
     }
@@ -325,14 +327,18 @@ impl Cleaner {
     }
 }
 
-/// Notes in the directory's checkpoint that a log is clean up to an offset.
-fn note_clean<A: LogAccess>(access: &A, end: i64) -> Result<(), CleanError> {
+/// Notes in the directory's checkpoint that a log is clean up to an offset, if it is still in this partition directory: a
+/// copy in another one may be of an earlier time.
+fn note_clean<A: LogAccess>(access: &A, dir: &Arc<Path>, end: i64) -> Result<(), CleanError> {
     let noted = access.with_log(|log| {
         let end = end.min(log.log_end);
-        log.dir.checkpoints().cleaner.set(&log.partition, end);
-        log.dir.clone()
+        let is_here = Arc::ptr_eq(&log.files.dir, dir);
+        is_here.then(|| {
+            log.dir.checkpoints().cleaner.set(&log.partition, end);
+            log.dir.clone()
+        })
     });
-    let dir = noted.ok_or(CleanError::Changed)?;
+    let dir = noted.flatten().ok_or(CleanError::Changed)?;
     let written = dir.checkpoints().cleaner.commit();
     written.map_err(|error| {
         CleanError::Log(LogError::io("write the cleaner's checkpoint in", dir.path())(error))

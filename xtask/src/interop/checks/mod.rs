@@ -6,6 +6,7 @@ pub(crate) mod consumer_protocol;
 pub(crate) mod dump;
 pub(crate) mod errors;
 pub(crate) mod group;
+mod log_dirs;
 pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;

@@ -11,7 +11,7 @@ use super::super::install;
 use super::super::report::Report;
 use super::super::runner::Finished;
 use super::super::world::World;
-use super::consumer_groups;
+use super::{consumer_groups, log_dirs};
 use crate::process::{Process, wait_until};
 
 /// A change of metadata is seen by the next tool soon, not always at once.
@@ -52,7 +52,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
     let tools = Tools::new(world);
-    for (tool, check, body) in CHECKS.iter().chain(consumer_groups::CHECKS) {
+    for (tool, check, body) in CHECKS.iter().chain(consumer_groups::CHECKS).chain(log_dirs::CHECKS) {
         report.check(tool, check, || body(&tools));
     }
 }
@@ -387,6 +387,8 @@ const APIS: &[&str] = &[
     "DeleteGroups",
     "OffsetDelete",
     "DescribeConfigs",
+    "AlterReplicaLogDirs",
+    "DescribeLogDirs",
     "IncrementalAlterConfigs",
     "AlterConfigs",
     "ListConfigResources",

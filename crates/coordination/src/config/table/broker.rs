@@ -196,8 +196,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
         .doc("Default of the topic key max.message.bytes."),
     broker("metadata.log.dir", Str).high()
-        .doc("Directory of the metadata log, one of log.dirs. Unset: the one that has it, at first the first of \
-             log.dirs."),
+        .doc("Directory of the metadata log, one of log.dirs or another one. Unset: the one of log.dirs that has \
+             it, at first the first."),
     broker("metadata.log.max.record.bytes.between.snapshots", Long).default("20971520").at_least(1).high()
         .doc("Bytes of metadata records after which a snapshot takes the place of the metadata log before it."),
     broker("metadata.log.max.snapshot.interval.ms", Long).default("3600000").at_least(0).high()
@@ -245,6 +245,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Samples kept for client quotas."),
     broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
         .doc("Seconds in one sample of client quotas."),
+    broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Bytes per second at which partitions are copied from one log directory to another."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
     broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()

@@ -16,10 +16,10 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("alter.config.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a configuration changes."),
     broker("alter.log.dirs.replication.quota.window.num", Int).default("11").at_least(1).low()
-        .later(reason::LOGDIRS)
+        .unused(reason::SAMPLES)
         .doc("Samples kept for the quota on moves between log directories."),
     broker("alter.log.dirs.replication.quota.window.size.seconds", Int).default("1").at_least(1).low()
-        .later(reason::LOGDIRS)
+        .unused(reason::SAMPLES)
         .doc("Seconds in one sample of the quota on moves between log directories."),
     broker("authorizer.class.name", Str).default("").low().later(reason::AUTHZ)
         .doc("Class that decides who may do what."),
@@ -77,7 +77,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Controllers that vote, as `id@host:port`."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
-    broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::LOGDIRS)
+    broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::CORDON)
         .doc("Log directories that take no new partitions."),
     broker("create.topic.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a topic is created."),
@@ -255,7 +255,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("num.recovery.threads.per.data.dir", Int).default("2").at_least(1).high().cluster_wide()
         .unused(reason::THREADS)
         .doc("Threads per directory for recovery at start."),
-    broker("num.replica.alter.log.dirs.threads", Int).high().later(reason::LOGDIRS)
+    broker("num.replica.alter.log.dirs.threads", Int).high().unused(reason::MOVER)
         .doc("Threads that move partitions between directories."),
     broker("num.replica.fetchers", Int).default("1").at_least(1).high().cluster_wide().later(reason::REPLICA)
         .doc("Threads that fetch from each other broker."),
@@ -352,9 +352,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Prefix of the storage plug-in's own keys."),
     broker("remote.log.storage.system.enable", Bool).default("false").named_only(reason::REMOTE)
         .doc("Switch tiered storage on."),
-    broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
-        .cluster_wide().named_only(reason::THROTTLE)
-        .doc("Bytes per second for moves between log directories."),
     broker("replica.fetch.backoff.ms", Int).default("1000").at_least(0).later(reason::REPLICA)
         .doc("Milliseconds for which a fetcher pauses after an error."),
     broker("replica.fetch.max.bytes", Int).default("1048576").at_least(0).later(reason::REPLICA)

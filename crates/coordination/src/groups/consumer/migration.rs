@@ -87,7 +87,7 @@ pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Re
         records.push(change.record(&consumer.id));
         consumer.apply(change);
     }
-    let before = io.exchange(group, Protocol::Consumer(Box::new(consumer)));
+    let before = io.exchange(group, Protocol::Consumer(consumer));
     Ok(Upgraded { records, before: Box::new(before) })
 }
 

@@ -1,14 +1,13 @@
 //! The target assignment: what every member of an epoch is to have in the end.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mainstem_wire::Uuid;
 
 use super::super::member::MemberId;
-use super::assignor::{Assignor, GroupSpec, MemberSpec};
+use super::assignor::{Assignor, GroupSpec, Marks, MemberSpec, Topics};
 use super::change::{Change, GroupEpoch, TargetEpoch};
-use super::partitions::{Assignment, Partition};
+use super::partitions::Assignment;
 use super::reconcile::subscribed_topics;
 use super::turn::Turn;
 
@@ -53,27 +52,31 @@ fn targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     let group = &*turn.group;
     let assignor = group.counts().preferred_assignor().and_then(Assignor::named);
     let assignor = assignor.unwrap_or_else(|| turn.config.consumer.default_assignor());
-    let mut counts: BTreeMap<Uuid, i32> = BTreeMap::new();
-    let mut taken: BTreeSet<Partition> = BTreeSet::new();
-    let mut members = Vec::with_capacity(group.members().len());
-    for (id, member) in group.members() {
-        let topics: Vec<Uuid> = subscribed_topics(group, turn.topics, member).into_iter().collect();
-        let count = |topic: &Uuid| {
-            let topic = turn.topics.name(topic).and_then(|name| turn.topics.get(name))?;
-            Some((topic.id, topic.partitions))
-        };
-        counts.extend(topics.iter().filter_map(count));
-        // The log may hold what no coordinator writes: a partition that is not there, or one that two members have.
-        let exists = |at: &Partition| match turn.topics.name(&at.0).and_then(|name| turn.topics.get(name)) {
-            Some(topic) => (0..topic.partitions).contains(&at.1),
-            None => false,
-        };
-        let last = group.target(id).into_iter().flat_map(Assignment::iter);
-        let assigned = last.filter(|at| exists(at) && taken.insert(**at)).copied().collect();
-        members.push(MemberSpec { id, instance_id: member.profile.instance_id.as_deref(), topics, assigned });
-    }
+    let subscriptions: Vec<Vec<Uuid>> = group
+        .members()
+        .values()
+        .map(|member| subscribed_topics(group, turn.topics, member).into_iter().collect())
+        .collect();
+    let known = |id: &Uuid| turn.topics.name(id).and_then(|name| turn.topics.get(name));
+    let existing = subscriptions.iter().flatten().filter_map(known);
+    let topics: Topics = existing.map(|topic| (topic.id, topic.partitions)).collect();
+    // The log may hold what no coordinator writes: a partition that is not there, or one that two members have.
+    let mut free = Marks::of(&topics);
+    let members = group.members().iter().zip(subscriptions).map(|((id, member), topics)| MemberSpec {
+        id,
+        instance_id: member.profile.instance_id.as_deref(),
+        topics,
+        assigned: group
+            .target(id)
+            .into_iter()
+            .flat_map(Assignment::iter)
+            .filter(|at| free.set(at))
+            .copied()
+            .collect(),
+    });
+    let members: Vec<MemberSpec<'_>> = members.collect();
     let homogeneous = group.counts().is_homogeneous(members.len());
-    let ids: Vec<MemberId> = group.members().keys().map(Arc::clone).collect();
-    let spec = GroupSpec { members, topics: counts, homogeneous };
-    ids.into_iter().zip(assignor.assign(&spec)).collect()
+    let spec = GroupSpec { members, topics, homogeneous };
+    let ids = group.members().keys().map(Arc::clone);
+    ids.zip(assignor.assign(&spec)).collect()
 }

@@ -4,7 +4,7 @@
 
 use super::world::{Keyed, KeyedBatch, Watched, append, assess, compact, compacted, read_all};
 use crate::compaction::CleanError;
-use crate::log::testing::{Bench, WALL_MS};
+use crate::log::testing::{Bench, WALL_MS, seeds};
 use crate::sim::{Random, SimStorage};
 use crate::{Log, LogConfig};
 use mainstem_records::{Compression, ProducerFields};
@@ -267,13 +267,7 @@ fn check_records(log: &Log, model: &Model) {
 
 #[test]
 fn no_last_record_is_lost_and_nothing_deleted_comes_back() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let (first, runs) = match number("MAINSTEM_SIM_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("MAINSTEM_SIM_RUNS").unwrap_or(60)),
-    };
-    for seed in first..first + runs {
-        println!("MAINSTEM_SIM_SEED={seed}");
+    for seed in seeds(60) {
         let mut simulation = Simulation::new(seed);
         for _ in 0..STEPS {
             simulation.step();

@@ -1,10 +1,8 @@
 //! `uniform` where all members subscribe to the same topics: nobody has two partitions more than another, and
 //! members keep what they have up to their share.
 
-use std::collections::BTreeSet;
-
 use super::super::partitions::{Assignment, Partition};
-use super::{GroupSpec, MemberSpec};
+use super::{GroupSpec, Marks, MemberSpec};
 
 /// Assigns all partitions of the topics.
 pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
@@ -30,10 +28,11 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
 
 /// Partitions that nobody has, topic by topic.
 fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
-    let assigned: BTreeSet<Partition> =
-        group.members.iter().flat_map(|member| member.assigned.iter().copied()).collect();
-    let all = group.topics.iter().flat_map(|(topic, count)| (0..*count).map(|index| (*topic, index)));
-    all.filter(|partition| !assigned.contains(partition)).collect()
+    let mut assigned = Marks::of(&group.topics);
+    for partition in group.members.iter().flat_map(|member| member.assigned.iter()) {
+        assigned.set(partition);
+    }
+    assigned.unmarked().collect()
 }
 
 /// What a member keeps of a quota, and what it has beyond it. What it does not subscribe to any more is neither.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use mainstem_wire::Uuid;
 
-use super::partitions::Assignment;
+use super::partitions::{Assignment, Partition};
 
 /// What an assignor has to know of one member.
 #[derive(Debug)]
@@ -36,6 +36,32 @@ impl MemberSpec<'_> {
 
 /// The topics that somebody subscribes to and that exist, with their numbers of partitions.
 pub(crate) type Topics = BTreeMap<Uuid, i32>;
+
+/// A mark for each partition of some topics.
+pub(crate) struct Marks(BTreeMap<Uuid, Vec<bool>>);
+
+impl Marks {
+    /// No partition is marked.
+    pub(crate) fn of(topics: &Topics) -> Self {
+        let marks = |count: &i32| vec![false; usize::try_from(*count).unwrap_or(0)];
+        Self(topics.iter().map(|(topic, count)| (*topic, marks(count))).collect())
+    }
+
+    /// Marks a partition. False if it is not there, or was marked before.
+    pub(crate) fn set(&mut self, partition: &Partition) -> bool {
+        let marks = self.0.get_mut(&partition.0);
+        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.1).ok()?));
+        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+    }
+
+    /// The partitions without a mark, in order.
+    fn unmarked(&self) -> impl Iterator<Item = Partition> {
+        self.0.iter().flat_map(|(topic, marks)| {
+            let indexes = (0..).zip(marks).filter(|(_, mark)| !**mark);
+            indexes.map(move |(index, _)| (*topic, index))
+        })
+    }
+}
 
 /// A group as an assignor sees it.
 #[derive(Debug)]
