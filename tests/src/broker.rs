@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -31,18 +31,25 @@ pub struct Setup {
     name: String,
     settings: Vec<(String, String)>,
     descriptors: Option<(u64, u64)>,
+    log_dirs: usize,
 }
 
 impl Setup {
     /// A broker for the test `name` with the settings that all tests have.
     pub fn new(name: &str) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Setup { name: name.to_owned(), settings: settings.collect(), descriptors: None }
+        Setup { name: name.to_owned(), settings: settings.collect(), descriptors: None, log_dirs: 1 }
     }
 
     /// With a soft and a hard limit of open descriptors.
     pub fn limit_descriptors(mut self, soft: u64, hard: u64) -> Setup {
         self.descriptors = Some((soft, hard));
+        self
+    }
+
+    /// With so many log directories.
+    pub fn log_dirs(mut self, count: usize) -> Setup {
+        self.log_dirs = count;
         self
     }
 
@@ -63,6 +70,7 @@ impl Setup {
             home: Some(home),
             settings: self.settings,
             descriptors: self.descriptors,
+            log_dirs: self.log_dirs,
             running: None,
         };
         broker.start_again();
@@ -85,6 +93,7 @@ pub struct Broker {
     home: Option<TempDir>,
     settings: Vec<(String, String)>,
     descriptors: Option<(u64, u64)>,
+    log_dirs: usize,
     running: Option<Running>,
 }
 
@@ -135,7 +144,13 @@ impl Broker {
     fn spawn(&self, listen: &str, data_dir: &Path, log: &str) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(self.home().join(log));
         let mut command = self.command();
-        command.args(["start", "--json", "--listen", listen, "--data-dir"]).arg(data_dir);
+        command.args(["start", "--json", "--listen", listen]);
+        if self.log_dirs == 1 {
+            command.arg("--data-dir").arg(data_dir);
+        } else {
+            let dirs = (0..self.log_dirs).map(|rank| self.log_dir(rank).display().to_string());
+            command.arg("--set").arg(format!("log.dirs={}", dirs.collect::<Vec<_>>().join(",")));
+        }
         for (key, value) in &self.settings {
             command.arg("--set").arg(format!("{key}={value}"));
         }
@@ -144,9 +159,14 @@ impl Broker {
     }
 
     fn command(&self) -> Command {
-        let Some((soft, hard)) = self.descriptors else { return Command::new(binary()) };
+        if self.descriptors.is_none() && self.log_dirs == 1 {
+            return Command::new(binary());
+        }
         let mut command = Command::new("sh");
-        let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+        let limits =
+            self.descriptors.map(|(soft, hard)| format!("ulimit -Sn {soft} && ulimit -Hn {hard} && "));
+        // See `limit_files`.
+        let script = format!("trap '' XFSZ && {}exec \"$0\" \"$@\"", limits.unwrap_or_default());
         command.arg("-c").arg(script).arg(binary());
         command
     }
@@ -181,6 +201,25 @@ impl Broker {
     /// Where its data is.
     pub fn data_dir(&self) -> PathBuf {
         self.home().join("data")
+    }
+
+    /// One of its log directories; the first is [`Broker::data_dir`].
+    pub fn log_dir(&self, rank: usize) -> PathBuf {
+        match rank {
+            0 => self.data_dir(),
+            rank => self.home().join(format!("data-{rank}")),
+        }
+    }
+
+    /// Has every write of the running broker fail (EFBIG) that would make a file longer than this: a directory whose files
+    /// are shorter goes on. The signal that comes with it is ignored where there are several directories.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn limit_files(&self, bytes: u64) {
+        let id = i32::try_from(self.process_id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: Some(bytes), ..getrlimit(Resource::Fsize) };
+        prlimit(id, Resource::Fsize, limit).expect("an own child can be limited");
     }
 
     fn home(&self) -> &Path {

@@ -4,4 +4,5 @@ pub mod broker;
 pub mod client;
 pub mod hostile;
 pub mod kafka;
+pub mod log_dirs;
 pub mod wait;

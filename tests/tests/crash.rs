@@ -5,6 +5,8 @@
 
 #[path = "crash/actors.rs"]
 mod actors;
+#[path = "crash/moves.rs"]
+mod moves;
 #[path = "crash/producer.rs"]
 mod producer;
 #[path = "crash/topics.rs"]
@@ -20,6 +22,7 @@ use mainstem_tests::wait::PATIENCE;
 use mainstem_wire::sample::Rng;
 
 use actors::{Commits, Consumer, Deletions, ProducerIds};
+use moves::Moves;
 use producer::Producer;
 use topics::Topics;
 
@@ -29,6 +32,9 @@ const PARTITIONS: i32 = 2;
 
 /// Rounds unless `TEST_KILLS` says otherwise.
 const KILLS: u64 = 30;
+
+/// The same where partitions move.
+const KILLS_WITH_MOVES: u64 = 20;
 
 /// The broker dies after at most so many acknowledgements of one round.
 const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
@@ -72,6 +78,7 @@ struct Actors {
     commits: Commits,
     deletions: Deletions,
     ids: ProducerIds,
+    moves: Moves,
 }
 
 impl Actors {
@@ -94,6 +101,7 @@ impl Actors {
             commits: Commits::default(),
             deletions: Deletions::new(rng),
             ids,
+            moves: Moves::new(broker, rng),
         }
     }
 
@@ -108,6 +116,7 @@ impl Actors {
             scope.spawn(|| self.commits.run(load));
             scope.spawn(|| self.deletions.run(load));
             scope.spawn(|| self.ids.run(load));
+            scope.spawn(|| self.moves.run(load));
             end();
         });
     }
@@ -117,6 +126,7 @@ impl Actors {
         let mut client = broker.connect();
         self.topics.check(&mut client);
         self.commits.check(&mut client);
+        self.moves.check(&mut client);
         for partition in 0..PARTITIONS {
             let log_start = client.offset_at(TOPIC, partition, EARLIEST).expect("the log start");
             self.deletions.check(partition, log_start);
@@ -196,13 +206,35 @@ fn leader_epochs(broker: &Broker) -> Vec<i32> {
     (0..PARTITIONS).map(|index| client.leader_epoch(TOPIC, index).expect("the epoch")).collect()
 }
 
+/// Seed and number of rounds.
+fn choices(kills: u64) -> (u64, u64) {
+    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    (seed, number_from("TEST_KILLS").unwrap_or(kills))
+}
+
 #[test]
 fn what_was_acknowledged_survives_kills_under_load() {
-    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
-    let kills = number_from("TEST_KILLS").unwrap_or(KILLS);
+    let (seed, kills) = choices(KILLS);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
+    let (acknowledged, _) = run(Setup::new("crash"), seed, kills);
+    println!("{acknowledged} acknowledgements");
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_while_partitions_move() {
+    let (seed, kills) = choices(KILLS_WITH_MOVES);
+    println!("TEST_SEED={seed} TEST_KILLS={kills}");
+    // What has moved is removed at once, so that a removal is hit now and then.
+    let setup = Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0);
+    let (acknowledged, moves) = run(setup, seed, kills);
+    println!("{acknowledged} acknowledgements, {moves} moves");
+    assert!(moves >= kills / 2, "{moves} moves in {kills} rounds");
+}
+
+/// Acknowledgements, and moves that came to their end.
+fn run(setup: Setup, seed: u64, kills: u64) -> (u64, u64) {
     let mut rng = Rng(seed);
-    let mut broker = Setup::new("crash").start();
+    let mut broker = setup.start();
     let mut actors = Actors::new(&broker, &mut rng);
     let mut total = 0;
     for round in 0..kills {
@@ -228,5 +260,5 @@ fn what_was_acknowledged_survives_kills_under_load() {
         actors.check(&broker);
     }
     broker.assert_healthy();
-    println!("{kills} rounds, {total} acknowledgements");
+    (total, actors.moves.done())
 }

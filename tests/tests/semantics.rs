@@ -7,12 +7,16 @@ mod administration;
 mod configs;
 #[path = "semantics/deletion.rs"]
 mod deletion;
+#[path = "semantics/dynamic.rs"]
+mod dynamic;
 #[path = "semantics/epochs.rs"]
 mod epochs;
 #[path = "semantics/fetching.rs"]
 mod fetching;
 #[path = "semantics/long_poll.rs"]
 mod long_poll;
+#[path = "semantics/metrics.rs"]
+mod metrics;
 #[path = "semantics/offline.rs"]
 mod offline;
 #[path = "semantics/ordering.rs"]
@@ -27,6 +31,8 @@ mod refusals;
 mod retention;
 #[path = "semantics/sessions.rs"]
 mod sessions;
+#[path = "semantics/telemetry.rs"]
+mod telemetry;
 #[path = "semantics/topics.rs"]
 mod topics;
 

@@ -6,11 +6,13 @@
 mod broker;
 mod checks;
 mod client;
+mod conversation;
 mod feeder;
 pub(crate) mod install;
 mod kcat;
 mod member;
 pub(crate) mod protocol;
+mod proxy;
 pub(crate) mod report;
 mod runner;
 mod text;
@@ -38,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools
+                 kafkajs, tools, errors
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -102,8 +104,11 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let clients = Client::ALL.into_iter().filter(|client| options.wants(client.key()));
     let clients: Vec<Client> = clients.filter(|client| is_installed(client.facts().toolchain)).collect();
     let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
+    let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
+    let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
+    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors };
     let begin = Instant::now();
-    let broken = run_against_broker(options, &clients, with_tools, &report);
+    let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
     if options.only.is_none() {
         report.save(options.kind)?;
@@ -159,12 +164,16 @@ fn install_one(toolchain: Toolchain, report: &Report) -> bool {
     }
 }
 
-fn run_against_broker(
-    options: &Options,
-    clients: &[Client],
+/// What is run, as far as it is installed.
+struct Wanted {
+    kind: Kind,
+    clients: Vec<Client>,
     with_tools: bool,
-    report: &Report,
-) -> Result<()> {
+    /// Clients whose errors are looked at.
+    of_errors: Vec<Client>,
+}
+
+fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Result<()> {
     let dir = workspace::interop_dir().join(format!("run-{}", options.kind.name()));
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
@@ -178,16 +187,17 @@ fn run_against_broker(
     };
     let text = Text::collect()?;
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
-    let mut broker = Broker::start(options.kind, &dir, port)?;
-    run_clients(&world, clients, with_tools, report);
+    let mut broker = Broker::start(options.kind, &dir, port, Vec::new())?;
+    run_clients(&world, wanted, report);
     if report.counts().failed > 0 {
         println!("the broker's last lines:\n{}", broker.log_tail());
     }
-    restarts(&world, clients, with_tools, report, &mut broker)
+    restarts(&world, wanted, report, &mut broker)
 }
 
 /// All clients and the tools at once; then the Java client and kcat read what all have written.
-fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Report) {
+fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
+    let clients = wanted.clients.as_slice();
     thread::scope(|scope| {
         for &client in clients {
             scope.spawn(move || {
@@ -203,9 +213,19 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
                     checks::group::run(world, report, client, *rebalance);
                 }
             });
+            if client == Client::Java {
+                scope.spawn(move || checks::consumer_protocol::run(world, report, client));
+            }
         }
-        if with_tools {
-            scope.spawn(move || checks::tools::run(world, report));
+        for &client in &wanted.of_errors {
+            scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
+        }
+        if wanted.with_tools {
+            scope.spawn(move || {
+                checks::tools::run(world, report);
+                checks::admin::run(world, report);
+            });
+            scope.spawn(move || checks::quotas::run(world, report));
         }
     });
     thread::scope(|scope| {
@@ -216,23 +236,17 @@ fn run_clients(world: &World, clients: &[Client], with_tools: bool, report: &Rep
 }
 
 /// A clean stop, two kills under load, and what the dump tool finds after each.
-fn restarts(
-    world: &World,
-    clients: &[Client],
-    with_tools: bool,
-    report: &Report,
-    broker: &mut Broker,
-) -> Result<()> {
+fn restarts(world: &World, wanted: &Wanted, report: &Report, broker: &mut Broker) -> Result<()> {
     broker.stop()?;
-    if with_tools {
-        checks::dump::run(world, report, &broker.data_dir(), "after a clean stop");
+    if wanted.with_tools {
+        checks::dump::run(world, report, &broker.data_dirs(), "after a clean stop");
     }
     broker.restart()?;
-    checks::restart::run(world, report, clients, broker);
+    checks::restart::run(world, report, &wanted.clients, broker);
     // A running broker may preallocate its indexes, which the dump tool takes for faults.
     broker.stop()?;
-    if with_tools {
-        checks::dump::run(world, report, &broker.data_dir(), "after kills and restarts");
+    if wanted.with_tools {
+        checks::dump::run(world, report, &broker.data_dirs(), "after kills and restarts");
     }
     Ok(())
 }

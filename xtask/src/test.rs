@@ -21,8 +21,13 @@ A stage that fails does not keep the following ones from running. What needs a t
 name; under CI=true it is an error.";
 
 /// What `--long` sets, unless it is set already; CONTRIBUTING.md says what each means.
-const DEPTH: &[(&str, &str)] =
-    &[("PROPTEST_CASES", "4096"), ("TEST_KILLS", "1000"), ("TEST_SOAK_SECONDS", "600")];
+const DEPTH: &[(&str, &str)] = &[
+    ("PROPTEST_CASES", "4096"),
+    ("TEST_KILLS", "1000"),
+    ("TEST_SOAK_SECONDS", "600"),
+    ("TEST_COMPACT_MIB", "10240"),
+    ("TEST_OFFSET_COMMITS", "10000000"),
+];
 
 /// How long each target is fuzzed.
 const FUZZ_SECONDS: u32 = 60;

@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_coordination::config::{BrokerConfig, Endpoint};
-use mainstem_log::dir::LogDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::RequestMemory;
+use crate::cleaner::Cleaning;
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
+use crate::dir_failures::{Alarm, Fatal};
 use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::Groups;
 use crate::listener::ConnectionCounts;
+use crate::log_dirs::LogDirs;
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::moves::Moves;
 use crate::partition::Partition;
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 
 /// The broker.
@@ -29,6 +34,8 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
     pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    /// What is logged.
+    pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) topics: Topics,
@@ -37,11 +44,16 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
-    pub(crate) dirs: Vec<Arc<LogDir>>,
+    pub(crate) dirs: LogDirs,
+    pub(crate) dir_alarm: Arc<Alarm>,
+    pub(crate) moves: Moves,
+    pub(crate) fatal: Fatal,
 }
 
 /// This node in the cluster.
@@ -82,10 +94,10 @@ impl Broker {
     /// # Errors
     /// Which does not, and why.
     pub(crate) fn health(&self) -> Result<(), String> {
-        if let Some(failure) = self.dirs.iter().find_map(|dir| dir.failure()) {
-            return Err(format!("log directory {}: {}", failure.path.display(), failure.reason));
+        if let Some(failure) = self.dirs.failures().next() {
+            return Err(failure.to_string());
         }
-        if let Some(dir) = self.dirs.iter().find(|dir| dir.has_failed_sync()) {
+        if let Some(dir) = self.dirs.all().find(|dir| dir.has_failed_sync()) {
             let dir = dir.path().display();
             return Err(format!("log directory {dir}: a sync failed, its partitions are stopped"));
         }

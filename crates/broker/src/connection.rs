@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use mainstem_wire::ApiKey;
 use mainstem_wire::frame::FrameError;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
@@ -109,7 +110,14 @@ pub(crate) struct Connection {
 
 enum InFlight {
     Finished(ResponseBuffer),
-    Waiting(Later),
+    Waiting(Waiting),
+}
+
+/// A request that is answered later.
+struct Waiting {
+    response: Later,
+    api: Option<ApiKey>,
+    since: Instant,
 }
 
 impl Connection {
@@ -224,8 +232,11 @@ impl Connection {
                     self.finished_bytes -= response.backlog();
                     std::mem::take(response)
                 }
-                InFlight::Waiting(later) => match later.as_mut().poll(context) {
-                    Poll::Ready(response) => response.map_err(CloseReason::Refused)?,
+                InFlight::Waiting(waiting) => match waiting.response.as_mut().poll(context) {
+                    Poll::Ready(response) => {
+                        self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
+                        response.map_err(CloseReason::Refused)?
+                    }
                     Poll::Pending => return self.poll_behind(context),
                 },
             };
@@ -240,9 +251,10 @@ impl Connection {
     /// Polls what waits behind the front, so that each has its waker where it waits.
     fn poll_behind(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         for entry in self.in_flight.iter_mut().skip(1) {
-            if let InFlight::Waiting(later) = entry
-                && let Poll::Ready(response) = later.as_mut().poll(context)
+            if let InFlight::Waiting(waiting) = entry
+                && let Poll::Ready(response) = waiting.response.as_mut().poll(context)
             {
+                self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
                 let mut response = response.map_err(CloseReason::Refused)?;
                 response.settle();
                 self.finished_bytes += response.backlog();
@@ -272,6 +284,7 @@ impl Connection {
     /// up when serving takes long. Whether anything happened.
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
+        let mut before = Instant::now();
         while self.may_serve() {
             let Some(frame) = self.input.next_frame()? else { break };
             let handled = match self.in_flight.is_empty() {
@@ -296,8 +309,12 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            self.note(handled);
             let now = Instant::now();
+            if let Handled::Answered = handled {
+                self.broker.metrics.answered(self.client.api, now - before);
+            }
+            self.note(handled, before);
+            before = now;
             self.active_at = now;
             if now - *began.get_or_insert(now) > TURN_TIME_MAX {
                 *turn = 0;
@@ -343,13 +360,18 @@ impl Connection {
         Ok(false)
     }
 
-    fn note(&mut self, handled: Handled) {
+    /// Takes over what became of a request that was begun at an instant.
+    fn note(&mut self, handled: Handled, since: Instant) {
         self.take_mute();
         match handled {
             Handled::Answered | Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;
-                self.in_flight.push_back(InFlight::Waiting(response));
+                self.in_flight.push_back(InFlight::Waiting(Waiting {
+                    response,
+                    api: self.client.api,
+                    since,
+                }));
             }
             Handled::Close(reason) => self.drain(reason),
         }

@@ -3,19 +3,17 @@
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
-    ConfigResource, Decision, MetadataChange, MetadataHeart, MetadataImage, NodeStart, PartitionImage,
+    ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
     Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
 };
-use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
+use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
-use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
@@ -33,14 +31,16 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
+use crate::opening::{Unopened, open_all};
 use crate::partition::{Durable, NoLog, Partition};
+use crate::placing::{PartitionKey, place_all};
 use crate::quotas::resolvable;
 use crate::random;
 use crate::replay::{ReplayError, replay};
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
+use crate::server;
 use crate::settings::TopicSettings;
-use crate::topics::Topic;
 
 /// Kafka's id of the metadata topic: the number one.
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -51,9 +51,6 @@ pub(crate) const METADATA_EPOCH: i32 = 1;
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
 const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
-
-/// Threads that open logs at start.
-const OPENERS: usize = 2;
 
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -87,19 +84,34 @@ pub enum ControllerError {
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
-    /// A directory refused.
-    #[error("a log directory cannot be read: {0}")]
-    Directory(#[from] io::Error),
-    /// Nobody can tell which metadata counts.
-    #[error("the metadata log is in {0} and in {1}; set metadata.log.dir to the directory that counts")]
-    MetadataTwice(PathBuf, PathBuf),
-    /// A start with an empty metadata log would set aside the partitions of all topics.
-    #[error("metadata.log.dir is {named}, but the metadata log is in {found}; set it to that directory")]
-    MetadataElsewhere {
-        /// What is configured.
-        named: PathBuf,
-        /// Where it is.
-        found: PathBuf,
+    /// Where partitions were found could not be written.
+    #[error("where partitions were found could not be noted in the metadata log: {0}")]
+    Assign(ErrorCode),
+    /// The log directories do not suffice to start.
+    #[error("{0}")]
+    Directories(String),
+    /// Its log directory, or the only one that may have it, is offline.
+    #[error(
+        "partition {partition} is in a log directory that is offline, or may be; mend that directory's disk, then start \
+         again"
+    )]
+    DirectoryOffline {
+        /// Which.
+        partition: TopicPartition,
+    },
+    /// A partition is in two directories.
+    #[error(
+        "partition {partition} is in log directory {} and in {}; find out which of the two is the newer one, move the \
+         other away, then start again",
+        one.display(), other.display()
+    )]
+    Twice {
+        /// Which.
+        partition: TopicPartition,
+        /// One of the log directories.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
     },
     /// A partition is in a log directory that is not configured any more.
     #[error(
@@ -114,6 +126,9 @@ pub enum ControllerError {
     },
 }
 
+/// Partitions that were on their way into another log directory.
+pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
+
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
     heart: RwLock<MetadataHeart>,
@@ -126,12 +141,11 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log and replays it.
+    /// Opens the metadata log in its directory and replays it.
     ///
     /// # Errors
     /// When it cannot be opened or read.
-    pub(crate) fn new(config: &BrokerConfig, dirs: &[Arc<LogDir>]) -> Result<Self, ControllerError> {
-        let dir = metadata_dir(config, dirs)?;
+    pub(crate) fn new(config: &BrokerConfig, dir: &Arc<LogDir>) -> Result<Self, ControllerError> {
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
             topic_id: METADATA_TOPIC_ID.0,
@@ -176,29 +190,42 @@ impl Controller {
         &self.log
     }
 
-    /// Notes this start, opens the logs of all topics, and sets aside what belongs to none. A partition whose log
-    /// cannot be opened is offline; the others are served.
+    /// Finds the partitions, notes this start and opens the logs of all topics; what belongs to none is set aside. A
+    /// partition whose log cannot be opened is offline; the others are served. Returns the moves that the last stop cut
+    /// short.
     ///
     /// # Errors
-    /// When the start cannot be noted, or a directory cannot be listed.
-    pub(crate) fn start(&self, broker: &Broker) -> Result<(), ControllerError> {
-        *broker.config.write() = Arc::new(self.heart.read().config().clone());
+    /// When the start cannot be noted, or too little is left of the log directories.
+    pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
+        server::reconfigure(broker, self.heart.read().config().clone());
+        let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
+        if let Some(reason) = broker.dirs.fatal_failure() {
+            return Err(ControllerError::Directories(reason));
+        }
+        let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
+        self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
         let unclean = broker
             .dirs
-            .iter()
+            .online()
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
         let start = NodeStart {
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
-            log_dirs: broker.dirs.iter().map(|dir| Uuid(dir.directory_id())).collect(),
+            log_dirs: online_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
         broker.quotas.update(self.image().client_quotas());
-        set_strays_aside(broker, &self.image())?;
+        let image = self.image();
+        for name in image.configured(ResourceKind::ClientMetrics) {
+            let resource = ConfigResource::new(ResourceKind::ClientMetrics, name);
+            broker.telemetry.subscribe(name, image.configs(&resource));
+        }
+        drop(image);
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        let opened = open_all(broker, &topics, Unopened::Offline);
-        self.raise_leader_epochs(broker, &opened.shorter)
+        let opened = open_all(broker, &topics, Unopened::Offline(&placed.refused));
+        self.raise_leader_epochs(broker, &opened.shorter)?;
+        Ok(placed.moves)
     }
 
     /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.
@@ -223,6 +250,21 @@ impl Controller {
             }
         }
         Ok(())
+    }
+
+    /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
+    pub(crate) fn note_directory(&self, assignment: DirectoryAssignment) {
+        if let Err(error) = self.change(|heart| heart.assign_directories(&[assignment]), |_| {}) {
+            tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
+        }
+    }
+
+    /// Notes which log directories are left, so that new partitions go into them.
+    pub(crate) fn note_online_directories(&self, broker: &Broker) {
+        let online = online_directories(broker);
+        if let Err(error) = self.change(|heart| heart.directories_online(&online), |_| {}) {
+            tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
+        }
     }
 
     /// CreateTopics.
@@ -405,33 +447,8 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
     }
 }
 
-/// The directory that has the metadata log, whatever the order of `log.dirs`. At the first start the one that
-/// `metadata.log.dir` names, or the first.
-fn metadata_dir<'a>(
-    config: &BrokerConfig,
-    dirs: &'a [Arc<LogDir>],
-) -> Result<&'a Arc<LogDir>, ControllerError> {
-    let mut having = Vec::new();
-    for dir in dirs {
-        if dir.partitions()?.iter().any(|found| &*found.partition.topic == names::CLUSTER_METADATA) {
-            having.push(dir);
-        }
-    }
-    let named = config.metadata_log_dir.as_ref().map(Path::new);
-    let named = named.and_then(|path| dirs.iter().find(|dir| dir.path() == path));
-    match (named, having.as_slice()) {
-        (Some(named), []) => Ok(named),
-        (Some(named), having) if having.iter().any(|dir| Arc::ptr_eq(dir, named)) => Ok(named),
-        (Some(named), [found, ..]) => Err(ControllerError::MetadataElsewhere {
-            named: named.path().to_owned(),
-            found: found.path().to_owned(),
-        }),
-        (None, []) => Ok(&dirs[0]),
-        (None, [found]) => Ok(found),
-        (None, [one, other, ..]) => {
-            Err(ControllerError::MetadataTwice(one.path().to_owned(), other.path().to_owned()))
-        }
-    }
+fn online_directories(broker: &Broker) -> Vec<Uuid> {
+    broker.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
 }
 
 fn random_bits() -> u128 {
@@ -483,6 +500,7 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
+    broker.groups.topics_changed(&topics);
     if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
         && let Some(topic) = broker.topics.by_id(&offsets.id)
     {
@@ -506,7 +524,8 @@ fn update_quotas(broker: &Broker) {
     broker.quotas.update(&quotas);
 }
 
-fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
+/// What a topic's partitions run with.
+pub(crate) fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
     let image = broker.controller.image();
     let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
     let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
@@ -517,10 +536,19 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            *broker.config.write() = Arc::new(broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
-        ResourceKind::Group => Vec::new(),
+        ResourceKind::ClientMetrics => {
+            let image = broker.controller.image();
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
+        }
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
     };
     for topic in topics {
         let settings = settings_of(broker, &topic);
@@ -545,141 +573,10 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     let name: Arc<str> = image.name.as_str().into();
     let names: Vec<_> =
         (0..).take(image.partitions.len()).map(|index| TopicPartition::new(name.clone(), index)).collect();
-    for dir in &broker.dirs {
+    for dir in broker.dirs.online() {
         if let Err(error) = dir.set_aside(&names, SetAside::Delete, due_ms) {
             tracing::error!(topic = image.name, "its files could not be set aside: {error}");
         }
     }
     broker.groups.topic_deleted(broker, &image.name);
-}
-
-/// What becomes of a partition that cannot be opened.
-#[derive(Clone, Copy)]
-enum Unopened {
-    /// It is offline until the broker is started again: somebody has to mend it.
-    Offline,
-    /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
-    Refused,
-}
-
-/// What opening logs has shown.
-#[derive(Default)]
-struct Opened {
-    /// Topics that are not served, or not all of their partitions, and why.
-    refused: Vec<(Uuid, ControllerError)>,
-    /// Partitions in directories left in order whose logs are not what they were, or new.
-    shorter: Vec<(Uuid, i32)>,
-}
-
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
-fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened) -> Opened {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let opened = Mutex::new(Opened::default());
-    let work = || {
-        while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            let mut shorter = Vec::new();
-            let result = open_topic(broker, topic, unopened, &mut shorter);
-            let mut opened = opened.lock();
-            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
-            match result {
-                Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => opened.refused.push((topic.id, error)),
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let helpers = OPENERS.min(topics.len()).saturating_sub(1);
-        (0..helpers).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
-    opened.into_inner()
-}
-
-fn open_topic(
-    broker: &Broker,
-    image: &TopicImage,
-    unopened: Unopened,
-    shorter: &mut Vec<i32>,
-) -> Result<Topic, ControllerError> {
-    let settings = settings_of(broker, image);
-    let (name, known) = match broker.topics.by_id(&image.id) {
-        Some(topic) => (topic.name.clone(), topic.partitions.clone()),
-        None => (Arc::from(image.name.as_str()), Vec::new()),
-    };
-    let mut partitions = known;
-    for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
-        let identity =
-            PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
-        partitions.push(match (open_partition(broker, &identity, partition, &settings), unopened) {
-            (Ok((opened, is_shorter)), _) => {
-                shorter.extend(is_shorter.then_some(identity.partition));
-                opened
-            }
-            (Err(error), Unopened::Refused) => return Err(error),
-            (Err(error), Unopened::Offline) => {
-                tracing::error!("{error}; until then it is offline, the others are served");
-                Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch)
-            }
-        });
-    }
-    Ok(Topic { name, id: image.id, partitions })
-}
-
-/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
-fn open_partition(
-    broker: &Broker,
-    identity: &PartitionIdentity,
-    image: &PartitionImage,
-    settings: &Arc<TopicSettings>,
-) -> Result<(Arc<Partition>, bool), ControllerError> {
-    let dir = dir_of(broker, image, identity)?;
-    let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
-    let (log, recovery) =
-        opened.map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
-    let (topic, index) = (identity.topic.clone(), identity.partition);
-    if recovery.bytes_cut > 0 {
-        tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
-    }
-    // The epochs of a directory that was not left in order were raised when the node registered.
-    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
-        && (recovery.raise_leader_epoch || recovery.created);
-    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
-    Ok((partition, is_shorter))
-}
-
-fn dir_of<'a>(
-    broker: &'a Broker,
-    partition: &PartitionImage,
-    identity: &PartitionIdentity,
-) -> Result<&'a Arc<LogDir>, ControllerError> {
-    let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
-    let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
-    let found = broker.dirs.iter().find(|dir| dir.directory_id() == directory.0);
-    found
-        .ok_or_else(|| ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory })
-}
-
-/// Directories of partitions that no topic has: left by a deletion that a crash cut short (there may be a new topic of
-/// the same name and another id by now), or copied in.
-fn set_strays_aside(broker: &Broker, image: &MetadataImage) -> io::Result<()> {
-    for dir in &broker.dirs {
-        let mut strays = Vec::new();
-        for FoundPartition { partition, path } in dir.partitions()? {
-            let topic = image.topic(&partition.topic).filter(|topic| {
-                usize::try_from(partition.partition).is_ok_and(|index| index < topic.partitions.len())
-            });
-            // A directory without an id was created right before a power cut; it belongs to the topic of its name.
-            let is_known = match topic {
-                Some(topic) => read_topic_id(&**dir.storage(), &path)?.is_none_or(|id| id == topic.id.0),
-                None => &*partition.topic == names::CLUSTER_METADATA,
-            };
-            if !is_known {
-                strays.push(partition);
-            }
-        }
-        if !strays.is_empty() {
-            dir.set_aside(&strays, SetAside::Stray, 0)?;
-        }
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use mainstem_wire::frame::{self, Version};
-use mainstem_wire::{DecodeError, Decoder, Request};
+use mainstem_wire::{ApiKey, DecodeError, Decoder, Request};
 
 use crate::api;
 use crate::broker::Broker;
@@ -37,6 +37,8 @@ pub(crate) enum Handled {
 #[derive(Default)]
 pub(crate) struct ClientState {
     client_id: Option<Arc<str>>,
+    /// The API of the last request.
+    pub(crate) api: Option<ApiKey>,
 }
 
 impl ClientState {
@@ -63,6 +65,7 @@ pub(crate) fn handle(
         Err(error) => return refuse(error.to_string()),
     };
     let api = open.api_key;
+    client.api = Some(api);
     broker.metrics.requests.count(api, request.len());
     let Version::Known(version) = open.version else {
         return api::api_versions::unsupported(broker, open.header.correlation_id, response);

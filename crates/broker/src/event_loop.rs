@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
@@ -76,76 +76,109 @@ impl EventLoop {
 
 /// All loops of a broker.
 pub(crate) struct EventLoops {
-    loops: Vec<Arc<EventLoop>>,
+    first: Arc<EventLoop>,
+    loops: RwLock<Loops>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The threads behind [`EventLoops`], joined by their owner.
-pub(crate) struct EventLoopThreads(Vec<JoinHandle<()>>);
+struct Loops {
+    all: Vec<Arc<EventLoop>>,
+    /// So many of them take connections. The others serve those that they have, until these are gone.
+    in_use: usize,
+    stopped: bool,
+}
 
 impl EventLoops {
     /// Starts `count` loops (at least one).
     ///
     /// # Errors
     /// The system's, when a thread or an epoll instance cannot be made.
-    pub(crate) fn start(count: usize) -> io::Result<(Arc<Self>, EventLoopThreads)> {
-        let mut loops = Vec::new();
-        let mut threads = Vec::new();
-        for index in 0..count.max(1) {
-            let (event_loop, thread) = start_loop(index)?;
-            loops.push(event_loop);
-            threads.push(thread);
+    pub(crate) fn start(count: usize) -> io::Result<Arc<Self>> {
+        let (first, thread) = start_loop(0)?;
+        let loops = Loops { all: vec![first.clone()], in_use: 1, stopped: false };
+        let threads = Mutex::new(vec![thread]);
+        let loops = Arc::new(EventLoops { first, loops: RwLock::new(loops), threads });
+        loops.resize(count)?;
+        Ok(loops)
+    }
+
+    /// From now on so many loops (at least one) take connections. A loop that is not wanted any more keeps its thread
+    /// and gives its connections away as they go on working.
+    ///
+    /// # Errors
+    /// As [`EventLoops::start`].
+    pub(crate) fn resize(&self, count: usize) -> io::Result<()> {
+        let mut loops = self.loops.write();
+        let count = count.max(1);
+        while loops.all.len() < count && !loops.stopped {
+            let (event_loop, thread) = start_loop(loops.all.len())?;
+            loops.all.push(event_loop);
+            self.threads.lock().push(thread);
         }
-        Ok((Arc::new(EventLoops { loops }), EventLoopThreads(threads)))
+        loops.in_use = count.min(loops.all.len());
+        Ok(())
     }
 
     /// Has every loop end after what it is doing; what its tasks own is dropped.
     pub(crate) fn stop(&self) {
-        for event_loop in &self.loops {
+        let mut loops = self.loops.write();
+        loops.stopped = true;
+        for event_loop in &loops.all {
             let _ = event_loop.tasks.send(Order::Stop);
+        }
+    }
+
+    /// Waits for the loops to end after [`EventLoops::stop`].
+    pub(crate) fn join(&self) {
+        for thread in self.threads.lock().drain(..) {
+            // A loop that panicked has logged so; there is nothing to add here.
+            let _ = thread.join();
         }
     }
 
     /// The first loop, on which single tasks run (timers of the coordinators, listeners).
     pub(crate) fn first(&self) -> &Arc<EventLoop> {
-        &self.loops[0]
+        &self.first
     }
 
     /// The loop for a new connection: the first that is not busy, or the least busy one.
     pub(crate) fn place(&self) -> Placement {
-        let shares = self.loops.iter().map(|event_loop| event_loop.busy_share());
-        let mut least = (0, f64::MAX);
-        for (index, share) in shares.enumerate() {
+        let loops = self.loops.read();
+        let mut least = (&self.first, f64::MAX);
+        for event_loop in loops.in_use() {
+            let share = event_loop.busy_share();
+            if share < least.1 {
+                least = (event_loop, share);
+            }
             if share < BUSY_SHARE {
-                least = (index, share);
                 break;
             }
-            if share < least.1 {
-                least = (index, share);
-            }
         }
-        Placement::new(&self.loops[least.0])
+        Placement::new(least.0)
     }
 
-    /// A loop to which a connection of an overloaded loop should move, if there is a free one.
+    /// A loop to which a connection should move: that of an overloaded loop if there is a free one, that of a loop
+    /// that is not wanted any more in any case.
     pub(crate) fn relief(&self, from: &Placement) -> Option<Placement> {
-        if self.loops.len() < 2 || from.event_loop.connections() < 2 {
+        let loops = self.loops.read();
+        if !loops.in_use().iter().any(|event_loop| Arc::ptr_eq(event_loop, &from.event_loop)) {
+            drop(loops);
+            return Some(self.place());
+        }
+        if loops.in_use < 2 || from.event_loop.connections() < 2 {
             return None;
         }
         if from.event_loop.busy_share() < OVERLOAD_SHARE {
             return None;
         }
-        let free = self.loops.iter().find(|other| other.busy_share() < BUSY_SHARE)?;
+        let free = loops.in_use().iter().find(|other| other.busy_share() < BUSY_SHARE)?;
         Some(Placement::new(free))
     }
 }
 
-impl EventLoopThreads {
-    /// Waits for the loops to end after [`EventLoops::stop`].
-    pub(crate) fn join(self) {
-        for thread in self.0 {
-            // A loop that panicked has logged so; there is nothing to add here.
-            let _ = thread.join();
-        }
+impl Loops {
+    fn in_use(&self) -> &[Arc<EventLoop>] {
+        &self.all[..self.in_use]
     }
 }
 
@@ -194,4 +227,39 @@ fn start_loop(index: usize) -> io::Result<(Arc<EventLoop>, JoinHandle<()>)> {
         });
     })?;
     Ok((event_loop, thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(loops: &EventLoops) -> Vec<usize> {
+        loops.loops.read().in_use().iter().map(|event_loop| event_loop.connections()).collect()
+    }
+
+    #[test]
+    fn loops_come_and_give_their_connections_away() {
+        let loops = EventLoops::start(1).expect("a thread can be made");
+        let stays = loops.place();
+        assert_eq!(names(&loops), [1]);
+        loops.resize(3).expect("threads can be made");
+        assert_eq!(names(&loops), [1, 0, 0]);
+        assert!(loops.relief(&stays).is_none(), "its loop is not overloaded");
+        let leaves = Placement::new(&loops.loops.read().all[2]);
+        loops.resize(2).expect("nothing is made");
+        assert_eq!(names(&loops), [1, 0]);
+        let moved = loops.relief(&leaves).expect("its loop is not wanted any more");
+        assert!(Arc::ptr_eq(moved.event_loop(), loops.first()), "to the first that is not busy");
+        drop(leaves);
+        assert_eq!(names(&loops), [2, 0]);
+        // A loop that was given up is taken again before another is started.
+        loops.resize(3).expect("nothing is made");
+        assert_eq!(loops.threads.lock().len(), 3);
+        loops.resize(0).expect("there is always one");
+        assert_eq!(names(&loops), [2]);
+        loops.stop();
+        loops.resize(4).expect("nothing is made any more");
+        loops.join();
+        assert_eq!(loops.loops.read().all.len(), 3);
+    }
 }

@@ -1,13 +1,14 @@
 //! The shell of the group coordinator: its records go into `__consumer_offsets`, its replies to their connections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_coordination::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext as GroupContext,
-    Ticket, Token,
+    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, Reply,
+    Request, RequestContext as GroupContext, Stats, Ticket, Token,
 };
+use mainstem_coordination::metadata::{ResourceKind, TopicImage};
 use mainstem_log::Origin;
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::ErrorCode;
@@ -70,7 +71,18 @@ struct Appended {
     upto: i64,
 }
 
+/// Groups by state, as the APIs spell them.
+pub(crate) type StateCounts = BTreeMap<String, usize>;
+
 impl Groups {
+    /// How much the coordinator holds, and, unless there are more than so many groups, their states.
+    pub(crate) fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
+        let heart = self.heart.lock();
+        let stats = heart.coordinator.stats();
+        let states = (stats.groups <= groups_max).then(|| heart.coordinator.count_by_state());
+        (stats, states)
+    }
+
     /// A coordinator without groups.
     pub(crate) fn new(config: GroupConfig) -> Self {
         let coordinator = GroupCoordinator::new(config);
@@ -136,6 +148,35 @@ impl Groups {
             Err(_) => heart.coordinator.unload(broker.clock.now(), ticket.partition),
         }
         self.carry_out(broker, heart);
+    }
+
+    /// Topics are there that were not, or have more partitions: members of consumer groups get their share.
+    pub(crate) fn topics_changed(&self, topics: &[TopicImage]) {
+        let mut heart = self.heart.lock();
+        for topic in topics {
+            // No topic has more partitions than its index can say.
+            let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+            heart.coordinator.topic_changed(&topic.name, topic.id, count);
+        }
+    }
+
+    /// What the operator says of consumer groups, and of single ones, is what the metadata say now.
+    pub(crate) fn reconfigure(&self, broker: &Broker) {
+        let config = broker.config();
+        let image = broker.controller.image();
+        let times = |group: &str| {
+            let values = image.group_config(group, &config.values);
+            GroupTimes {
+                session_timeout_ms: values.consumer_session_timeout_ms,
+                heartbeat_interval_ms: values.consumer_heartbeat_interval_ms,
+                assignment_interval_ms: values.consumer_assignment_interval_ms,
+            }
+        };
+        let groups = image.configured(ResourceKind::Group);
+        let own_times = groups.map(|group| (group.into(), times(group))).collect();
+        let consumer = ConsumerGroupConfig { own_times, ..config.groups.consumer.clone() };
+        drop(image);
+        self.heart.lock().coordinator.set_consumer_config(consumer);
     }
 
     /// A topic was deleted, and with it what groups have read of it.

@@ -110,7 +110,7 @@ impl Rounds {
             tracing::debug!(forgotten, "looked for idle producers");
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
-        for dir in &broker.dirs {
+        for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
             dir.remove_doomed(mono_ms);
             let checkpoints = dir.checkpoints();
             let due = [(recovery, &checkpoints.recovery_point), (log_start, &checkpoints.log_start)];

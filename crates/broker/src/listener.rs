@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mainstem_coordination::config::{BrokerConfig, NetworkConfig};
 use mainstem_coordination::quotas::{Admission, ConnectionRates};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -25,7 +25,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct ConnectionCounts {
     /// What the descriptors allow, whatever the configuration says.
     most: usize,
-    overrides: HashMap<IpAddr, usize>,
+    /// `max.connections.per.ip.overrides`.
+    overrides: RwLock<HashMap<IpAddr, usize>>,
     counts: Mutex<Counts>,
     next_id: AtomicU64,
 }
@@ -45,9 +46,34 @@ struct Counted {
 }
 
 impl ConnectionCounts {
-    /// Counts from none. `most` is what the descriptors allow; overrides of `max.connections.per.ip` by address.
-    pub(crate) fn new(most: usize, overrides: HashMap<IpAddr, usize>) -> Self {
-        ConnectionCounts { most, overrides, counts: Mutex::default(), next_id: AtomicU64::new(1) }
+    /// Counts from none. `most` is what the descriptors allow.
+    pub(crate) fn new(most: usize) -> Self {
+        let counts = Mutex::default();
+        ConnectionCounts { most, overrides: RwLock::default(), counts, next_id: AtomicU64::new(1) }
+    }
+
+    /// Puts other exceptions to `max.connections.per.ip` into force. Looks host names up, which may take a while.
+    pub(crate) fn set_overrides(&self, overrides: &[(String, usize)]) {
+        let mut resolved = HashMap::new();
+        for (host, count) in overrides {
+            match (host.as_str(), 0).to_socket_addrs() {
+                Ok(found) => resolved.extend(found.map(|address| (address.ip().to_canonical(), *count))),
+                Err(error) => {
+                    tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}");
+                }
+            }
+        }
+        *self.overrides.write() = resolved;
+    }
+
+    /// Connections that were ever admitted.
+    pub(crate) fn made(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed) - 1
+    }
+
+    /// Connections of a listener that are open now.
+    pub(crate) fn open_of(&self, listener: usize) -> usize {
+        self.counts.lock().by_listener.get(&listener).copied().unwrap_or(0)
     }
 
     /// Connections that are open now.
@@ -57,7 +83,8 @@ impl ConnectionCounts {
 
     fn admit(&self, address: IpAddr, listener: &Limited<'_>) -> Result<(), String> {
         let network = listener.network;
-        let allowed = *self.overrides.get(&address).unwrap_or(&network.max_connections_per_ip);
+        let own = self.overrides.read().get(&address).copied();
+        let allowed = own.unwrap_or(network.max_connections_per_ip);
         let most = network.max_connections.min(self.most);
         let mut counts = self.counts.lock();
         if counts.total >= most {

@@ -1,17 +1,27 @@
 //! What the broker counts, and its exposition for Prometheus.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use mainstem_log::Ends;
 use mainstem_wire::ApiKey;
 
 use crate::api;
 use crate::broker::Broker;
+use crate::partition::Partition;
+use crate::topics::Topic;
 
+mod cleaner;
 mod exposition;
+mod kafka;
+mod latency;
+mod process;
 mod quotas;
+mod telemetry;
 
 use exposition::{Exposition, Kind};
+use latency::Latencies;
 
 /// Keys that requests are counted by: all of the protocol's, 0 to 92.
 const API_KEYS: usize = 93;
@@ -20,10 +30,23 @@ const API_KEYS: usize = 93;
 pub(crate) struct Metrics {
     /// Requests by API.
     pub(crate) requests: RequestCounts,
+    /// How long they take.
+    pub(crate) latencies: Latencies,
     batches_in: AtomicU64,
+    messages_in: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    failed_produces: AtomicU64,
+    failed_fetches: AtomicU64,
     closed: AtomicU64,
+}
+
+/// What went through one partition since the broker began.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    messages_in: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
 }
 
 /// Requests and their bytes by API key.
@@ -36,30 +59,68 @@ impl RequestCounts {
         count.fetch_add(1, Ordering::Relaxed);
         total.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+
+    /// Requests of an API so far.
+    fn of(&self, api: ApiKey) -> f64 {
+        load(&self.0[api as usize].0)
+    }
+}
+
+/// A counter's value as Prometheus has it.
+fn load(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Metrics {
             requests: RequestCounts(std::array::from_fn(|_| Default::default())),
+            latencies: Latencies::default(),
             batches_in: AtomicU64::new(0),
+            messages_in: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
+            failed_produces: AtomicU64::new(0),
+            failed_fetches: AtomicU64::new(0),
             closed: AtomicU64::new(0),
         }
     }
 }
 
 impl Metrics {
-    /// One batch of so many bytes was appended.
-    pub(crate) fn appended(&self, bytes: usize) {
+    /// One batch of so many records and bytes was appended to a partition.
+    pub(crate) fn appended(&self, traffic: &Traffic, messages: u64, bytes: usize) {
         self.batches_in.fetch_add(1, Ordering::Relaxed);
-        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+        for (total, own, by) in [
+            (&self.messages_in, &traffic.messages_in, messages),
+            (&self.bytes_in, &traffic.bytes_in, bytes as u64),
+        ] {
+            total.fetch_add(by, Ordering::Relaxed);
+            own.fetch_add(by, Ordering::Relaxed);
+        }
     }
 
-    /// So many bytes of records were put into an answer.
-    pub(crate) fn fetched(&self, bytes: usize) {
+    /// So many bytes of a partition's records were put into an answer.
+    pub(crate) fn fetched(&self, traffic: &Traffic, bytes: usize) {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+        traffic.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// A request was answered after so long.
+    pub(crate) fn answered(&self, api: Option<ApiKey>, took: Duration) {
+        if let Some(api) = api {
+            self.latencies.record(api, took);
+        }
+    }
+
+    /// A partition of a produce request was refused.
+    pub(crate) fn produce_failed(&self) {
+        self.failed_produces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A partition of a fetch request was answered with an error.
+    pub(crate) fn fetch_failed(&self) {
+        self.failed_fetches.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A connection was closed for a reason worth a log line.
@@ -72,7 +133,7 @@ impl Metrics {
 pub(crate) fn exposition(broker: &Broker) -> String {
     let mut text = Exposition::default();
     let metrics = &broker.metrics;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let count = load;
     text.describe("mainstem_requests_total", Kind::Counter, "Requests received, by API.");
     for api in api::served() {
         let (requests, _) = &metrics.requests.0[api as usize];
@@ -120,27 +181,40 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "Fetch sessions open now.",
         broker.fetch_sessions.lock().len() as f64,
     );
-    partitions(broker, &mut text);
+    let topics = by_name(broker.topics.all());
+    let shown = topics.iter().flat_map(|topic| topic.partitions.iter().cloned());
+    let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
+    partitions(&topics, &shown, &mut text);
+    kafka::expose(broker, &topics, &shown, &mut text);
+    cleaner::expose(broker, &mut text);
+    process::expose(&mut text);
     quotas::expose(broker, &mut text);
+    telemetry::expose(broker, &mut text);
     text.into_text()
 }
 
 /// A metric of each partition: its name, what it means, and where it is taken from.
 type Column = (&'static str, &'static str, fn(&Ends) -> i64);
 
-fn partitions(broker: &Broker, text: &mut Exposition) {
-    let topics = broker.topics.all();
-    let partitions: Vec<_> = topics.iter().flat_map(|topic| &topic.partitions).collect();
+/// Which partitions have series is the same at each look.
+fn by_name(mut topics: Vec<Arc<Topic>>) -> Vec<Arc<Topic>> {
+    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    topics
+}
+
+fn partitions(topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposition) {
+    let partitions: usize = topics.iter().map(|topic| topic.partitions.len()).sum();
     text.one("mainstem_topics", Kind::Gauge, "Topics served.", topics.len() as f64);
-    let offline = partitions.iter().filter(|partition| partition.is_offline()).count();
-    text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", (partitions.len() - offline) as f64);
+    text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", partitions as f64);
+    let offline = topics.iter().flat_map(|topic| &topic.partitions);
+    let offline = offline.filter(|partition| partition.is_offline()).count();
     text.one(
         "mainstem_offline_partitions",
         Kind::Gauge,
-        "Partitions whose files cannot be used.",
+        "Partitions whose files cannot be opened.",
         offline as f64,
     );
-    let ends = partitions.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
+    let ends = shown.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
     let columns: [Column; 3] = [
         ("mainstem_partition_log_start_offset", "First offset of the partition.", |ends| ends.log_start),

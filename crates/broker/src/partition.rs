@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::{
-    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared,
-    ReadBound, ReadPlan, prepare,
+    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError, Maintained, Origin,
+    Prepared, ReadBound, ReadPlan, TakeOverError, prepare,
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 
@@ -26,16 +27,29 @@ pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     /// Index within the topic.
     pub(crate) index: i32,
-    /// None for a partition that was offline from the start.
-    dir: Option<Arc<LogDir>>,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
-    flush_ticket: FlushTicket,
+    /// None for a partition that was offline from the start.
+    flush: RwLock<Option<Arc<Flush>>>,
+    /// What went through it.
+    pub(crate) traffic: Traffic,
     own: Weak<Partition>,
+}
+
+/// A partition in the eyes of the flusher of the log directory that it is in. In another directory it is another one, so
+/// that what an old flusher has to say is not taken for news of the new files.
+struct Flush {
+    partition: Weak<Partition>,
+    dir: Arc<LogDir>,
+    /// See [`State::moves`].
+    moves: u32,
+    ticket: FlushTicket,
 }
 
 struct State {
     log: Result<Log, NoLog>,
+    /// How often it went into another log directory.
+    moves: u32,
     leader_epoch: i32,
     fetches: Vec<Arc<FetchWaiter>>,
     /// By the offset up to which they need the log to be durable.
@@ -122,8 +136,7 @@ impl Partition {
         log: Log,
         leader_epoch: i32,
     ) -> Arc<Self> {
-        let state = State { log: Ok(log), leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
-        Self::with_state(topic, index, Some(dir), settings, state)
+        Self::with_log_or_not(topic, index, settings, Ok((dir, log)), leader_epoch)
     }
 
     /// A partition whose log cannot be opened: it is known and refuses whatever is asked of it.
@@ -133,27 +146,62 @@ impl Partition {
         settings: Arc<TopicSettings>,
         leader_epoch: i32,
     ) -> Arc<Self> {
-        let log = Err(NoLog::Offline);
-        let state = State { log, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
-        Self::with_state(topic, index, None, settings, state)
+        Self::with_log_or_not(topic, index, settings, Err(NoLog::Offline), leader_epoch)
     }
 
-    fn with_state(
+    fn with_log_or_not(
         topic: Arc<str>,
         index: i32,
-        dir: Option<Arc<LogDir>>,
         settings: Arc<TopicSettings>,
-        state: State,
+        log: Result<(Arc<LogDir>, Log), NoLog>,
+        leader_epoch: i32,
     ) -> Arc<Self> {
+        let (dir, log) = match log {
+            Ok((dir, log)) => (Some(dir), Ok(log)),
+            Err(no_log) => (None, Err(no_log)),
+        };
+        let state = State { log, moves: 0, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
         Arc::new_cyclic(|own| Partition {
             topic,
             index,
-            dir,
             settings: RwLock::new(settings),
             state: Mutex::new(state),
-            flush_ticket: FlushTicket::default(),
+            flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
+            traffic: Traffic::default(),
             own: own.clone(),
         })
+    }
+
+    /// Whether it is served from a log directory.
+    pub(crate) fn is_in(&self, dir: &Arc<LogDir>) -> bool {
+        self.state.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
+    }
+
+    /// Lets a copy in another log directory take the place of the log, which comes back out of service. Whoever appends
+    /// waits for that: for what is not copied yet, and some syncs.
+    ///
+    /// # Errors
+    /// See [`TakeOver`].
+    pub(crate) fn take_over(&self, copy: FutureLog, now: Now, doomed_ms: u64) -> Result<Log, TakeOver> {
+        let mut state = self.state.lock();
+        let log = state.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))?;
+        let old = match copy.take_over(log, now.mono_ms, doomed_ms) {
+            Ok(old) => old,
+            Err(error @ TakeOverError::Aborted(_)) => return Err(TakeOver::Refused(error)),
+            Err(error @ TakeOverError::Broken(_)) => {
+                drop(state);
+                drop(self.take_log(NoLog::Offline));
+                return Err(TakeOver::Refused(error));
+            }
+        };
+        log.set_config(self.settings.read().log.clone());
+        let (dir, durable) = (log.dir().clone(), log.ends().durable_end);
+        state.moves += 1;
+        *self.flush.write() = Some(Flush::new(&self.own, dir, state.moves));
+        let ended = state.waits_until(durable);
+        drop(state);
+        ended.into_iter().for_each(|(_, waiting)| waiting.done(Ok(())));
+        Ok(old)
     }
 
     /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
@@ -284,8 +332,9 @@ impl Partition {
 
     /// Asks the flusher to make durable what is appended.
     pub(crate) fn request_flush(&self) {
-        if let (Some(own), Some(dir)) = (self.own.upgrade(), &self.dir) {
-            dir.flusher().request(&(own as Arc<dyn FlushTarget>));
+        let flush = self.flush.read().clone();
+        if let Some(flush) = flush {
+            flush.dir.flusher().request(&(flush.clone() as Arc<dyn FlushTarget>));
         }
     }
 
@@ -400,6 +449,17 @@ impl Partition {
     }
 }
 
+/// Why a copy did not take a log's place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TakeOver {
+    /// There is no log any more.
+    #[error(transparent)]
+    NoLog(NoLog),
+    /// The log and its copy say why.
+    #[error(transparent)]
+    Refused(TakeOverError),
+}
+
 /// What a fetch asks of one partition.
 #[derive(Debug, Clone)]
 pub(crate) struct PartitionRead {
@@ -454,6 +514,11 @@ impl State {
         Ok(AppendOutcome { appended, must_sync, sync_due })
     }
 
+    /// Takes out who waits for no more than this.
+    fn waits_until(&mut self, durable: i64) -> Vec<(i64, Durable)> {
+        self.durable_waits.extract_if(.., |(needed, _)| *needed <= durable).collect()
+    }
+
     /// Whether the log is durable up to `upto`, or will never be; None: not yet.
     fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
@@ -488,26 +553,37 @@ fn end_of_epoch(log: &Log, leader_epoch: i32, epoch: i32) -> EpochEnd {
     log.end_offset_for_epoch(epoch)
 }
 
-impl FlushTarget for Partition {
+impl Flush {
+    fn new(partition: &Weak<Partition>, dir: Arc<LogDir>, moves: u32) -> Arc<Self> {
+        Arc::new(Flush { partition: partition.clone(), dir, moves, ticket: FlushTicket::default() })
+    }
+}
+
+impl FlushTarget for Flush {
     fn ticket(&self) -> &FlushTicket {
-        &self.flush_ticket
+        &self.ticket
     }
 
     fn begin_flush(&self) -> FlushWork {
-        match &mut self.state.lock().log {
-            Ok(log) => log.flush_work(),
-            Err(_) => FlushWork::default(),
+        let Some(partition) = self.partition.upgrade() else { return FlushWork::default() };
+        match &mut *partition.state.lock() {
+            State { log: Ok(log), moves, .. } if *moves == self.moves => log.flush_work(),
+            _ => FlushWork::default(),
         }
     }
 
     fn end_flush(&self, upto: i64, result: io::Result<()>) {
-        let mut state = self.state.lock();
+        let Some(partition) = self.partition.upgrade() else { return };
+        let mut state = partition.state.lock();
+        if state.moves != self.moves {
+            return;
+        }
         let Ok(log) = &mut state.log else { return };
         let ended: Vec<_> = match &result {
             Ok(()) => {
                 log.flushed(upto);
                 let durable = log.ends().durable_end;
-                state.durable_waits.extract_if(.., |(needed, _)| *needed <= durable).collect()
+                state.waits_until(durable)
             }
             Err(error) => {
                 log.failed(error);

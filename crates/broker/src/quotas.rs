@@ -125,10 +125,15 @@ impl Quotas {
 
     /// A client is to be answered with so many fetched bytes: how long it is held back instead. Then the answer is
     /// empty and its bytes do not count.
-    pub(crate) fn fetched(&self, context: &RequestContext, bytes: usize) -> Option<Duration> {
+    pub(crate) fn fetched(
+        &self,
+        context: &RequestContext,
+        bytes: impl FnOnce() -> usize,
+    ) -> Option<Duration> {
         if !self.fetch.is_active() && context.time.is_none() {
             return None;
         }
+        let bytes = bytes();
         let by_time = self.request_took(context);
         let by_bytes = self.charge(&self.fetch, context, bytes as f64);
         let throttle = by_time.max(by_bytes);

@@ -9,6 +9,9 @@ use crate::context::{Operation, RequestContext, Resource, authorize};
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 const BROKER: i8 = ResourceKind::Broker as i8;
+/// Levels of a node's loggers (KIP-412), which the metadata know nothing of.
+pub(crate) const BROKER_LOGGER: i8 = 8;
+const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 const GROUP: i8 = ResourceKind::Group as i8;
 
 /// A resource whose configuration can be described and altered.
@@ -20,8 +23,12 @@ pub(crate) enum ConfigTarget<'a> {
     Broker,
     /// All nodes.
     ClusterDefault,
+    /// What this node logs.
+    Loggers,
     /// A group, which need not exist.
     Group(&'a str),
+    /// A subscription to client metrics.
+    ClientMetrics(&'a str),
 }
 
 /// An error with the message that goes with it.
@@ -45,23 +52,24 @@ impl<'a> ConfigTarget<'a> {
     /// # Errors
     /// `INVALID_REQUEST` for a type that has no configuration here, or another node's.
     pub(crate) fn parse(kind: i8, name: &'a str, node_id: i32) -> Result<Self, Refused> {
+        let invalid = |message| Err(Refused { error: ErrorCode::INVALID_REQUEST, message });
         match kind {
             TOPIC => Ok(ConfigTarget::Topic(name)),
             BROKER if name.is_empty() => Ok(ConfigTarget::ClusterDefault),
             BROKER if name.parse() == Ok(node_id) => Ok(ConfigTarget::Broker),
-            BROKER => {
-                let message = format!("Unexpected broker id, expected {node_id}, but received {name}");
-                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            BROKER | BROKER_LOGGER if name.parse::<i32>().is_err() => {
+                invalid(format!("Node id must be an integer, but it is: {name}"))
             }
-            GROUP if name.is_empty() => {
-                let message = "Default group resources are not allowed.".to_owned();
-                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
-            }
+            BROKER_LOGGER if name.parse() == Ok(node_id) => Ok(ConfigTarget::Loggers),
+            BROKER_LOGGER => invalid(format!("Unexpected node id. Expected {node_id}, but received {name}")),
+            BROKER => invalid(format!("Unexpected broker id, expected {node_id}, but received {name}")),
+            GROUP if name.is_empty() => invalid("Default group resources are not allowed.".to_owned()),
             GROUP => Ok(ConfigTarget::Group(name)),
-            other => {
-                let message = format!("Unsupported resource type: {other}");
-                Err(Refused { error: ErrorCode::INVALID_REQUEST, message })
+            CLIENT_METRICS if name.is_empty() => {
+                invalid("Client metrics subscription name must not be empty".to_owned())
             }
+            CLIENT_METRICS => Ok(ConfigTarget::ClientMetrics(name)),
+            other => invalid(format!("Unsupported resource type: {other}")),
         }
     }
 }
@@ -78,7 +86,10 @@ pub(crate) fn permit_alteration(
     let resource = match ConfigTarget::parse(kind, name, broker.node.id)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
-        ConfigTarget::Broker | ConfigTarget::ClusterDefault => Resource::Cluster,
+        ConfigTarget::Broker
+        | ConfigTarget::ClusterDefault
+        | ConfigTarget::Loggers
+        | ConfigTarget::ClientMetrics(_) => Resource::Cluster,
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)
 }

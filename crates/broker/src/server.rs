@@ -4,10 +4,8 @@
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,26 +13,30 @@ use std::time::{Duration, Instant};
 
 use mainstem_coordination::config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::GroupConfig;
-use mainstem_log::boot::boot_id;
-use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, raise_descriptor_limit};
-use mainstem_log::dir::{LastStop, LogDir, LogDirOptions, NodeIdentity, OpenDirError, measure_fdatasync};
-use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_log::descriptors::raise_descriptor_limit;
+use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use parking_lot::{Mutex, RwLock};
 
 use crate::broker::{Broker, Limits, Node};
 use crate::buffers::RequestMemory;
+use crate::cleaner::{Cleaners, Cleaning};
 use crate::clock::Clock;
 use crate::cold_reads::ColdReads;
 use crate::controller::{Controller, ControllerError};
-use crate::event_loop::{EventLoopThreads, EventLoops};
+use crate::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
+use crate::event_loop::EventLoops;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, OFFSETS_TOPIC};
 use crate::housekeeping::Housekeeping;
 use crate::listener::{self, ConnectionCounts};
+use crate::log_dirs::{LogDirs, LogDirsError};
+use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::moves::{self, Moves};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::telemetry::ClientTelemetry;
 use crate::topics::Topics;
 use crate::{http, random};
 
@@ -68,7 +70,7 @@ pub enum StartError {
     },
     /// A log directory cannot be used.
     #[error(transparent)]
-    Directory(#[from] OpenDirError),
+    Directories(#[from] LogDirsError),
     /// The metadata cannot be used.
     #[error(transparent)]
     Controller(#[from] ControllerError),
@@ -104,8 +106,9 @@ pub struct Ready {
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
-    threads: EventLoopThreads,
     housekeeping: Housekeeping,
+    dir_failures: DirFailures,
+    cleaners: Cleaners,
     ready: Ready,
 }
 
@@ -116,39 +119,60 @@ struct Bound {
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts.
+    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
-    pub fn start(config: BrokerConfig) -> Result<Server, StartError> {
+    pub fn start(config: BrokerConfig, loggers: Loggers) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let bound = Bound::new(&config)?;
-        let dirs = open_dirs(&config, descriptors, &clock)?;
-        let (event_loops, threads) = EventLoops::start(config.network.num_network_threads.min(cores()))?;
-        let broker = assemble(config, clock, dirs, event_loops, &bound, descriptors)?;
-        let recovered = broker.controller.start(&broker).map(|()| {
+        let alarm = Arc::new(Alarm::default());
+        let ring = alarm.clone();
+        let on_offline: OnOffline = Arc::new(move |_| ring.ring());
+        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline)?;
+        let event_loops = EventLoops::start(loops_for(&config))?;
+        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
+        let broker = assemble(config, parts, &bound)?;
+        let recovered = broker.controller.start(&broker).inspect(|_| {
             let offsets = broker.topics.by_name(OFFSETS_TOPIC);
             let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
+            let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
+            broker.groups.topics_changed(&topics);
+            broker.groups.reconfigure(&broker);
             broker.groups.load(&broker, &partitions);
         });
-        if let Err(error) = recovered {
-            broker.event_loops.stop();
-            threads.join();
-            return Err(error.into());
+        let interrupted = match recovered {
+            Ok(interrupted) => interrupted,
+            Err(error) => {
+                broker.event_loops.stop();
+                broker.event_loops.join();
+                return Err(error.into());
+            }
+        };
+        for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
+            if let Err(error) = dir.recovered() {
+                dir.fail(&error);
+            }
         }
-        for dir in &broker.dirs {
-            dir.recovered()?;
-        }
+        let dir_failures = DirFailures::start(broker.clone())?;
+        moves::resume(&broker, interrupted);
         let housekeeping = Housekeeping::start(broker.clone())?;
+        let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, threads, housekeeping, ready })
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready })
     }
 
     /// What was found at start.
     pub fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Has somebody told when the broker cannot go on, because its metadata's log directory or all of them have failed:
+    /// why, and what to do. It is to be stopped then, in a hurry.
+    pub fn on_fatal(&self, told: OnFatal) {
+        self.broker.fatal.on_fatal(told);
     }
 
     /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
@@ -164,8 +188,11 @@ impl Server {
         }
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
-        self.threads.join();
+        broker.event_loops.join();
+        self.cleaners.stop(&broker);
         self.housekeeping.stop();
+        broker.moves.stop();
+        self.dir_failures.stop();
         close_logs(&broker, hurry, progress)
     }
 }
@@ -229,42 +256,37 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Loops beyond the cores would only take turns.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// Event loops for a configuration: beyond the cores they would only take turns.
+fn loops_for(config: &BrokerConfig) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.network.num_network_threads.min(cores)
 }
 
-fn open_dirs(config: &BrokerConfig, descriptors: u64, clock: &Clock) -> Result<Vec<Arc<LogDir>>, StartError> {
-    let storage: Arc<dyn Storage> = Arc::new(RealStorage);
-    // Connections and the segments that are written have the first claim on descriptors.
-    let cache = DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
-    let boot = boot_id();
-    let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
-    let mut dirs = Vec::new();
-    for path in &config.log_dirs {
-        let options = LogDirOptions {
-            descriptors: Some(cache.clone()),
-            doomed_due_mono_ms: clock.now().mono_ms,
-            ..Default::default()
-        };
-        let dir = options.open(storage.clone(), Path::new(path), &identity, &boot)?;
-        identity.cluster_id = Some(dir.cluster_id().to_owned());
-        dirs.push(dir);
+/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
+/// [`Broker::config`] at each use.
+pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
+    if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
+        tracing::error!("num.network.threads: no further event loop can be started: {error}");
     }
-    Ok(dirs)
+    broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+    *broker.config.write() = Arc::new(config);
 }
 
-fn assemble(
-    config: BrokerConfig,
+/// What a broker is made of that is there before it.
+struct Parts {
     clock: Clock,
-    dirs: Vec<Arc<LogDir>>,
+    loggers: Loggers,
+    dirs: LogDirs,
+    dir_alarm: Arc<Alarm>,
     event_loops: Arc<EventLoops>,
-    bound: &Bound,
     descriptors: u64,
-) -> Result<Arc<Broker>, StartError> {
+}
+
+fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
+    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors } = parts;
     let node = Node {
         id: config.node_id,
-        cluster_id: dirs[0].cluster_id().to_owned(),
+        cluster_id: dirs.metadata().cluster_id().to_owned(),
         advertised: bound.advertised(&config),
     };
     let network = &config.network;
@@ -278,35 +300,28 @@ fn assemble(
     Ok(Arc::new(Broker {
         node,
         limits,
+        loggers,
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
-        controller: Controller::new(&config, &dirs)?,
+        controller: Controller::new(&config, dirs.metadata())?,
         groups: Groups::new(group_config(&config)),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
-        connections: connection_counts(&config, descriptors),
+        // Connections may take up to half of the descriptors, whatever the configuration says.
+        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         quotas: Arc::new(Quotas::new(&config.quotas)),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
         cold_reads: ColdReads::start()?,
+        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,
+        dir_alarm,
+        moves: Moves::default(),
+        fatal: Fatal::default(),
         config: RwLock::new(Arc::new(config)),
     }))
-}
-
-/// Connections may take up to half of the descriptors, whatever the configuration says.
-fn connection_counts(config: &BrokerConfig, descriptors: u64) -> ConnectionCounts {
-    let network = &config.network;
-    let most = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    let mut overrides = HashMap::new();
-    for (host, count) in &network.max_connections_per_ip_overrides {
-        match (host.as_str(), 0).to_socket_addrs() {
-            Ok(addresses) => overrides.extend(addresses.map(|address| (address.ip().to_canonical(), *count))),
-            Err(error) => tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}"),
-        }
-    }
-    ConnectionCounts::new(most, overrides)
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {
@@ -321,6 +336,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         offsets_retention_ms: config.offsets.retention_ms,
         offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
             .unwrap_or(u64::MAX),
+        consumer: config.groups.consumer.clone(),
         ..GroupConfig::default()
     }
 }
@@ -333,7 +349,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
     let topics = broker.topics.all();
     let values = crate::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
-    let first = &broker.dirs[0];
+    let first = &broker.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),
         http: bound.http.as_ref().and_then(address),
@@ -365,24 +381,26 @@ fn wait_for_connections(broker: &Broker, time: Duration) {
     }
 }
 
-/// Syncs and closes all logs, then marks the directories as left in order. Whether they were.
+/// Syncs and closes all logs, then marks the directories as left in order, each by itself. Whether all were.
 fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
     let mut partitions = broker.partitions();
     partitions.push(broker.controller.log().clone());
     if !sync_logs(&partitions, hurry, progress) {
         return false;
     }
-    let mut in_order = true;
+    let mut spoiled = Vec::new();
     for partition in &partitions {
-        if let Some(log) = partition.take_log(NoLog::Gone)
-            && let Err(error) = log.close()
-        {
-            in_order = false;
+        let Some(log) = partition.take_log(NoLog::Gone) else { continue };
+        let dir = log.dir().clone();
+        if let Err(error) = log.close() {
             tracing::error!(topic = %partition.topic, partition = partition.index, "not closed in order: {error}");
+            spoiled.push(dir);
         }
     }
-    for dir in &broker.dirs {
-        match in_order.then(|| dir.stop_clean()) {
+    let mut in_order = broker.dirs.unopened().is_empty();
+    for dir in broker.dirs.all() {
+        let is_spoiled = spoiled.iter().any(|other| Arc::ptr_eq(other, dir));
+        match (!is_spoiled).then(|| dir.stop_clean()) {
             Some(Ok(true)) => {}
             Some(Err(error)) => {
                 in_order = false;
@@ -394,7 +412,7 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
     in_order
 }
 
-/// Syncs all logs together, unless hurried. Whether all of them are on disk.
+/// Syncs all logs together, unless hurried; `false`: it was. Those that cannot be synced say so when they are closed.
 fn sync_logs(
     partitions: &[Arc<Partition>],
     hurry: &AtomicBool,
@@ -403,27 +421,23 @@ fn sync_logs(
     let (told, synced) = mpsc::channel();
     for partition in partitions {
         let told = told.clone();
-        partition.prepare_close(Durable::Call(Box::new(move |result| {
+        partition.prepare_close(Durable::Call(Box::new(move |_| {
             // Nobody listens any more when the stop was hurried.
-            let _ = told.send(result);
+            let _ = told.send(());
         })));
     }
     let mut done = 0;
-    let mut in_order = true;
     while done < partitions.len() {
         progress(done, partitions.len());
         if hurry.load(Ordering::Acquire) {
             return false;
         }
         match synced.recv_timeout(HURRY_CHECK) {
-            Ok(result) => {
-                done += 1;
-                in_order &= result.is_ok();
-            }
+            Ok(()) => done += 1,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }
     }
     progress(done, partitions.len());
-    in_order
+    true
 }

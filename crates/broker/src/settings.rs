@@ -68,6 +68,10 @@ fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {
         file_delete_delay_ms: millis(values.file_delete_delay_ms),
         delete: values.cleanup_delete,
         compact: values.cleanup_compact,
+        min_cleanable_dirty_ratio: values.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms: values.min_compaction_lag_ms,
+        max_compaction_lag_ms: values.max_compaction_lag_ms,
+        delete_retention_ms: values.delete_retention_ms,
         producer_id_expiration_ms: millis(broker.logs.producer_id_expiration_ms),
         ..LogConfig::default()
     }

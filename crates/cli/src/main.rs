@@ -8,8 +8,11 @@ mod cluster;
 mod commands;
 mod committed;
 mod configs;
+mod deletion;
 mod disk;
+mod duration;
 mod interrupt;
+mod logging;
 mod member;
 mod offsets;
 mod output;
@@ -40,7 +43,7 @@ enum Command {
     Produce(commands::produce::Produce),
     /// Read records of a topic.
     Consume(commands::consume::Consume),
-    /// List and describe consumer groups.
+    /// List, describe, reset and delete consumer groups.
     Group(commands::group::GroupArguments),
     /// Show and change settings of topics, brokers, groups and more.
     Config(commands::config::ConfigArguments),

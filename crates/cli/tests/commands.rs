@@ -147,6 +147,11 @@ fn settings_are_read_and_changed() {
     let all = broker.run("config get broker/1 --all --json").json();
     assert!(all["configs"].as_array().unwrap().len() > 100, "{all}");
     assert_eq!(broker.run("config get orders").code, Some(2));
+    broker.run("config set group/readers consumer.session.timeout.ms=50000").ok();
+    let group = broker.run("config get group/readers --json").json();
+    assert_eq!(group["configs"][0]["value"], json!("50000"));
+    let beyond = broker.run("config set group/readers consumer.session.timeout.ms=1").failed();
+    assert!(beyond.contains("greater than or equal to group.consumer.min.session.timeout.ms"), "{beyond}");
 }
 
 #[test]
@@ -250,6 +255,108 @@ fn a_group_goes_on_where_it_stopped() {
     assert_eq!(lags, [0, 0]);
     let message = broker.run("group describe nobody").failed();
     assert!(message.contains("there is no group nobody"), "{message}");
+}
+
+/// Committed offsets of group `g` in topic `t`, by partition.
+fn committed(broker: &Broker) -> Vec<Option<i64>> {
+    let described = broker.run("group describe g --json").json();
+    described["offsets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|offset| offset["committed_offset"].as_i64())
+        .collect()
+}
+
+#[test]
+fn a_group_is_reset_to_where_it_is_told() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 2").ok();
+    let timed = |partition: i32| -> String {
+        let time = |n: i64| 1_700_000_000_000 + n * 1000;
+        let line = |n| format!("{{\"value\":\"{n}\",\"partition\":{partition},\"timestamp\":{}}}\n", time(n));
+        (0..100).map(line).collect()
+    };
+    broker.produce("t --json", &(timed(0) + &timed(1)));
+    let shown = broker.run("group reset g --topic t --to-offset 40").ok();
+    assert!(shown.contains("nothing was changed: --execute sets these offsets"), "{shown}");
+    assert!(broker.run("group describe g").failed().contains("there is no group g"));
+    for (arguments, expected) in [
+        ("--topic t --to-offset 40", [40, 40]),
+        ("--topic t:1 --shift-by -15", [40, 25]),
+        ("--all-topics --shift-by 70", [100, 95]),
+        ("--all-topics --to-current", [100, 95]),
+        ("--topic t --to-earliest", [0, 0]),
+        ("--topic t:0 --topic t:1 --to-latest", [100, 100]),
+        ("--topic t --to-datetime 2023-11-14T22:13:50Z", [30, 30]),
+        ("--topic t:0 --by-duration PT1H", [100, 30]),
+        ("--topic t:0 --by-duration P10000D", [0, 30]),
+        ("--topic t --to-offset 101", [100, 100]),
+    ] {
+        let reset = broker.run(&format!("group reset g {arguments} --execute --json")).json();
+        assert_eq!(reset["executed"], json!(true), "{arguments}");
+        assert_eq!(committed(&broker), expected.map(Some), "{arguments}");
+    }
+    let reset = broker.run("group reset g --all-topics --to-offset 101 --json").json();
+    assert_eq!(reset["offsets"][0]["note"], json!("the partition ends here"));
+    let file = broker.data().join("offsets.csv");
+    let exported = broker.run("group reset g --topic t --to-offset 7 --export").ok();
+    assert_eq!(exported, "t,0,7\nt,1,7\n");
+    std::fs::write(&file, exported.replace("t,1,7", "t,1,8")).unwrap();
+    let reset = broker.run(&format!("group reset g --from-file {} --execute", file.display())).ok();
+    assert!(reset.ends_with("reset group g in 2 partitions\n"), "{reset}");
+    assert_eq!(committed(&broker), [Some(7), Some(8)]);
+    assert_eq!(broker.run("consume t --group g").ok().lines().count(), 93 + 92);
+}
+
+#[test]
+fn groups_and_their_offsets_are_deleted() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 2").ok();
+    broker.run("group reset g --topic t --to-earliest --execute").ok();
+    broker.run("group reset h --topic t --to-earliest --execute").ok();
+    let deleted = broker.run("group delete-offsets g --topic t:1 --json").json();
+    assert_eq!(deleted, json!({"group": "g", "deleted": [{"topic": "t", "partition": 1}]}));
+    assert_eq!(committed(&broker), [Some(0)]);
+    let deleted = broker.run("group delete-offsets h -t t").ok();
+    assert!(deleted.starts_with("group h has no offset any more in 2 partitions\n"), "{deleted}");
+    let message = broker.run("group delete-offsets nobody --topic t").failed();
+    assert!(message.contains("there is no such group"), "{message}");
+    let message = broker.run("group delete-offsets g --topic t:2").failed();
+    assert!(message.contains("no partition 2"), "{message}");
+    let message = broker.run("group reset nobody --topic t --shift-by 1").failed();
+    assert!(message.contains("no offset in t-0 that could be shifted"), "{message}");
+    let message = broker.run("group reset nobody --all-topics --to-latest").failed();
+    assert!(message.contains("name the topics that it is to read with --topic"), "{message}");
+    let message = broker.run("group delete g nobody").failed();
+    assert!(message.contains("there is no group nobody; nothing was deleted"), "{message}");
+    assert_eq!(broker.run("group delete g").ok(), "deleted group g\n");
+    assert_eq!(
+        broker.run("group delete g --if-exists --json").json(),
+        json!([{"group": "g", "deleted": false}])
+    );
+    assert!(broker.run("group describe g").failed().contains("there is no group g"));
+}
+
+#[test]
+fn a_group_in_use_is_left_alone() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 2").ok();
+    let mut member = mainstem(&broker.address, "consume t --group g --follow").spawn().unwrap();
+    wait_for(|| lag(&broker));
+    let message = broker.run("group reset g --topic t --to-earliest --execute").failed();
+    assert!(
+        message.contains("group g is in use (state Stable, 1 member); stop its members first"),
+        "{message}"
+    );
+    let message = broker.run("group delete g").failed();
+    assert!(message.contains("cannot delete group g: it has members; stop them first"), "{message}");
+    assert!(message.contains("NON_EMPTY_GROUP"), "{message}");
+    let message = broker.run("group delete-offsets g --topic t").failed();
+    assert!(message.contains("members of the group read the topic; stop them first"), "{message}");
+    interrupt(&member);
+    assert!(member.wait().unwrap().success());
+    assert_eq!(broker.run("group delete g").ok(), "deleted group g\n");
 }
 
 #[test]

@@ -83,9 +83,17 @@ fn producing(errors: &'static [Option<ErrorCode>]) -> (String, Arc<AtomicUsize>)
 #[test]
 fn no_broker_is_there() {
     let address = nobody();
-    for command in
-        ["topic list", "topic create x", "produce x", "consume x", "group list", "group describe x"]
-    {
+    for command in [
+        "topic list",
+        "topic create x",
+        "produce x",
+        "consume x",
+        "group list",
+        "group describe x",
+        "group delete x",
+        "group delete-offsets x --topic t",
+        "group reset x --topic t --to-latest",
+    ] {
         let message = run(&address, command).failed();
         assert!(message.contains(&format!("cannot connect to {address}")), "{command}: {message}");
         assert!(message.contains("mainstem start"), "{command}: {message}");
@@ -116,6 +124,16 @@ fn bad_arguments() {
         ("consume x --group g --partition 1", "cannot be used with"),
         ("produce x --compression rar", "possible values"),
         ("produce x --header k", "KEY=VALUE"),
+        ("group reset g --topic t", "--to-earliest"),
+        ("group reset g --to-latest", "--topic"),
+        ("group reset g --topic t --to-latest --to-earliest", "cannot be used with"),
+        ("group reset g --topic t --from-file f", "cannot be used with"),
+        ("group reset g --topic t --to-offset -1", "-1 is not in"),
+        ("group reset g --topic t --to-datetime tomorrow", "expected a time such as"),
+        ("group reset g --topic t --by-duration 1h", "such as PT90M"),
+        ("group reset g --topic t:x --to-latest", "such as orders:0,2"),
+        ("group delete", "required"),
+        ("group delete-offsets g", "--topic"),
     ] {
         let run = usage(arguments);
         assert_eq!(run.code, Some(2), "{arguments}: {run:?}");

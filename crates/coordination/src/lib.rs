@@ -4,4 +4,5 @@ pub mod config;
 pub mod groups;
 pub mod metadata;
 pub mod quotas;
+pub mod telemetry;
 pub mod time;

@@ -109,6 +109,13 @@ fn target_compression(batch: &Batch<'_>, config: &LogConfig, origin: Origin) -> 
     })
 }
 
+impl<'a> Prepared<'a> {
+    /// A batch of another copy of the log, which goes on as it is: it was checked when it came.
+    pub(crate) fn copy_of(batch: Batch<'a>) -> Prepared<'a> {
+        prepared(batch, Rewrite::None, batch.max_timestamp(), Origin::Replication)
+    }
+}
+
 fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: Origin) -> Prepared<'a> {
     let header = match rewrite {
         Rewrite::None => *batch.bytes().first_chunk().expect("a batch is not shorter than its header"),
@@ -192,7 +199,8 @@ impl Log {
 
     fn place(&self, batch: &Prepared<'_>, leader_epoch: i32) -> Result<Placement, AppendError> {
         let size = batch.size();
-        if size > self.config.segment_bytes as usize {
+        // A replica takes what its leader has taken, whatever the configuration says by now.
+        if size > self.config.segment_bytes as usize && batch.origin != Origin::Replication {
             return Err(AppendError::BatchTooLarge { size, max: self.config.segment_bytes });
         }
         let (base_offset, leader_epoch) = match batch.origin {
@@ -245,7 +253,7 @@ impl Log {
             return false;
         }
         let relative = placement.last_offset - segment.base_offset;
-        segment.len > config.segment_bytes - placement.size
+        segment.len > config.segment_bytes.saturating_sub(placement.size)
             || relative > i64::from(i32::MAX)
             || segment.offsets.len() >= config.index_entries_max(OffsetEntry::BYTES)
             || segment.times.len() + 1 >= config.index_entries_max(TimeEntry::BYTES)
@@ -333,7 +341,7 @@ impl Log {
     fn undo_write(&mut self, error: io::Error) -> AppendError {
         self.active.needs_cut = true;
         if !is_out_of_space(&error) {
-            self.stop(&error);
+            self.fail_medium(&error);
             return AppendError::Storage(error);
         }
         if let Err(later) = self.cut_leftovers() {
@@ -359,6 +367,7 @@ impl Log {
             LogError::Io { source, .. } if is_short_of_handles(&source) => AppendError::Storage(source),
             LogError::Io { source, .. } => {
                 self.stop(&source);
+                self.dir.note_error(&source);
                 AppendError::Storage(source)
             }
             error => AppendError::Stopped(error.to_string()),

@@ -7,12 +7,14 @@
 
 mod choice;
 mod cleaner;
+mod copy;
 mod grouping;
 mod key_hash;
 mod offset_map;
 mod output;
 mod range;
 mod reader;
+mod round;
 mod rules;
 mod swap;
 mod transaction_index;

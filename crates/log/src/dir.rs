@@ -5,21 +5,27 @@
 //! log flushes (its names too) and is closed, then [`LogDir::stop_clean`]. The file formats and the orders of syncs
 //! are in `docs/format.md`.
 
+mod futures;
 mod open;
 
+pub use futures::FoundFuture;
 pub use open::{LogDirOptions, NodeIdentity, OpenDirError};
 
 use crate::boot::BootRecord;
 use crate::checkpoint::{OffsetCheckpoint, OnDurable};
 use crate::descriptors::DescriptorCache;
+use crate::error::LogError;
 use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
 use crate::marker::CleanShutdown;
 use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
-use crate::storage::{OpenMode, Storage, StorageLock, write_all_at};
+use crate::storage::{
+    OpenMode, Storage, StorageLock, is_medium_failure, is_out_of_space, is_short_of_handles, write_all_at,
+};
 use crate::uuid;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,16 +132,42 @@ struct Doomed {
 }
 
 /// What is known to be wrong with a directory. Apart from it, so that the flusher can report.
-#[derive(Debug)]
 struct Health {
     path: PathBuf,
     boot_record: BootRecord,
     failure: OnceLock<DirFailure>,
+    on_offline: Option<OnOffline>,
     /// A sync failed: what is in the page cache is not what will be on disk, whatever the boot.
     sync_failed: AtomicBool,
 }
 
+/// Told once that a directory went offline. Called wherever that was noticed, also under a partition's lock: it must not
+/// wait.
+pub type OnOffline = Arc<dyn Fn(&DirFailure) + Send + Sync>;
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").field("failure", &self.failure).finish_non_exhaustive()
+    }
+}
+
 impl Health {
+    fn fail(&self, error: &io::Error) {
+        let failure = DirFailure { path: self.path.clone(), reason: error.to_string() };
+        if self.failure.set(failure).is_ok() {
+            let dir = self.path.display();
+            tracing::error!(
+                %dir,
+                "the log directory goes offline: {error}; its partitions are not served until its disk is mended and the \
+                 broker started again"
+            );
+            self.distrust_page_cache();
+            if let (Some(told), Some(failure)) = (&self.on_offline, self.failure.get()) {
+                told(failure);
+            }
+        }
+    }
+
     fn note_failed_sync(&self, error: &io::Error) {
         if !self.sync_failed.swap(true, Ordering::AcqRel) {
             tracing::error!(dir = %self.path.display(), %error, "a sync failed; its partitions stop");
@@ -263,17 +295,30 @@ impl LogDir {
         due_mono_ms: u64,
     ) -> io::Result<()> {
         for partition in partitions {
-            let path = self.path.join(set_aside_name(partition, why, &uuid::random()));
-            match self.storage.rename(&self.partition_path(partition), &path) {
-                Ok(()) if why == SetAside::Delete => self.doomed.lock().push(Doomed { path, due_mono_ms }),
-                Ok(()) => {
-                    tracing::warn!(%partition, path = %path.display(), "a stray partition is set aside")
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            match self.rename_aside(partition, why, due_mono_ms) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
         }
         self.storage.sync_dir(&self.path)?;
+        self.forget(partitions)
+    }
+
+    /// Gives a partition's directory the name of one that is out of service; durable after a sync of this directory.
+    fn rename_aside(&self, partition: &TopicPartition, why: SetAside, due_mono_ms: u64) -> io::Result<()> {
+        let path = self.path.join(set_aside_name(partition, why, &uuid::random()));
+        self.storage.rename(&self.partition_path(partition), &path)?;
+        match why {
+            SetAside::Delete => self.doomed.lock().push(Doomed { path, due_mono_ms }),
+            SetAside::Stray => {
+                tracing::warn!(%partition, path = %path.display(), "a stray partition is set aside");
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the checkpoints forget partitions that are not in this directory any more, durably.
+    pub fn forget(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let gone: BTreeSet<_> = partitions.iter().collect();
         self.unopened.lock().retain(|partition| !gone.contains(partition));
         self.checkpoints.retain(|partition| !gone.contains(partition))
@@ -313,10 +358,20 @@ impl LogDir {
 
     /// Takes the directory offline. The first reason stays; partitions ask [`Self::failure`].
     pub fn fail(&self, error: &io::Error) {
-        let failure = DirFailure { path: self.path.clone(), reason: error.to_string() };
-        if self.health.failure.set(failure).is_ok() {
-            tracing::error!(dir = %self.path.display(), %error, "the log directory goes offline");
-            self.health.distrust_page_cache();
+        self.health.fail(error);
+    }
+
+    /// Takes the directory offline if an error is the medium's, and not that of one file.
+    pub fn note_error(&self, error: &io::Error) {
+        if is_medium_failure(error) {
+            self.fail(error);
+        }
+    }
+
+    /// As [`Self::note_error`], of what a log reports.
+    pub fn note_failure(&self, error: &LogError) {
+        if let LogError::Io { source, .. } = error {
+            self.note_error(source);
         }
     }
 
@@ -389,7 +444,12 @@ fn remove(storage: &dyn Storage, path: &Path) {
 /// What the flusher calls on a failed sync.
 fn on_failure(health: &Arc<Health>) -> OnFailure {
     let health = health.clone();
-    Arc::new(move |error| health.note_failed_sync(error))
+    Arc::new(move |error| {
+        health.note_failed_sync(error);
+        if !is_out_of_space(error) && !is_short_of_handles(error) {
+            health.fail(error);
+        }
+    })
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Log {
     pub fn failed(&mut self, error: &io::Error) {
         self.flush.in_flight = None;
         self.flush.failed = true;
-        self.stop(error);
+        self.fail_medium(error);
     }
 
     /// Whether so many records are unsynced that `flush.messages` asks for a sync: Kafka answers the produce that brought

@@ -17,8 +17,9 @@ use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, write_all_at};
+use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -233,6 +234,15 @@ impl Log {
         }
     }
 
+    /// Stops the partition because what was written to it did not arrive; unless there was only no room, the whole
+    /// directory is not to be trusted.
+    pub(crate) fn fail_medium(&mut self, error: &io::Error) {
+        self.stop(error);
+        if !is_out_of_space(error) && !is_short_of_handles(error) {
+            self.dir.fail(error);
+        }
+    }
+
     pub(crate) fn active_segment(&self) -> &Segment {
         self.segments.last().expect("a log has a segment at all times")
     }
@@ -358,7 +368,7 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
-mod kafka_tools;
+pub(crate) mod kafka_tools;
 #[cfg(test)]
 mod maintaining;
 #[cfg(test)]

@@ -93,6 +93,11 @@ impl Log {
     /// # Errors
     /// When the log is stopped, or files cannot be written.
     pub fn begin_maintenance(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintenance, LogError> {
+        let begun = self.decide_maintenance(wall_ms, mono_ms);
+        begun.inspect_err(|error| self.dir.note_failure(error))
+    }
+
+    fn decide_maintenance(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintenance, LogError> {
         self.check_running()?;
         let mut done = Maintained { rolled: self.roll_by_age(mono_ms)?, ..Maintained::default() };
         let delete_before = self.give_up_segments(wall_ms, mono_ms, &mut done)?;
@@ -131,6 +136,10 @@ impl Log {
     /// What failed in [`Maintenance::run`], or here; the next maintenance does what was not done. A failed sync stops
     /// the partition.
     pub fn end_maintenance(&mut self, work: Maintenance) -> Result<Maintained, LogError> {
+        if !Arc::ptr_eq(&work.files.dir, &self.files.dir) {
+            // A copy in another log directory has taken over: the old files are nobody's any more, whatever failed there.
+            return Ok(work.done);
+        }
         self.deletions.waiting.extend(work.due);
         if let Some(error) = work.error {
             if let LogError::Io { action: "sync" | "replace", source, .. } = &error
@@ -140,6 +149,7 @@ impl Log {
                 self.dir.note_failed_sync(source);
                 self.failed(source);
             }
+            self.dir.note_failure(&error);
             return Err(error);
         }
         self.check_running()?;

@@ -51,30 +51,30 @@ pub enum SetAside {
 pub(crate) enum DirName {
     Partition(TopicPartition),
     SetAside(SetAside),
-    /// A replica on its way to another directory, as Kafka makes them.
-    Future,
+    /// A copy on its way into this directory. The topic may be cut short.
+    Future(TopicPartition),
     Unknown,
 }
 
 impl DirName {
     pub(crate) fn parse(name: &str) -> DirName {
-        for (suffix, parsed) in [
-            (DELETE_SUFFIX, DirName::SetAside(SetAside::Delete)),
-            (STRAY_SUFFIX, DirName::SetAside(SetAside::Stray)),
-            (FUTURE_SUFFIX, DirName::Future),
-        ] {
-            if let Some(rest) = name.strip_suffix(suffix) {
-                return if has_unique_id(rest) { parsed } else { DirName::Unknown };
-            }
-        }
-        parse_partition(name).map_or(DirName::Unknown, DirName::Partition)
+        let parsed = if let Some(rest) = name.strip_suffix(DELETE_SUFFIX) {
+            parse_unique(rest).map(|_| DirName::SetAside(SetAside::Delete))
+        } else if let Some(rest) = name.strip_suffix(STRAY_SUFFIX) {
+            parse_unique(rest).map(|_| DirName::SetAside(SetAside::Stray))
+        } else if let Some(rest) = name.strip_suffix(FUTURE_SUFFIX) {
+            parse_unique(rest).map(DirName::Future)
+        } else {
+            parse_partition(name).map(DirName::Partition)
+        };
+        parsed.unwrap_or(DirName::Unknown)
     }
 }
 
-/// Whether the rest of a name is `topic-partition.id`. The topic may be cut short, but not away.
-fn has_unique_id(rest: &str) -> bool {
-    rest.rsplit_once('.')
-        .is_some_and(|(partition, id)| !id.is_empty() && parse_partition(partition).is_some())
+/// The partition in the rest of a name, which is `topic-partition.id`. The topic may be cut short, but not away.
+fn parse_unique(rest: &str) -> Option<TopicPartition> {
+    let (partition, id) = rest.rsplit_once('.')?;
+    parse_partition(partition).filter(|_| !id.is_empty())
 }
 
 /// Stricter than Kafka, which takes `t-01` and `t-+1` for `t-1`, a directory that it would then have twice.
@@ -93,13 +93,22 @@ fn is_topic_name(topic: &str) -> bool {
     (1..=TOPIC_LEN_MAX).contains(&topic.len()) && topic.bytes().all(legal) && topic != "." && topic != ".."
 }
 
-/// The name under which a directory waits for its end: `topic-partition.id-delete`, the topic cut where that
-/// would be too long for a file system. `id` makes it unique.
+/// The name under which a directory waits for its end: `topic-partition.id-delete`.
 pub(crate) fn set_aside_name(partition: &TopicPartition, why: SetAside, id: &[u8; 16]) -> String {
     let suffix = match why {
         SetAside::Delete => DELETE_SUFFIX,
         SetAside::Stray => STRAY_SUFFIX,
     };
+    unique_name(partition, suffix, id)
+}
+
+/// The name under which a copy of a partition grows until it takes the place of the one in another directory.
+pub(crate) fn future_name(partition: &TopicPartition, id: &[u8; 16]) -> String {
+    unique_name(partition, FUTURE_SUFFIX, id)
+}
+
+/// `topic-partition.id` and a suffix, the topic cut where that would be too long for a file system. `id` makes it unique.
+fn unique_name(partition: &TopicPartition, suffix: &str, id: &[u8; 16]) -> String {
     let tail = format!("-{}.{}{suffix}", partition.partition, uuid::to_hex(id));
     let topic_len = partition.topic.len().min(NAME_LEN_MAX - tail.len());
     let topic = partition.topic.get(..topic_len).unwrap_or_default();
@@ -117,6 +126,10 @@ pub(crate) fn fuzz(data: &[u8]) {
             assert!(aside.len() <= NAME_LEN_MAX, "{aside}");
             assert_eq!(DirName::parse(&aside), DirName::SetAside(why), "{aside}");
         }
+        let future = future_name(&partition, &[7; 16]);
+        assert!(future.len() <= NAME_LEN_MAX, "{future}");
+        let DirName::Future(found) = DirName::parse(&future) else { panic!("{future}") };
+        assert!(partition.topic.starts_with(&*found.topic) && found.partition == partition.partition);
     }
 }
 
@@ -139,7 +152,7 @@ mod tests {
         check(&format!("t-0.{id}-delete"), DirName::SetAside(SetAside::Delete));
         check(&format!("a.b-3.{id}-delete"), DirName::SetAside(SetAside::Delete));
         check(&format!("t-0.{id}-stray"), DirName::SetAside(SetAside::Stray));
-        check(&format!("t-0.{id}-future"), DirName::Future);
+        check(&format!("t-0.{id}-future"), DirName::Future(TopicPartition::new("t", 0)));
         for name in [
             "",
             "-",

@@ -87,6 +87,21 @@ impl Log {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<ReadPlan, ReadError> {
+        let plan = self.plan(from, bound, max_bytes, at_least_one);
+        plan.inspect_err(|error| {
+            if let ReadError::Storage(error) = error {
+                self.dir.note_error(error);
+            }
+        })
+    }
+
+    fn plan(
+        &self,
+        from: i64,
+        bound: ReadBound,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<ReadPlan, ReadError> {
         if let Some(reason) = &self.stopped {
             return Err(ReadError::Stopped(reason.clone()));
         }

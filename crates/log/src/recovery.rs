@@ -22,6 +22,7 @@ use crate::leader_epochs::LeaderEpochs;
 use crate::log::{Active, Log, PartitionIdentity, read_epochs};
 use crate::maintenance::{Deletions, Generation};
 use crate::offset_index::OffsetEntry;
+use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
@@ -69,6 +70,15 @@ impl Recovery {
     }
 }
 
+/// How a partition's directory was left.
+pub(crate) struct Left {
+    pub(crate) last_stop: LastStop,
+    pub(crate) recovery_point: i64,
+    pub(crate) noted_start: i64,
+    /// What has to be part of the first flush.
+    pub(crate) names: FlushWork,
+}
+
 impl Log {
     /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
     /// the log end and follows it.
@@ -84,7 +94,7 @@ impl Log {
     ) -> Result<(Log, Recovery), LogError> {
         let opened = Log::try_open(dir, identity, config, mono_ms);
         dir.note_opened(&identity.topic_partition(), opened.is_ok());
-        opened
+        opened.inspect_err(|error| dir.note_failure(error))
     }
 
     fn try_open(
@@ -93,30 +103,49 @@ impl Log {
         config: Arc<LogConfig>,
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
+        let PartitionDirectory { path, names, created } = PartitionDirectory::open(dir, identity)?;
         let partition = identity.topic_partition();
-        let directory = PartitionDirectory::open(dir, identity)?;
-        let files = PartitionFiles {
-            storage: dir.storage().clone(),
-            descriptors: dir.descriptors().clone(),
-            dir: Arc::from(directory.path),
-        };
         let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
-        let mut opening = Opening {
-            files: &files,
-            config: &config,
+        let left = Left {
             last_stop: dir.last_stop(),
             recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
             noted_start: noted(dir.checkpoints().log_start.get(&partition)),
+            names,
+        };
+        let (log, report) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
+        Ok((log, Recovery { created, ..report }))
+    }
+
+    /// Opens the log in a directory that is there, whatever its name.
+    pub(crate) fn open_in(
+        dir: &Arc<LogDir>,
+        path: PathBuf,
+        partition: TopicPartition,
+        config: Arc<LogConfig>,
+        left: Left,
+        mono_ms: u64,
+    ) -> Result<(Log, Recovery), LogError> {
+        let files = PartitionFiles {
+            storage: dir.storage().clone(),
+            descriptors: dir.descriptors().clone(),
+            dir: Arc::from(path),
+        };
+        let mut opening = Opening {
+            files: &files,
+            config: &config,
+            last_stop: left.last_stop,
+            recovery_point: left.recovery_point,
+            noted_start: left.noted_start,
             mono_ms,
             epochs: LeaderEpochs::default(),
             epochs_lost: false,
-            flush: FlushState::new(directory.names),
-            report: Recovery::new(dir.last_stop()),
+            flush: FlushState::new(left.names),
+            report: Recovery::new(left.last_stop),
         };
         let noted_epochs = read_epochs(&files)?;
         let opened = opening.run(noted_epochs.clone())?;
         let (flush, epochs) = (opening.flush, opening.epochs);
-        let report = Recovery { created: directory.created, ..opening.report };
+        let report = opening.report;
         let mut log = Log {
             dir: dir.clone(),
             config: config.clone(),
@@ -145,6 +174,7 @@ impl Log {
         log.note_unsynced_snapshot()?;
         // A truncation that was interrupted has cut the log before it noted so.
         log.lower_recovery_point(log.log_end)?;
+        log.lower_noted()?;
         Ok((log, report))
     }
 }
@@ -283,6 +313,9 @@ impl Opening<'_> {
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
             LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot => {
+                // A start that was killed may have removed segments: a power cut must not bring them back among what is
+                // appended from here on.
+                self.files.sync_dir()?;
                 self.note_unsynced(&segments)?;
                 // A cut, this one's or one that a crash has interrupted, may not be on disk.
                 self.flush.add_file(active.file.clone());

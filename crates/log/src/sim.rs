@@ -135,6 +135,10 @@ impl Storage for SimStorage {
         Ok(self.disk.lock().room.unwrap_or(u64::MAX))
     }
 
+    fn total_space(&self, _: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
         self.disk.lock().find(path).map(|_| None)
     }

@@ -90,6 +90,9 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Bytes that an ordinary user may still write to the file system of `path`.
     fn free_space(&self, path: &Path) -> io::Result<u64>;
 
+    /// Bytes of the whole file system of `path`, used or not.
+    fn total_space(&self, path: &Path) -> io::Result<u64>;
+
     /// Seconds since the epoch times 1,000 at which the file was last written, or `None` where this is not known.
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>>;
 }
@@ -209,6 +212,34 @@ fn parent_of(path: &Path) -> &Path {
 /// Whether an error says that the medium has no room: a full file system or a spent quota.
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error is the medium's and not that of one file: of a device that fails or is gone, of a file system that
+/// is damaged or was made read-only.
+pub fn is_medium_failure(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let known = [
+        Errno::IO,
+        Errno::ROFS,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::STALE,
+        Errno::NOTCONN,
+        Errno::TIMEDOUT,
+        Errno::BADMSG,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| known.contains(&errno) || is_structure_damage(errno))
+}
+
+/// EUCLEAN, which only Linux has: the file system's own structures are damaged.
+#[cfg(target_os = "linux")]
+fn is_structure_damage(errno: rustix::io::Errno) -> bool {
+    errno == rustix::io::Errno::UCLEAN
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_structure_damage(_: rustix::io::Errno) -> bool {
+    false
 }
 
 /// Whether an error says that the process or the system has no descriptor or memory left to open a file with: nothing

@@ -70,6 +70,24 @@ impl Log {
         self.sync_cut()
     }
 
+    /// Lets the log go on at `offset`, which is behind its end: no record has an offset between.
+    pub(crate) fn skip_to(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
+        assert!(offset > self.log_end, "{offset} is not behind the log end {}", self.log_end);
+        if self.active_segment().len > 0 {
+            self.log_end = offset;
+            return self.roll(mono_ms);
+        }
+        self.remove_last_segment()?;
+        self.log_end = offset;
+        if self.segments.is_empty() {
+            self.log_start = offset;
+        }
+        self.active = Active::new(self.create_active_files()?, mono_ms);
+        self.segments.push(Segment::empty(offset));
+        self.flush.add_directory(&self.files.dir);
+        Ok(())
+    }
+
     /// What is behind it will be other data, which no sync has covered.
     pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
@@ -83,7 +101,7 @@ impl Log {
 
     /// A log start that is noted above the log end would have the next start begin there, without a record. And what is
     /// appended from the log end on was never compacted.
-    fn lower_noted(&mut self) -> Result<(), LogError> {
+    pub(crate) fn lower_noted(&mut self) -> Result<(), LogError> {
         let checkpoints = self.dir.checkpoints();
         let bounds = [(&checkpoints.log_start, self.log_start), (&checkpoints.cleaner, self.log_end)];
         for (checkpoint, bound) in bounds {

@@ -27,6 +27,27 @@ impl Scratch {
         self.memory.held_bytes()
     }
 
+    /// Decompresses bytes that are no batch, as those of a client's telemetry (KIP-714), to at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When they are not what the codec writes, or decompress to more.
+    pub fn decompress(
+        &mut self,
+        compression: Compression,
+        input: &[u8],
+        limit: usize,
+    ) -> Result<Vec<u8>, InvalidBatch> {
+        let mut output = Vec::new();
+        let result = Pieces::new(compression, input, limit, &mut self.memory).and_then(|mut pieces| {
+            while let length @ 1.. = pieces.advance()? {
+                output.extend_from_slice(&pieces.window()[..length]);
+            }
+            Ok(())
+        });
+        self.memory.shrink();
+        result.map(|()| output)
+    }
+
     /// Reads the records of `batch` as a stream of decompressed bytes.
     pub(crate) fn with_stream<T>(
         &mut self,

@@ -151,10 +151,14 @@ class Member:
             "group.id": arguments["group"],
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
-            "partition.assignment.strategy": ASSIGNORS[arguments["rebalance"]],
         }
+        if arguments["rebalance"] == "consumer":
+            # Times and assignors are the broker's (KIP-848).
+            settings["group.protocol"] = "consumer"
+        else:
+            settings["session.timeout.ms"] = 6000
+            settings["heartbeat.interval.ms"] = 500
+            settings["partition.assignment.strategy"] = ASSIGNORS[arguments["rebalance"]]
         self.consumer = Consumer(common(arguments) | settings)
         self.topic = arguments["topic"]
 

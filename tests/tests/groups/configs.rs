@@ -3,6 +3,7 @@
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::alter_configs_request::{self, AlterConfigsRequest};
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
@@ -73,6 +74,34 @@ fn a_groups_values_are_set_described_kept_and_forgotten() {
     assert_eq!(describe(&mut client, "another").1, DEFAULT);
     assert_eq!(alter(&mut client, GROUP, DELETE, SESSION_TIMEOUT, None).0, ErrorCode::NONE);
     assert_eq!(describe(&mut client, GROUP).1, DEFAULT);
+}
+
+/// AlterConfigs replaces all that was set before.
+fn replace(client: &mut Client, name: &str, value: &str) -> ErrorCode {
+    let config = alter_configs_request::AlterableConfig {
+        name: name.into(),
+        value: Some(value.into()),
+        ..Default::default()
+    };
+    let resource = alter_configs_request::AlterConfigsResource {
+        resource_type: RESOURCE_GROUP,
+        resource_name: GROUP.into(),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = AlterConfigsRequest { resources: vec![resource], ..Default::default() };
+    ErrorCode::from(client.call(&request, 2).responses[0].error_code)
+}
+
+#[test]
+fn a_groups_values_are_replaced() {
+    let broker = broker(Setup::new("group-configs-replaced"));
+    let mut client = broker.connect();
+    assert_eq!(replace(&mut client, SESSION_TIMEOUT, "50000"), ErrorCode::NONE);
+    assert_eq!(describe(&mut client, GROUP).1, OF_GROUP);
+    assert_eq!(replace(&mut client, SESSION_TIMEOUT, "1"), ErrorCode::INVALID_CONFIG);
+    assert_eq!(replace(&mut client, "share.session.timeout.ms", "46000"), ErrorCode::NONE);
+    assert_eq!(describe(&mut client, GROUP).1, DEFAULT, "it was not named again");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Offsets: all of a group, of several groups at once, and those whose time is over.
 
 use mainstem_tests::broker::Setup;
+use mainstem_tests::client::Client;
 use mainstem_tests::wait::eventually;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::offset_commit_request::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -57,12 +59,8 @@ fn all_offsets_of_a_group_are_told_in_every_version() {
     }
 }
 
-/// A commit of versions 2 to 4 may say how long it is to be kept.
-#[test]
-fn an_offset_goes_when_its_time_is_over() {
-    let mut broker = broker(Setup::new("expiry").set("offsets.retention.check.interval.ms", 50));
-    let mut client = broker.connect();
-    client.commit(GROUP, TOPIC, 1, 5).unwrap();
+/// Commits an offset of partition 0 with a time to keep it, which versions 2 to 4 have.
+fn commit_for(client: &mut Client, group: &str, retention_time_ms: i64) {
     let partition = OffsetCommitRequestPartition {
         partition_index: 0,
         committed_offset: 7,
@@ -72,12 +70,20 @@ fn an_offset_goes_when_its_time_is_over() {
     let topic =
         OffsetCommitRequestTopic { name: TOPIC.into(), partitions: vec![partition], ..Default::default() };
     let request = OffsetCommitRequest {
-        group_id: GROUP.into(),
-        retention_time_ms: 1_500,
+        group_id: group.into(),
+        retention_time_ms,
         topics: vec![topic],
         ..Default::default()
     };
     assert_eq!(client.call(&request, 4).topics[0].partitions[0].error_code, 0);
+}
+
+#[test]
+fn an_offset_goes_when_its_time_is_over() {
+    let mut broker = broker(Setup::new("expiry").set("offsets.retention.check.interval.ms", 50));
+    let mut client = broker.connect();
+    client.commit(GROUP, TOPIC, 1, 5).unwrap();
+    commit_for(&mut client, GROUP, 1_500);
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), 7);
     eventually("the offset to expire", || (client.committed(GROUP, TOPIC, 0).unwrap() == -1).then_some(()));
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 5, "the other one stays");
@@ -86,4 +92,24 @@ fn an_offset_goes_when_its_time_is_over() {
     let mut client = broker.connect();
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), -1, "and it stays away");
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 5);
+}
+
+#[test]
+fn a_group_goes_with_its_last_offset() {
+    let mut broker = broker(Setup::new("group-expiry").set("offsets.retention.check.interval.ms", 50));
+    let mut client = broker.connect();
+    client.commit(GROUP, TOPIC, 1, 5).unwrap();
+    commit_for(&mut client, "doomed", 1_500);
+    let mut both = listed(&mut client);
+    both.sort();
+    assert_eq!(both, ["doomed", GROUP]);
+    eventually("the group to go", || (listed(&mut client) == [GROUP]).then_some(()));
+    broker.kill();
+    broker.start_again();
+    assert_eq!(listed(&mut broker.connect()), [GROUP], "and it stays away");
+}
+
+fn listed(client: &mut Client) -> Vec<String> {
+    let response = client.call(&ListGroupsRequest::default(), 5);
+    response.groups.iter().map(|group| group.group_id.to_string()).collect()
 }

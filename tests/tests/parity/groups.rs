@@ -1,6 +1,8 @@
 //! One group with one member for each version of JoinGroup; the other APIs of members in the version nearest to it.
 
 use mainstem_tests::client::Client;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -15,12 +17,52 @@ fn nearest(api: ApiKey, version: i16) -> i16 {
 }
 
 /// Checks all and says which.
-pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 6] {
+pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 8] {
     for version in ApiKey::JoinGroup.versions() {
         check(client, &format!("group-{version}"), version);
     }
+    for version in ApiKey::ConsumerGroupHeartbeat.versions() {
+        check_consumer(client, &format!("consumers-{version}"), version);
+    }
     use ApiKey::*;
-    [JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups]
+    [
+        JoinGroup,
+        SyncGroup,
+        Heartbeat,
+        LeaveGroup,
+        DescribeGroups,
+        ListGroups,
+        ConsumerGroupHeartbeat,
+        ConsumerGroupDescribe,
+    ]
+}
+
+/// A consumer group of one member, which subscribes to a topic that is not there.
+fn check_consumer(client: &mut Client, group: &str, version: i16) {
+    let mut request = ConsumerGroupHeartbeatRequest {
+        group_id: group.into(),
+        member_id: if version == 0 { "" } else { "me" }.into(),
+        rebalance_timeout_ms: 10_000,
+        subscribed_topic_names: Some(vec!["nothing".into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let response = client.call(&request, version);
+    assert_eq!((response.error_code, response.heartbeat_interval_ms), (0, 5_000), "v{version}");
+    assert_eq!(response.assignment.as_ref().map(|assignment| assignment.topic_partitions.len()), Some(0));
+    let (member, epoch) = (response.member_id.as_deref().unwrap().to_owned(), response.member_epoch);
+    assert!(version == 0 || member == "me");
+
+    let describe = ConsumerGroupDescribeRequest { group_ids: vec![group.into()], ..Default::default() };
+    let response = client.call(&describe, version);
+    let described = &response.groups[0];
+    assert_eq!((described.error_code, &*described.group_state), (0, "Stable"), "v{version}");
+    assert_eq!((&*described.members[0].member_id, described.members[0].member_epoch), (&*member, epoch));
+    assert_eq!(described.members[0].member_type, if version == 0 { -1 } else { 1 });
+
+    request.member_id = member.into();
+    request.member_epoch = -1;
+    assert_eq!(client.call(&request, version).error_code, 0);
 }
 
 fn check(client: &mut Client, group: &str, version: i16) {

@@ -1,14 +1,16 @@
 //! A request that succeeds, for every API but those of group members.
 
+use std::cell::RefCell;
+
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{batch, bytes_of, records_in};
 use mainstem_wire::messages::{
-    api_versions_request, create_partitions_request, create_topics_request, delete_groups_request,
-    delete_records_request, delete_topics_request, describe_cluster_request, describe_configs_request,
-    describe_topic_partitions_request, fetch_request, find_coordinator_request,
-    incremental_alter_configs_request, init_producer_id_request, list_offsets_request, metadata_request,
-    offset_commit_request, offset_delete_request, offset_fetch_request, offset_for_leader_epoch_request,
-    produce_request,
+    alter_replica_log_dirs_request, api_versions_request, create_partitions_request, create_topics_request,
+    delete_groups_request, delete_records_request, delete_topics_request, describe_cluster_request,
+    describe_configs_request, describe_log_dirs_request, describe_topic_partitions_request, fetch_request,
+    find_coordinator_request, incremental_alter_configs_request, init_producer_id_request,
+    list_offsets_request, metadata_request, offset_commit_request, offset_delete_request,
+    offset_fetch_request, offset_for_leader_epoch_request, produce_request,
 };
 use mainstem_wire::{ApiKey, Records, Request, Uuid};
 
@@ -39,6 +41,7 @@ pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
     checked.extend(cluster(client, id));
     checked.extend(deleted_groups(client));
     checked.extend(configs(client));
+    checked.extend(log_dirs(client));
     checked.extend(changes(client));
     checked
 }
@@ -338,6 +341,38 @@ fn configs(client: &mut Client) -> [ApiKey; 2] {
         let mut configs = response.results[0].configs.iter();
         let found = configs.find(|config| config.name == "retention.ms").unwrap();
         assert_eq!((response.results[0].error_code, found.value.as_deref()), (0, Some("12345")));
+    });
+    [altered, described]
+}
+
+fn log_dirs(client: &mut Client) -> [ApiKey; 2] {
+    use alter_replica_log_dirs_request::{
+        AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+    };
+    use describe_log_dirs_request::{DescribableLogDirTopic, DescribeLogDirsRequest};
+    let describe = |_| {
+        let topic =
+            DescribableLogDirTopic { topic: TOPIC.into(), partitions: vec![0, 2], ..Default::default() };
+        DescribeLogDirsRequest { topics: Some(vec![topic]), ..Default::default() }
+    };
+    let path = RefCell::new(String::new());
+    let described = in_every_version(client, describe, |response, version| {
+        let dir = &response.results[0];
+        let partitions = dir.topics[0].partitions.len();
+        assert_eq!((response.error_code, dir.error_code, dir.topics.len(), partitions), (0, 0, 1, 2));
+        assert_eq!(dir.total_bytes > 0, version >= 4);
+        *path.borrow_mut() = dir.log_dir.to_string();
+    });
+    let alter = |_| {
+        let topic =
+            AlterReplicaLogDirTopic { name: TOPIC.into(), partitions: vec![0, 9], ..Default::default() };
+        let path = path.borrow().clone().into();
+        let dirs = vec![AlterReplicaLogDir { path, topics: vec![topic], ..Default::default() }];
+        AlterReplicaLogDirsRequest { dirs, ..Default::default() }
+    };
+    let altered = in_every_version(client, alter, |response, _| {
+        let errors: Vec<_> = response.results[0].partitions.iter().map(|one| one.error_code).collect();
+        assert_eq!(errors, [0, 3], "it is there already, and unknown");
     });
     [altered, described]
 }

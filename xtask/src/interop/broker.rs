@@ -18,12 +18,19 @@ pub(crate) const PARTITIONS: i32 = 6;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Settings of the run that both brokers understand.
-fn settings() -> Vec<(&'static str, String)> {
+/// Settings of every run, which both brokers understand.
+fn common_settings() -> Vec<(&'static str, String)> {
     vec![
         ("group.initial.rebalance.delay.ms", "0".into()),
+        // Members of the consumer protocol have the broker's times; these are those that classic ones ask for here.
+        ("group.consumer.min.session.timeout.ms", "6000".into()),
+        ("group.consumer.session.timeout.ms", "6000".into()),
+        ("group.consumer.min.heartbeat.interval.ms", "500".into()),
+        ("group.consumer.heartbeat.interval.ms", "500".into()),
         ("num.partitions", PARTITIONS.to_string()),
         ("offsets.topic.num.partitions", "4".into()),
+        // Clients that are held to a quota are soon at its rate.
+        ("quota.window.num", "2".into()),
     ]
 }
 
@@ -56,14 +63,21 @@ pub(crate) struct Broker {
     kind: Kind,
     dir: PathBuf,
     port: u16,
+    /// Settings beside those of every run.
+    settings: Vec<(&'static str, String)>,
     process: Option<Process>,
 }
 
 impl Broker {
-    /// A broker on an empty directory below `dir`, started and answering.
-    pub(crate) fn start(kind: Kind, dir: &Path, port: u16) -> Result<Broker> {
-        let mut broker = Broker { kind, dir: dir.to_path_buf(), port, process: None };
-        fs::create_dir_all(broker.data_dir())?;
+    /// A broker on an empty directory below `dir`, started and answering, with settings beside those of every run.
+    pub(crate) fn start(
+        kind: Kind,
+        dir: &Path,
+        port: u16,
+        settings: Vec<(&'static str, String)>,
+    ) -> Result<Broker> {
+        let mut broker = Broker { kind, dir: dir.to_path_buf(), port, settings, process: None };
+        broker.data_dirs().iter().try_for_each(fs::create_dir_all)?;
         if kind == Kind::Kafka {
             broker.format_kafka()?;
         }
@@ -75,9 +89,14 @@ impl Broker {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// The directory that holds the partitions' directories.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.dir.join("data")
+    /// The directories that hold the partitions' directories.
+    pub(crate) fn data_dirs(&self) -> [PathBuf; 2] {
+        ["data", "data-2"].map(|name| self.dir.join(name))
+    }
+
+    /// The value of log.dirs.
+    fn log_dirs(&self) -> String {
+        self.data_dirs().map(|dir| dir.display().to_string()).join(",")
     }
 
     /// Starts it, on whatever its directory holds, and waits until it answers.
@@ -120,13 +139,17 @@ impl Broker {
         self.process.as_ref().map(Process::log_tail).unwrap_or_default()
     }
 
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        [common_settings(), self.settings.clone()].concat()
+    }
+
     fn mainstem_command(&self) -> Result<Command> {
         let binary = workspace::release_binary("mainstem");
         ensure!(binary.is_file(), "{} is missing; build it: cargo build --release", binary.display());
         let mut command = Command::new(binary);
-        command.arg("start").arg("--data-dir").arg(self.data_dir());
+        command.arg("start").arg("--set").arg(format!("log.dirs={}", self.log_dirs()));
         command.args(["--listen", &self.address().to_string()]);
-        for (key, value) in settings() {
+        for (key, value) in self.settings() {
             command.arg("--set").arg(format!("{key}={value}"));
         }
         Ok(command)
@@ -157,9 +180,9 @@ impl Broker {
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              share.coordinator.state.topic.replication.factor=1\n",
-            self.data_dir().display(),
+            self.log_dirs(),
         );
-        for (key, value) in settings() {
+        for (key, value) in self.settings() {
             text += &format!("{key}={value}\n");
         }
         fs::write(self.kafka_properties(), text)?;

@@ -27,15 +27,18 @@ pub(crate) enum Rebalance {
     Eager,
     /// Only those that move to another member (KIP-429).
     Cooperative,
+    /// The same, but the coordinator assigns: the consumer protocol (KIP-848).
+    Consumer,
 }
 
 impl Rebalance {
-    pub(crate) const ALL: [Rebalance; 2] = [Rebalance::Eager, Rebalance::Cooperative];
+    pub(crate) const ALL: [Rebalance; 3] = [Rebalance::Eager, Rebalance::Cooperative, Rebalance::Consumer];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Rebalance::Eager => "eager",
             Rebalance::Cooperative => "cooperative",
+            Rebalance::Consumer => "consumer",
         }
     }
 }
@@ -46,6 +49,8 @@ pub(crate) struct Group {
     pub(crate) id: String,
     pub(crate) topic: String,
     pub(crate) rebalance: Rebalance,
+    /// The instance id of the next member, which is static then (KIP-345).
+    pub(crate) instance: Option<String>,
 }
 
 /// A client library.
@@ -88,6 +93,8 @@ const WHOLE: Facts = Facts {
 };
 
 const EAGER: &[Rebalance] = &[Rebalance::Eager];
+/// What came before KIP-848.
+const CLASSIC: &[Rebalance] = &[Rebalance::Eager, Rebalance::Cooperative];
 
 /// kafka-python and aiokafka have the same limits.
 const PYTHON_LIMITS: Limits = Limits { no_null_header: true, no_void: true, ..Limits::NONE };
@@ -121,6 +128,7 @@ impl Client {
                 key: "kcat",
                 title: "kcat 1.7 (librdkafka)",
                 toolchain: Toolchain::Kcat,
+                rebalances: CLASSIC,
                 limits: Limits { no_empty: true, same_headers: true, ..Limits::NONE },
                 ..WHOLE
             },
@@ -128,6 +136,7 @@ impl Client {
                 key: "kafka-python",
                 title: "kafka-python 3.0.12",
                 toolchain: Toolchain::Python,
+                rebalances: CLASSIC,
                 limits: PYTHON_LIMITS,
                 ..WHOLE
             },
@@ -230,13 +239,14 @@ impl Client {
         } else {
             let out = out.display().to_string();
             let (topic, id, rebalance) = (&*group.topic, &*group.id, group.rebalance.name());
-            let arguments = [
+            let mut arguments = vec![
                 ("topic", topic),
                 ("group", id),
                 ("rebalance", rebalance),
                 ("out", &out),
                 ("commit_every", "500"),
             ];
+            arguments.extend(group.instance.as_deref().map(|instance| ("instance", instance)));
             Process::start_with_input(name, &mut self.program(world, "member", &arguments), &world.logs)?
         };
         Ok(Member::new(self, name, process, out))

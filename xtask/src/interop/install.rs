@@ -248,7 +248,15 @@ pub(crate) const TOOLS: &[(&str, &str)] = &[
     ("kafka-console-producer", "org.apache.kafka.tools.ConsoleProducer"),
     ("kafka-console-consumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
     ("kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
+    ("kafka-features", "org.apache.kafka.tools.FeatureCommand"),
+    ("kafka-metadata-quorum", "org.apache.kafka.tools.MetadataQuorumCommand"),
+    ("kafka-leader-election", "org.apache.kafka.tools.LeaderElectionCommand"),
+    ("kafka-reassign-partitions", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
+    ("kafka-cluster", "org.apache.kafka.tools.ClusterTool"),
+    ("kafka-transactions", "org.apache.kafka.tools.TransactionsCommand"),
+    ("kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"),
     ("kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"),
+    ("kafka-client-metrics", "org.apache.kafka.tools.ClientMetricsCommand"),
     ("kafka-storage", "kafka.tools.StorageTool"),
 ];
 

@@ -119,6 +119,7 @@ pub(crate) fn member(world: &World, group: &Group) -> Command {
     let assignor = match group.rebalance {
         Rebalance::Eager => "range",
         Rebalance::Cooperative => "cooperative-sticky",
+        Rebalance::Consumer => unreachable!("the librdkafka of kcat has no consumer protocol"),
     };
     command.args(["-X", &format!("partition.assignment.strategy={assignor}"), &group.topic]);
     command

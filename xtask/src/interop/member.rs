@@ -36,6 +36,8 @@ pub(crate) struct Member {
     pub(crate) committed: HashMap<i32, i64>,
     /// The partitions that it has now; not known of kcat.
     pub(crate) assigned: BTreeSet<i32>,
+    /// How often it had to give a partition up.
+    pub(crate) revoked: usize,
 }
 
 impl Member {
@@ -52,6 +54,7 @@ impl Member {
             readings,
             committed,
             assigned,
+            revoked: 0,
         }
     }
 
@@ -91,7 +94,10 @@ impl Member {
             }
             "c" => drop(self.committed.insert(partition, parts.next().context("an offset")?.parse()?)),
             "assigned" => drop(self.assigned.insert(partition)),
-            "revoked" | "lost" => drop(self.assigned.remove(&partition)),
+            "revoked" | "lost" => {
+                self.assigned.remove(&partition);
+                self.revoked += 1;
+            }
             _ => anyhow::bail!("an unknown word"),
         }
         Ok(())

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::broker::Kind;
+use super::checks::errors;
 use super::client::Client;
 use super::install::KAFKA_VERSION;
 use crate::workspace;
@@ -157,6 +158,15 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ("rebalance, cooperative", "Group of three, cooperative: members join and leave while it consumes"),
     ("member killed, cooperative", "Group of three, cooperative: a member is killed"),
     ("stop and resume, cooperative", "Group, cooperative: all stop, one resumes"),
+    ("rebalance, consumer", "Group of three, consumer protocol: members join and leave while it consumes"),
+    ("member killed, consumer", "Group of three, consumer protocol: a member is killed"),
+    ("stop and resume, consumer", "Group, consumer protocol: all stop, one resumes"),
+    ("roll to consumer", "Classic members are replaced by members of the consumer protocol, one by one"),
+    ("roll back", "The same, back to the classic protocol"),
+    (
+        "static, consumer",
+        "Consumer protocol: a static member comes back to its partitions, nobody else notices",
+    ),
     (
         "broker killed",
         "Idempotent producer through two `kill -9` of the broker; without idempotence, what is there twice is counted",
@@ -178,6 +188,7 @@ pub(crate) fn update_docs() -> Result<()> {
          empty place was not run. What each check does is told in tests/interop/README.md.\n\n",
     );
     text += &client_table(&results);
+    text += &error_table(&results);
     text += &tool_table(&results);
     let path = workspace::root().join("docs").join("interop.md");
     fs::create_dir_all(path.parent().expect("a file in docs"))?;
@@ -194,6 +205,22 @@ fn client_table(results: &Results) -> String {
     for (check, title) in CLIENT_CHECKS {
         text += &format!("\n| {title} |");
         Client::ALL.iter().for_each(|client| text += &format!(" {} |", marks(results, client.key(), check)));
+    }
+    text + "\n\n"
+}
+
+fn error_table(results: &Results) -> String {
+    let mut text = String::from(
+        "## Errors\n\nWhat the user of a client is shown when things go wrong: nothing, or the error that stands \
+         behind the mark.\n\n| what happens |",
+    );
+    errors::CLIENTS.iter().for_each(|client| text += &format!(" {} |", client.facts().title));
+    text += "\n|---|";
+    text += &":-:|".repeat(errors::CLIENTS.len());
+    for check in errors::CHECKS {
+        text += &format!("\n| {} |", check.title);
+        let cell = |client: &Client| format!(" {} |", marks(results, client.key(), check.name));
+        errors::CLIENTS.iter().for_each(|client| text += &cell(client));
     }
     text + "\n\n"
 }

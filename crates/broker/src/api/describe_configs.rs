@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use mainstem_coordination::config::describe::{
-    DescribedConfig, describe_broker, describe_cluster_default, describe_group, describe_topic,
+    DescribedConfig, describe_broker, describe_client_metrics, describe_cluster_default, describe_group,
+    describe_topic,
 };
 use mainstem_coordination::metadata::{ConfigResource, ResourceKind, names};
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
@@ -66,10 +67,19 @@ fn describe(
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             Ok(describe_broker(&config.values))
         }
+        ConfigTarget::Loggers => {
+            authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
+            Ok(broker.loggers.describe())
+        }
         ConfigTarget::ClusterDefault => {
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));
             Ok(describe_cluster_default(own))
+        }
+        ConfigTarget::ClientMetrics(name) => {
+            authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
+            let own = image.configs(&ConfigResource::new(ResourceKind::ClientMetrics, name));
+            Ok(describe_client_metrics(own, &config.values))
         }
         ConfigTarget::Group(name) => {
             authorize(context, Operation::DescribeConfigs, Resource::Group(name))?;

@@ -39,7 +39,7 @@ const INLINE_PARTITIONS_MAX: usize = 5000;
 /// Version from which clients know KAFKA_STORAGE_ERROR (KIP-112).
 const STORAGE_ERROR_SINCE: i16 = 6;
 
-/// Bytes of an answer besides records, for each of its partitions: what counts against a quota.
+/// Bytes of an answer besides records, for each partition with records: what counts against a quota.
 const PARTITION_BYTES: usize = 50;
 
 /// `isolation_level` of a consumer that reads no open transactions.
@@ -232,20 +232,19 @@ impl Fetch {
 
     /// Encodes what was read, or nothing if the client is over its quota.
     fn answer(&self, reads: Reads, out: &mut ResponseBuffer) -> Handled {
-        let bytes = reads.bytes + reads.found.len() * PARTITION_BYTES;
-        if let Some(held) = self.broker.quotas.fetched(&self.context, bytes) {
+        if let Some(held) = self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
             return self.answer_held(held, out);
         }
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::with_capacity(reads.found.len());
-        for ((key, _), found) in self.plan.partitions.iter().zip(reads.found) {
+        for (((key, _), target), found) in self.plan.partitions.iter().zip(&self.targets).zip(reads.found) {
+            self.count(target, &found);
             let data = describe(self.context.version, key.1, &found);
             if self.is_told(key, &found) {
                 let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
                 slots.push((&key.0, data, copies.place(plan)));
             }
         }
-        self.broker.metrics.fetched(reads.bytes);
         let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
         for (topic, mut data, place) in slots {
             data.records = Some(place.records(&copies.bytes));
@@ -278,6 +277,21 @@ impl Fetch {
         respond_held(&self.context, response, Some(held), out)
     }
 
+    fn count(
+        &self,
+        target: &Result<Arc<Partition>, ErrorCode>,
+        found: &Result<partition::PartitionData, ErrorCode>,
+    ) {
+        match (target, found) {
+            (Ok(partition), Ok(data)) => {
+                if let ReadPlan::Range(range) = &data.plan {
+                    self.broker.metrics.fetched(&partition.traffic, range.len);
+                }
+            }
+            _ => self.broker.metrics.fetch_failed(),
+        }
+    }
+
     /// Whether a partition has a place in the answer.
     fn is_told(&self, key: &Key, found: &Result<partition::PartitionData, ErrorCode>) -> bool {
         let Some(session) = &self.plan.session else { return true };
@@ -295,6 +309,14 @@ impl Fetch {
 }
 
 impl Reads {
+    /// What the answer counts for against a quota.
+    fn answer_bytes(&self) -> usize {
+        let has_records = |found: &&Result<partition::PartitionData, ErrorCode>| {
+            found.as_ref().is_ok_and(|data| !matches!(data.plan, ReadPlan::Empty))
+        };
+        self.bytes + self.found.iter().filter(has_records).count() * PARTITION_BYTES
+    }
+
     /// Notes what was found in the next partition, of which so many bytes were asked for.
     fn note(&mut self, found: Result<partition::PartitionData, ErrorCode>, asked: usize) {
         match &found {

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use mainstem_coordination::metadata::{ApiError, changes_of};
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, IncrementalAlterConfigsRequest,
 };
 use mainstem_wire::messages::incremental_alter_configs_response::{
     AlterConfigsResourceResponse, IncrementalAlterConfigsResponse,
 };
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::resources::{Refused, permit_alteration};
+use crate::resources::{BROKER_LOGGER, Refused, permit_alteration};
 use crate::respond::respond;
 
 pub(crate) fn serve(
@@ -29,18 +30,49 @@ pub(crate) fn serve(
         let permitted = permit_alteration(broker, context, (resource.resource_type, &resource.resource_name));
         permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
     });
+    let loggers: Vec<_> =
+        request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
     let altered = broker.controller.alter_configs(broker, &request);
     let mut responses = altered.unwrap_or_else(|error| {
         request.resources.iter().map(|resource| refuse(resource, &error.into())).collect()
     });
+    responses.extend(alter_loggers(broker, &loggers, request.validate_only));
     responses.extend(refused);
     Ok(respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out))
 }
 
+/// Levels of loggers are not metadata: they last until the process ends.
+fn alter_loggers(
+    broker: &Broker,
+    resources: &[AlterConfigsResource<'_>],
+    validate_only: bool,
+) -> Vec<AlterConfigsResourceResponse<'static>> {
+    let alter = |resource: &AlterConfigsResource<'_>| {
+        if resources.len() > 1 {
+            let message = "Each resource must appear at most once.";
+            return Err(ApiError { code: ErrorCode::INVALID_REQUEST, message: message.to_owned() });
+        }
+        Ok(broker.loggers.alter(&changes_of(resource)?, validate_only)?)
+    };
+    let answers = resources.iter().map(|resource| match alter(resource) {
+        Ok(()) => answer(resource, 0, None),
+        Err(error) => answer(resource, error.code.code(), Some(error.message)),
+    });
+    answers.collect()
+}
+
 fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {
+    answer(resource, why.error.code(), Some(why.message.clone()))
+}
+
+fn answer(
+    resource: &AlterConfigsResource<'_>,
+    error_code: i16,
+    error_message: Option<String>,
+) -> AlterConfigsResourceResponse<'static> {
     AlterConfigsResourceResponse {
-        error_code: why.error.code(),
-        error_message: Some(why.message.clone().into()),
+        error_code,
+        error_message: error_message.map(Into::into),
         resource_type: resource.resource_type,
         resource_name: resource.resource_name.to_string().into(),
         ..Default::default()

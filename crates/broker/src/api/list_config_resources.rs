@@ -11,6 +11,7 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
+use crate::resources::BROKER_LOGGER;
 use crate::respond::respond;
 
 /// Types that can be listed, in Kafka's order.
@@ -18,9 +19,7 @@ const LISTED: [i8; 5] =
     [GROUP, CLIENT_METRICS, BROKER_LOGGER, ResourceKind::Broker as i8, ResourceKind::Topic as i8];
 const GROUP: i8 = ResourceKind::Group as i8;
 /// Subscriptions to client metrics (KIP-714): all that version 0 lists.
-const CLIENT_METRICS: i8 = 16;
-/// Levels of a node's loggers (KIP-412).
-const BROKER_LOGGER: i8 = 8;
+const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_log::FoundOffset;
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -14,6 +15,7 @@ use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::dispatch::{Handled, body};
 use crate::errors::read_error_code;
 use crate::output::ResponseBuffer;
+use crate::partition::Partition;
 use crate::respond::respond;
 
 /// The next offset that will be readable.
@@ -134,19 +136,28 @@ fn find(
         EARLIEST_LOCAL => Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start))),
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(Found::nothing()),
         timestamp => {
-            // The search reads from the disk: appends do not wait for it.
-            let search = partition.with_log(|log| log.timestamp_search())?;
-            let found = search.and_then(|search| match timestamp {
-                MAX_TIMESTAMP => search.offset_of_max(),
-                _ => search.offset_for(timestamp),
-            });
-            let found = found.map_err(|error| read_error_code(&error))?;
+            let found = search(&partition, timestamp)?;
             // What lies beyond the readable end is not told.
             Ok(found.filter(|found| found.offset < readable).map_or_else(Found::nothing, |found| Found {
                 offset: found.offset,
                 timestamp: found.timestamp,
                 leader_epoch: epoch_at(found.offset),
             }))
+        }
+    }
+}
+
+/// Searches by time. That reads from the disk: appends do not wait for it.
+fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, ErrorCode> {
+    loop {
+        let (dir, search) = partition.with_log(|log| (log.dir().clone(), log.timestamp_search()))?;
+        let found = search.and_then(|search| match timestamp {
+            MAX_TIMESTAMP => search.offset_of_max(),
+            _ => search.offset_for(timestamp),
+        });
+        // If it has moved in between, what was not found may only have been elsewhere by then.
+        if partition.is_in(&dir) {
+            return found.map_err(|error| read_error_code(&error));
         }
     }
 }

@@ -6,7 +6,10 @@
 pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
+pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -16,12 +19,15 @@ pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
+pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
+pub(crate) mod get_telemetry_subscriptions;
 pub(crate) mod heartbeat;
 pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
@@ -37,6 +43,7 @@ pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod push_telemetry;
 pub(crate) mod sync_group;
 pub(crate) mod unregister_broker;
 pub(crate) mod update_features;
@@ -91,6 +98,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
+    (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
+    (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),
@@ -100,11 +109,16 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
     (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
+    (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
     (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
+    (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
+    (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
 ];

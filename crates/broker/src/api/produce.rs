@@ -129,7 +129,10 @@ impl Progress {
                 self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
                 PartitionProduceResponse { index: data.index, ..response }
             }
-            Err(refusal) => refused(data.index, refusal),
+            Err(refusal) => {
+                broker.metrics.produce_failed();
+                refused(data.index, refusal)
+            }
         };
         responses.push(response);
     }
@@ -251,8 +254,9 @@ fn append(
         return Err(not_transactional());
     }
     let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
-    broker.metrics.appended(records.len());
     let appended = outcome.appended;
+    let messages = u64::try_from(appended.last_offset + 1 - appended.base_offset).unwrap_or(0);
+    broker.metrics.appended(&partition.traffic, messages, records.len());
     let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,

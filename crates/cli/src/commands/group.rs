@@ -1,7 +1,12 @@
-//! `mainstem group`: lists and describes consumer groups.
+//! `mainstem group`: lists, describes, resets and deletes consumer groups.
 
+mod delete;
+mod delete_offsets;
 mod describe;
+mod found;
 mod list;
+mod reset;
+mod topic_partitions;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -19,6 +24,12 @@ enum GroupCommand {
     List(list::List),
     /// Show a group's members, their partitions, offsets and lag.
     Describe(describe::Describe),
+    /// Set the offsets from which a group without members goes on. Without --execute only shows them.
+    Reset(reset::Reset),
+    /// Delete groups without members, and their offsets.
+    Delete(delete::Delete),
+    /// Delete offsets of topics that no member of the group reads.
+    DeleteOffsets(delete_offsets::DeleteOffsets),
 }
 
 /// Runs the command.
@@ -26,5 +37,8 @@ pub(crate) fn run(arguments: &GroupArguments) -> Result<()> {
     match &arguments.command {
         GroupCommand::List(list) => list::run(list),
         GroupCommand::Describe(describe) => describe::run(describe),
+        GroupCommand::Reset(reset) => reset::run(reset),
+        GroupCommand::Delete(delete) => delete::run(delete),
+        GroupCommand::DeleteOffsets(delete) => delete_offsets::run(delete),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,8 @@ use mainstem_broker::{LastStop, Ready, Server};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
+
+use crate::logging;
 
 /// Where data goes unless somebody says otherwise.
 const DATA_DIR: &str = "./mainstem-data";
@@ -47,22 +48,16 @@ pub(crate) struct Start {
 /// Runs the broker.
 pub(crate) fn run(start: &Start) -> Result<()> {
     let started = Instant::now();
-    log_to_stderr(start.json);
+    let loggers = logging::to_stderr(start.json);
     // Before any thread is there, so that none is killed by a signal that comes early.
     let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
     let config = configuration(start)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let server = Server::start(config)?;
+    let server = Server::start(config, loggers)?;
     announce(server.ready(), started, start.json)?;
     wait_and_stop(server, signals)
-}
-
-fn log_to_stderr(json: bool) {
-    let filter = EnvFilter::try_from_env("MAINSTEM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json { subscriber.json().init() } else { subscriber.init() }
 }
 
 fn configuration(start: &Start) -> Result<BrokerConfig> {
@@ -73,6 +68,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| name != logging::VARIABLE)
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let overrides = overrides(start)?;
@@ -153,22 +149,53 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("the ready line cannot be written")
 }
 
-/// Waits for a signal, stops in order; a second signal skips what is left.
+/// Why the broker ends.
+enum End {
+    Signal,
+    /// It cannot go on.
+    Fatal(String),
+}
+
+/// Waits for a signal, or for what the broker cannot go on without; stops in order. A second signal skips what is left.
 fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
-    signals.forever().next();
-    tracing::info!("stopping: clients are answered, then the logs are synced; a second signal skips that");
+    let (tell, ended) = mpsc::channel();
+    let tell_fatal = tell.clone();
+    server.on_fatal(Box::new(move |reason| {
+        // Nobody listens when the end has begun already.
+        let _ = tell_fatal.send(End::Fatal(reason));
+    }));
     let hurry = Arc::new(AtomicBool::new(false));
     let raised = hurry.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        if signals.forever().next().is_some() {
+        let mut signals = signals.forever();
+        signals.next();
+        let _ = tell.send(End::Signal);
+        if signals.next().is_some() {
             raised.store(true, Ordering::Release);
         }
     })?;
+    let fatal = match ended.recv().context("nobody is left who could end the broker")? {
+        End::Fatal(reason) => Some(reason),
+        End::Signal => None,
+    };
+    if fatal.is_none() {
+        tracing::info!(
+            "stopping: clients are answered, then the logs are synced; a second signal skips that"
+        );
+    } else {
+        // What is not on disk now will not get there.
+        hurry.store(true, Ordering::Release);
+    }
+    stop(server, &hurry);
+    fatal.map_or(Ok(()), |reason| bail!("the broker had to stop: {reason}"))
+}
+
+fn stop(server: Server, hurry: &AtomicBool) {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("syncing {bar:30} {pos}/{len} partitions")
             .expect("the template is constant"),
     );
-    let in_order = server.stop(&hurry, &mut |done, all| {
+    let in_order = server.stop(hurry, &mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     });
@@ -181,5 +208,4 @@ fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
             )
         }
     }
-    Ok(())
 }

@@ -92,6 +92,19 @@ pub fn alter_group(
     Ok(difference(own, after))
 }
 
+/// Changes values of another kind, judged by `validate`.
+pub(super) fn alter_values(
+    scope: Scope,
+    own: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+    validate: impl FnOnce(&BTreeMap<String, String>) -> Result<(), AlterError>,
+) -> Result<Changed, AlterError> {
+    check_shape(changes)?;
+    let after = apply(scope, own, changes)?;
+    validate(&after)?;
+    Ok(difference(own, after))
+}
+
 /// Changes values of the node, or defaults of the cluster, that `current` runs with.
 pub fn alter_broker(
     layer: BrokerLayer,
@@ -110,7 +123,10 @@ pub fn alter_broker(
         BrokerLayer::Node => (values.cluster.clone(), after.clone()),
         BrokerLayer::ClusterDefault => (after.clone(), values.node.clone()),
     };
-    current.with_dynamic(cluster, node).map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
+    let changed = current.with_dynamic(cluster, node);
+    let changed = changed.map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
+    let threads = |config: &BrokerConfig| config.network.num_network_threads;
+    check_threads("num.network.threads", threads(current), threads(&changed))?;
     Ok(difference(own, after))
 }
 
@@ -132,7 +148,7 @@ pub fn validate_new_topic(
     Ok(own)
 }
 
-fn check_shape(changes: &[Change<'_>]) -> Result<(), AlterError> {
+pub(super) fn check_shape(changes: &[Change<'_>]) -> Result<(), AlterError> {
     let mut names = BTreeSet::new();
     if !changes.iter().all(|change| names.insert(change.name)) {
         return Err(AlterError::InvalidRequest("Error due to duplicate config keys".to_string()));
@@ -285,6 +301,18 @@ fn validate_broker(layer: BrokerLayer, own: &BTreeMap<String, String>) -> Result
         "Cannot update these configs at default cluster level, broker id must be specified",
         named(&|name, key| key.update == UpdateMode::PerBroker || is_prefixed(name) && is_security(key)),
     )
+}
+
+/// As in Kafka: a change by more than this is taken for a mistake.
+fn check_threads(name: &str, current: usize, wanted: usize) -> Result<(), AlterError> {
+    let why = match wanted {
+        _ if wanted < current / 2 => "should be at least half",
+        _ if wanted > current * 2 => "should not be greater than double",
+        _ => return Ok(()),
+    };
+    Err(AlterError::InvalidRequest(format!(
+        "Dynamic thread count update validation failed for {name}={wanted}, value {why} the current value {current}"
+    )))
 }
 
 fn difference(own: &BTreeMap<String, String>, after: BTreeMap<String, String>) -> Changed {
@@ -458,6 +486,14 @@ mod tests {
             one,
             &[("log.retention.ms", Set, Some("0"))],
             "INVALID_REQUEST log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        );
+        node(all, &[("num.network.threads", Set, Some("1"))], "num.network.threads=1");
+        node(one, &[("num.network.threads", Set, Some("6"))], "num.network.threads=6");
+        node(
+            one,
+            &[("num.network.threads", Set, Some("7"))],
+            "INVALID_REQUEST Dynamic thread count update validation failed for num.network.threads=7, \
+             value should not be greater than double the current value 3",
         );
         node(
             one,

@@ -1,6 +1,6 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -8,6 +8,7 @@ use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources}
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
+use crate::groups::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::quotas::Windows;
 
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
@@ -21,10 +22,12 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
-    /// `metadata.log.dir`, one of `log_dirs`; `None` is the one that has the metadata log, at first the first.
+    /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// `mainstem.metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
     pub topics: TopicDefaults,
     /// Connections and requests.
@@ -39,6 +42,8 @@ pub struct BrokerConfig {
     pub transactions: TransactionLogConfig,
     /// Background work on logs, and producers' state.
     pub logs: LogMaintenance,
+    /// Compaction.
+    pub cleaner: CleanerConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
     /// What to tell the user at start.
@@ -81,6 +86,8 @@ pub struct NetworkConfig {
     pub max_connections_per_ip_overrides: Vec<(String, usize)>,
     /// `max.connection.creation.rate`, per second.
     pub max_connection_creation_rate: u32,
+    /// `telemetry.max.bytes`.
+    pub telemetry_max_bytes: usize,
     /// `connections.max.idle.ms`; `None` is never.
     pub connections_max_idle_ms: Option<u64>,
     /// `fetch.max.bytes`.
@@ -111,6 +118,8 @@ pub struct GroupLimits {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`, members.
     pub max_size: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
 }
 
 /// Committed offsets and their topic.
@@ -145,7 +154,7 @@ pub struct TransactionLogConfig {
     pub topic_segment_bytes: i32,
 }
 
-/// Background work on logs, and producers' state. All in milliseconds.
+/// Background work on logs, and producers' state. Milliseconds unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMaintenance {
     /// `log.retention.check.interval.ms`.
@@ -154,10 +163,31 @@ pub struct LogMaintenance {
     pub recovery_checkpoint_interval_ms: u64,
     /// `log.flush.start.offset.checkpoint.interval.ms`.
     pub start_offset_checkpoint_interval_ms: u64,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`, in bytes.
+    pub move_bytes_per_second: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_expiration_check_interval_ms: u64,
+}
+
+/// Compaction. What is shared between cleaners is for all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CleanerConfig {
+    /// `log.cleaner.enable`.
+    pub enable: bool,
+    /// `log.cleaner.threads`.
+    pub threads: usize,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`.
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`.
+    pub load_factor: f64,
+    /// `log.cleaner.io.buffer.size`.
+    pub io_buffer_bytes: usize,
+    /// `log.cleaner.io.max.bytes.per.second`.
+    pub io_max_bytes_per_second: f64,
 }
 
 impl BrokerConfig {
@@ -200,6 +230,7 @@ impl BrokerConfig {
             log_dirs: typed.list("log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
+            metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
             quotas: typed.quotas(),
@@ -207,6 +238,7 @@ impl BrokerConfig {
             offsets: typed.offsets(),
             transactions: typed.transactions(),
             logs: typed.logs(),
+            cleaner: typed.cleaner(),
             warnings,
             values,
         };
@@ -265,6 +297,13 @@ impl Typed<'_> {
     /// Negative counts as 0.
     fn millis(&self, name: &str) -> u64 {
         u64::try_from(self.int(name)).unwrap_or(0)
+    }
+
+    fn double(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Some(ConfigValue::Double(value)) => value,
+            other => unreachable!("{name} is a number with a default, not {other:?}"),
+        }
     }
 
     fn boolean(&self, name: &str) -> bool {
@@ -350,6 +389,7 @@ impl Typed<'_> {
             max_connections_per_ip_overrides: overrides,
             max_connection_creation_rate: u32::try_from(self.int("max.connection.creation.rate"))
                 .expect("the key is at least 0 and an INT"),
+            telemetry_max_bytes: self.count("telemetry.max.bytes"),
             connections_max_idle_ms: u64::try_from(self.int("connections.max.idle.ms")).ok(),
             fetch_max_bytes: self.count("fetch.max.bytes"),
             fetch_session_slots: self.count("max.incremental.fetch.session.cache.slots"),
@@ -388,6 +428,25 @@ impl Typed<'_> {
             max_session_timeout_ms: self.int32("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms: self.int32("group.initial.rebalance.delay.ms"),
             max_size: self.count("group.max.size"),
+            consumer: self.consumer_groups(),
+        }
+    }
+
+    fn consumer_groups(&self) -> ConsumerGroupConfig {
+        let assignors = self.list("group.consumer.assignors");
+        let policy = self.text("group.consumer.migration.policy");
+        ConsumerGroupConfig {
+            times: GroupTimes {
+                session_timeout_ms: self.int32("group.consumer.session.timeout.ms"),
+                heartbeat_interval_ms: self.int32("group.consumer.heartbeat.interval.ms"),
+                assignment_interval_ms: self.int32("group.consumer.assignment.interval.ms"),
+            },
+            own_times: HashMap::new(),
+            max_size: self.count("group.consumer.max.size"),
+            assignors: assignors.iter().filter_map(|name| Assignor::named(name)).collect(),
+            migration_policy: policy.as_deref().and_then(MigrationPolicy::named).unwrap_or_default(),
+            regex_refresh_interval_ms: u64::try_from(self.int("group.consumer.regex.refresh.interval.ms"))
+                .unwrap_or(0),
         }
     }
 
@@ -417,8 +476,23 @@ impl Typed<'_> {
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),
+            move_bytes_per_second: u64::try_from(self.int("replica.alter.log.dirs.io.max.bytes.per.second"))
+                .unwrap_or(0),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
+        }
+    }
+
+    fn cleaner(&self) -> CleanerConfig {
+        let size = |name| usize::try_from(self.int(name)).unwrap_or(0);
+        CleanerConfig {
+            enable: self.boolean("log.cleaner.enable"),
+            threads: size("log.cleaner.threads"),
+            backoff_ms: self.millis("log.cleaner.backoff.ms"),
+            dedupe_buffer_bytes: size("log.cleaner.dedupe.buffer.size"),
+            load_factor: self.double("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes: size("log.cleaner.io.buffer.size"),
+            io_max_bytes_per_second: self.double("log.cleaner.io.max.bytes.per.second"),
         }
     }
 
@@ -433,13 +507,11 @@ impl Typed<'_> {
             problems
                 .push(Problem::new("process.roles must name broker: this program is no controller alone"));
         }
-        let log_dirs = self.list("log.dirs");
-        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| !log_dirs.contains(dir)) {
-            problems.push(Problem::new(format!(
-                "metadata.log.dir={dir} must be one of log.dirs, which are {}: a directory for the metadata log \
-                 alone is not served",
-                log_dirs.join(",")
-            )));
+        let cleaner = self.cleaner();
+        if cleaner.enable && cleaner.dedupe_buffer_bytes / cleaner.threads.max(1) <= 1 << 20 {
+            problems.push(Problem::new(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            ));
         }
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));
@@ -580,11 +652,6 @@ mod tests {
             "mainstem.http.listener=9644",
             "Invalid value 9644 for configuration mainstem.http.listener: \
              must be host:port, such as 127.0.0.1:9644",
-        );
-        refused(
-            "log.dirs=/a,/b\nmetadata.log.dir=/c",
-            "metadata.log.dir=/c must be one of log.dirs, which are /a,/b: a directory for the metadata log alone \
-             is not served",
         );
         refused(
             "log.cleaner.min.compaction.lag.ms=10\nlog.cleaner.max.compaction.lag.ms=5",

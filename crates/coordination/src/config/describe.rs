@@ -49,6 +49,14 @@ pub fn describe_group(own: &BTreeMap<String, String>, broker: &BrokerValues) -> 
     describe_resource(Scope::Group, ConfigSource::Group, own, broker)
 }
 
+/// All keys of a subscription to client metrics with its values, by name.
+pub fn describe_client_metrics(
+    own: &BTreeMap<String, String>,
+    broker: &BrokerValues,
+) -> Vec<DescribedConfig> {
+    describe_resource(Scope::ClientMetrics, ConfigSource::ClientMetrics, own, broker)
+}
+
 /// The keys of this node, by name. Keys without meaning here are left out unless someone set them, so that the
 /// answer does not promise what the broker does not do.
 pub fn describe_broker(broker: &BrokerValues) -> Vec<DescribedConfig> {

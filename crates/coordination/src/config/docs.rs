@@ -13,6 +13,12 @@ pub fn page() -> String {
     section(&mut out, "Broker keys with an effect", BROKER, &honoured);
     section(&mut out, "Topic keys", TOPIC, &table::keys(Scope::Topic).collect::<Vec<_>>());
     section(&mut out, "Group keys", GROUP, &table::keys(Scope::Group).collect::<Vec<_>>());
+    section(
+        &mut out,
+        "Keys of client metrics",
+        METRICS,
+        &table::keys(Scope::ClientMetrics).collect::<Vec<_>>(),
+    );
     without_effect(&mut out);
     out
 }
@@ -53,6 +59,11 @@ broker key behind it counts. Kafka's own `kafka-topics --create` refuses keys th
 
 const BROKER: &str = "\
 *Update* says whether a key can change while the node runs: at start only, for one node, or for the cluster.
+";
+
+const METRICS: &str = "\
+Set per subscription (KIP-714), by `kafka-client-metrics` or `kafka-configs --entity-type client-metrics`. What clients \
+push is at `/metrics`.
 ";
 
 const GROUP: &str = "\

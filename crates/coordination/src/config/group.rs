@@ -62,6 +62,13 @@ fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
     table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))
 }
 
+/// Whether the settings of groups are measured against a key of the broker.
+#[cfg(test)]
+pub(super) fn is_limit(name: &str) -> bool {
+    let limits = |key: &'static ConfigKey| ["min", "max"].map(|bound| limit_key(key, bound));
+    table::keys(Scope::Group).flat_map(limits).flatten().any(|limit| limit.name == name)
+}
+
 fn within_limits(key: &ConfigKey, value: i64, broker: &BrokerValues) -> i64 {
     let at_least = limit(key, "min", broker).map_or(value, |(_, min)| value.max(min));
     limit(key, "max", broker).map_or(at_least, |(_, max)| at_least.min(max))

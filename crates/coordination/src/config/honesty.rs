@@ -44,10 +44,9 @@ fn fields(code: &str) -> Vec<(&str, &str)> {
         if let Some(comment) = line.strip_prefix("    /// ") {
             named = comment.split('`').nth(1).unwrap_or(named);
         } else if let Some((field, _)) = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(": "))
+            && field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         {
-            if field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
-                fields.push((field, std::mem::take(&mut named)));
-            }
+            fields.push((field, std::mem::take(&mut named)));
         }
     }
     fields
@@ -61,7 +60,7 @@ fn is_excused(key: &str) -> bool {
 
 fn is_read(key: &str, code: &str) -> bool {
     let falls_back = || table::all().any(|other| other.fallbacks.iter().any(|fallback| fallback.key == key));
-    code.contains(&format!("\"{key}\"")) || falls_back()
+    code.contains(&format!("\"{key}\"")) || falls_back() || super::group::is_limit(key)
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub enum Scope {
     Broker,
     /// Set per consumer, share or streams group.
     Group,
+    /// Set per subscription to client metrics.
+    ClientMetrics,
 }
 
 /// The type of a key's value. The discriminants are the type codes of DescribeConfigs (KIP-569).
@@ -252,6 +254,11 @@ pub(super) const fn broker(name: &'static str, kind: ConfigType) -> ConfigKey {
 /// A group key.
 pub(super) const fn group(name: &'static str, kind: ConfigType) -> ConfigKey {
     ConfigKey::new(name, Scope::Group, kind)
+}
+
+/// A key of a subscription to client metrics.
+pub(super) const fn client_metrics(name: &'static str, kind: ConfigType) -> ConfigKey {
+    ConfigKey::new(name, Scope::ClientMetrics, kind)
 }
 
 /// What a row may say beyond name and type.

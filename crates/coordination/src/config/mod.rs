@@ -10,6 +10,7 @@
 
 pub mod alter;
 mod broker;
+mod client_metrics;
 pub mod describe;
 pub mod docs;
 #[doc(hidden)]
@@ -19,6 +20,7 @@ mod group;
 mod honesty;
 mod key;
 mod listeners;
+pub mod loggers;
 mod properties;
 mod sources;
 pub mod table;
@@ -26,9 +28,10 @@ mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults,
-    TransactionLogConfig,
+    BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, NetworkConfig, OffsetsConfig, QuotaConfig,
+    TopicDefaults, TransactionLogConfig,
 };
+pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;
 pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};

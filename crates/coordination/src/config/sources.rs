@@ -25,6 +25,10 @@ pub enum ConfigSource {
     StaticBroker = 4,
     /// The table's default.
     Default = 5,
+    /// Set for a logger of this process.
+    BrokerLogger = 6,
+    /// Set for the subscription to client metrics.
+    ClientMetrics = 7,
     /// Set for the group.
     Group = 8,
 }

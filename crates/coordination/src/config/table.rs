@@ -2,6 +2,7 @@
 //! are all made from it.
 
 mod broker;
+mod client_metrics;
 mod group;
 mod named;
 mod topic;
@@ -14,14 +15,14 @@ mod reason {
     pub(super) const SASL: &str = "SASL is not served yet";
     pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";
     pub(super) const TOKENS: &str = "delegation tokens are not served yet";
-    pub(super) const CONSUMER: &str = "the consumer group protocol of KIP-848 is not served yet";
+    pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
-    pub(super) const COMPACT: &str = "compaction does not run yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
-    pub(super) const TELEMETRY: &str = "client telemetry is not served yet";
-    pub(super) const LOGDIRS: &str = "partitions do not move between log directories yet";
+    pub(super) const CORDON: &str = "no log directory is closed to new partitions yet";
+    pub(super) const MOVER: &str = "one thread moves partitions between log directories, one at a time";
+    pub(super) const SAMPLES: &str = "moves are slowed down piece by piece, without samples";
     pub(super) const SNAPSHOT: &str = "the metadata log is not cut into snapshots yet";
     pub(super) const REMOTE: &str = "there is no tiered storage";
     pub(super) const UNCLEAN: &str = "a single replica has no election";
@@ -35,7 +36,7 @@ mod reason {
     pub(super) const INTERNAL: &str = "it tunes the insides of Kafka";
 }
 
-/// All keys: topic keys, broker keys with an effect, broker keys without one, group keys; by name within each.
+/// All keys: topic keys, broker keys with an effect, broker keys without one, group keys, keys of client metrics; by name within each.
 pub fn all() -> impl Iterator<Item = &'static ConfigKey> {
     TABLES.iter().flat_map(|(_, table)| table.iter())
 }
@@ -76,11 +77,12 @@ pub fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
 }
 
 /// Sorted by name each, which a test checks and [`find`] relies on.
-const TABLES: [(Scope, &[ConfigKey]); 4] = [
+const TABLES: [(Scope, &[ConfigKey]); 5] = [
     (Scope::Topic, topic::TOPIC),
     (Scope::Broker, broker::BROKER),
     (Scope::Broker, named::NAMED),
     (Scope::Group, group::GROUP),
+    (Scope::ClientMetrics, client_metrics::CLIENT_METRICS),
 ];
 
 /// Levenshtein's distance in bytes.
@@ -177,7 +179,8 @@ mod tests {
             "leader.replication.throttled.rate",
             "replica.alter.log.dirs.io.max.bytes.per.second",
         ];
-        for key in all() {
+        // The facts above are of three tables; a fourth has those of client metrics.
+        for key in all().filter(|key| key.scope != Scope::ClientMetrics) {
             let known = theirs.contains(&key.name) || dynamic.contains(&key.name);
             assert_eq!(key.origin != Origin::Mainstem, known, "{}", key.name);
         }

@@ -1,6 +1,10 @@
 //! What goes into the coordinator and what comes out of it.
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -79,6 +83,15 @@ pub enum Request<'a> {
     DeleteGroup(&'a str),
     /// OffsetDelete (47), v0.
     OffsetDelete(OffsetDeleteRequest<'a>),
+    /// ConsumerGroupHeartbeat (68), v0-1.
+    ConsumerGroupHeartbeat {
+        /// The request.
+        request: ConsumerGroupHeartbeatRequest<'a>,
+        /// 16 random bytes that the shell drew: the member's id, should it bring none (v0).
+        random: [u8; 16],
+    },
+    /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the shell.
+    ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),
 }
 
 /// The answer to a [`Request`] of the same name.
@@ -104,6 +117,10 @@ pub enum Reply {
     DeleteGroup(ErrorCode),
     /// To OffsetDelete.
     OffsetDelete(OffsetDeleteResponse<'static>),
+    /// To ConsumerGroupHeartbeat.
+    ConsumerGroupHeartbeat(ConsumerGroupHeartbeatResponse<'static>),
+    /// To ConsumerGroupDescribe.
+    ConsumerGroupDescribe(ConsumerGroupDescribeResponse<'static>),
 }
 
 /// One record for `__consumer_offsets`.

@@ -11,6 +11,7 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 
 use super::api::Token;
+use super::consumer::write::Write;
 use super::deadlines::Timer;
 use super::member::{MemberId, Protocol};
 use super::offset_fetch::Fetch;
@@ -54,6 +55,8 @@ pub(crate) enum Completion {
     Emptied { group: Arc<str>, held: Held },
     /// Offsets that expired or were deleted, and the group with them if `group_too`.
     Removed { group: Arc<str>, offsets: Vec<TopicPartition>, group_too: bool, held: Held },
+    /// A turn of a consumer group, or a request that waits for one.
+    Consumer(Box<Write>),
     /// Not an append: a read that waits for those before it.
     Fetch { waiting: Option<(Token, Fetch)> },
 }
@@ -65,6 +68,7 @@ impl Completion {
             Completion::Commit { waiting, .. } => waiting.is_some(),
             Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.is_some(),
             Completion::Fetch { waiting } => waiting.is_some(),
+            Completion::Consumer(write) => write.answer.is_some(),
             Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => false,
         }
     }
@@ -107,7 +111,7 @@ impl Appends {
         is_awaited
     }
 
-    /// Queues a read behind the appends that are in flight.
+    /// Queues what has no records of its own behind the appends that are in flight.
     pub(crate) fn wait(&mut self, number: u64, due_ms: u64, completion: Completion) {
         self.push(number, due_ms, completion);
         if let Some(entry) = self.queue.back_mut() {
@@ -149,6 +153,28 @@ impl Appends {
     #[cfg(test)]
     pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
         self.queue.iter().map(|entry| &entry.completion)
+    }
+
+    /// The turn of a consumer group that an append is for.
+    pub(crate) fn consumer_write(&mut self, number: u64) -> Option<&mut Write> {
+        let at = self.queue.binary_search_by_key(&number, |entry| entry.number).ok()?;
+        match &mut self.queue[at].completion {
+            Completion::Consumer(write) => Some(write),
+            _ => None,
+        }
+    }
+
+    /// The turns of a consumer group that came after an append, oldest first.
+    pub(crate) fn consumer_writes_after<'a>(
+        &'a mut self,
+        number: u64,
+        group: &'a str,
+    ) -> impl DoubleEndedIterator<Item = &'a mut Write> {
+        let later = self.queue.iter_mut().filter(move |entry| entry.number > number);
+        later.filter_map(move |entry| match &mut entry.completion {
+            Completion::Consumer(write) if *write.group == *group => Some(&mut **write),
+            _ => None,
+        })
     }
 
     /// Groups with an offset in flight.

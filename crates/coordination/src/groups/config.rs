@@ -1,5 +1,7 @@
 //! What the group coordinator is told by the operator, and the limits that bound its memory.
 
+use super::consumer::config::ConsumerGroupConfig;
+
 /// The settings of [`GroupCoordinator`](super::GroupCoordinator). Kafka's keys keep Kafka's names and defaults; the
 /// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the heart grow without end.
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub struct GroupConfig {
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`.
     pub offsets_retention_check_interval_ms: u64,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupConfig,
     /// How long a new member may wait in JoinGroup before it is dropped. Kafka fixes it at five minutes.
     pub new_member_join_timeout_ms: i32,
     /// Groups held at a time; a group beyond it is refused with COORDINATOR_NOT_AVAILABLE.
@@ -31,7 +35,7 @@ pub struct GroupConfig {
     /// Members of all groups, those included that were told their id and have not rejoined (KIP-394); a member
     /// beyond it is refused with GROUP_MAX_SIZE_REACHED.
     pub members_max: usize,
-    /// Bytes of all protocols of one JoinGroup (names and metadata). A member beyond it could not be stored in one
+    /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A member beyond it could not be stored in one
     /// record of `__consumer_offsets`; it is refused with INVALID_REQUEST.
     pub member_protocol_bytes_max: usize,
     /// Offsets held at a time; a commit that would add more is refused with INVALID_COMMIT_OFFSET_SIZE.
@@ -62,6 +66,7 @@ impl Default for GroupConfig {
             offsets_commit_timeout_ms: 5_000,
             offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
             offsets_retention_check_interval_ms: 600_000,
+            consumer: ConsumerGroupConfig::default(),
             new_member_join_timeout_ms: 300_000,
             groups_max: 100_000,
             members_max: 100_000,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -15,20 +16,23 @@ use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
 use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::{ErrorCode, Uuid};
 
 use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
-use super::appends::{Appends, Completion};
 use super::config::GroupConfig;
-use super::deadlines::{Deadlines, Fired, Key, Timer};
+use super::consumer::config::ConsumerGroupConfig;
+use super::consumer::heartbeat::{Beat, Refusal};
+use super::consumer::topics::ClusterTopics;
+use super::consumer::{self, classic_member};
+use super::deadlines::Deadlines;
 use super::group::{Group, Groups, Protocol};
 use super::io::{Io, Usage};
 use super::join::Join;
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
-use super::{
-    describe, heartbeat, join, leave, offset_commit, offset_fetch, rebalance, removal, replay, sync,
-};
+use super::served::{Lent, Partition};
+use super::{describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync};
 use crate::time::Now;
 
 /// The group coordinator of one node. See the [module](super) for the contract.
@@ -40,32 +44,10 @@ pub struct GroupCoordinator {
     deadlines: Deadlines,
     tickets: u64,
     topics: TopicNames,
+    cluster: ClusterTopics,
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
-}
-
-/// One partition of `__consumer_offsets` that this node serves.
-#[derive(Debug, Default)]
-struct Partition {
-    service: Service,
-    groups: Groups,
-    appends: Appends,
-}
-
-#[derive(Debug, Default)]
-struct Service {
-    /// All records are in.
-    loaded: bool,
-    /// The next look for expired offsets.
-    expiry: Option<Timer>,
-}
-
-/// A partition with what its handlers may touch.
-struct Lent<'a> {
-    service: &'a mut Service,
-    groups: &'a mut Groups,
-    io: Io<'a>,
 }
 
 /// How much the coordinator holds, for metrics.
@@ -93,6 +75,7 @@ impl GroupCoordinator {
             deadlines: Deadlines::default(),
             tickets: 0,
             topics: TopicNames::default(),
+            cluster: ClusterTopics::default(),
             usage: Usage::default(),
             mono_ms: 0,
         }
@@ -114,6 +97,19 @@ impl GroupCoordinator {
         let bytes = bytes + self.topics.bytes() + in_flight_bytes;
         let pending_appends = self.partitions.values().map(|partition| partition.appends.len()).sum();
         Stats { groups, members, offsets, pending_appends, bytes }
+    }
+
+    /// Groups by state, as ListGroups spells them.
+    pub fn count_by_state(&self) -> BTreeMap<String, usize> {
+        let mut listed = Vec::new();
+        for partition in self.partitions.values().filter(|partition| partition.service.loaded) {
+            describe::list(&partition.groups, &ListGroupsRequest::default(), &mut listed);
+        }
+        let mut counts = BTreeMap::new();
+        for group in listed {
+            *counts.entry(group.group_state.into_owned()).or_default() += 1;
+        }
+        counts
     }
 
     /// The partition of `__consumer_offsets` that a group lives in.
@@ -191,6 +187,10 @@ impl GroupCoordinator {
             Request::DescribeGroups(request) => self.describe_groups(token, context, &request),
             Request::DeleteGroup(id) => self.delete_group(now, token, id),
             Request::OffsetDelete(request) => self.offset_delete(now, token, &request),
+            Request::ConsumerGroupHeartbeat { request, random } => {
+                self.consumer_heartbeat(now, token, &Beat::new(&request, context, random));
+            }
+            Request::ConsumerGroupDescribe(request) => self.describe_consumers(token, &request),
         }
     }
 
@@ -198,7 +198,11 @@ impl GroupCoordinator {
     /// the replicator said.
     pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         let Some(Lent { groups, mut io, .. }) = self.lend(now, ticket.partition) else { return };
-        io.appends.note(ticket.number, outcome.map_err(append_error));
+        let outcome = outcome.map_err(append_error);
+        if let Err(error) = outcome {
+            consumer::write::failed(groups, &mut io, ticket.number, error);
+        }
+        io.appends.note(ticket.number, outcome);
         while let Some((completion, outcome)) = io.appends.next() {
             io.left_queue(&completion);
             completion.apply(groups, &mut io, outcome);
@@ -216,8 +220,34 @@ impl GroupCoordinator {
         }
     }
 
-    /// A topic was deleted: the offsets in it go too, so that a new topic of the same name begins without them.
+    /// A topic is there, with so many partitions: consumer groups that subscribe to it get another target with the next
+    /// heartbeat of a member. The shell says so of every topic before it loads, and whenever one is created or grows.
+    pub fn topic_changed(&mut self, topic: &str, id: Uuid, partitions: i32) {
+        if self.cluster.put(topic, id, partitions) {
+            self.look_again_at(topic);
+        }
+    }
+
+    /// Consumer groups look at a topic again.
+    fn look_again_at(&mut self, topic: &str) {
+        for group in self.partitions.values_mut().flat_map(|partition| partition.groups.values_mut()) {
+            if let Protocol::Consumer(group) = &mut group.protocol {
+                group.topics_changed |= group.is_subscribed_to(topic);
+            }
+        }
+    }
+
+    /// Sets what the operator says of consumer groups. Members learn their times with their next heartbeats.
+    pub fn set_consumer_config(&mut self, config: ConsumerGroupConfig) {
+        self.config.consumer = config;
+    }
+
+    /// A topic was deleted: the offsets in it go too, so that a new topic of the same name begins without them, and
+    /// consumer groups take it out of their targets.
     pub fn topic_deleted(&mut self, now: Now, topic: &str) {
+        if self.cluster.remove(topic) {
+            self.look_again_at(topic);
+        }
         let served: Vec<i32> = self.partitions.keys().copied().collect();
         for partition in served {
             if let Some(mut lent) = self.lend(now, partition).filter(|lent| lent.service.loaded) {
@@ -226,8 +256,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The groups of a partition, for tests.
-    #[cfg(test)]
+    /// The groups of a partition, for tests and fuzz bodies.
     pub(super) fn groups(&self, partition: i32) -> &Groups {
         &self.partitions[&partition].groups
     }
@@ -237,8 +266,11 @@ impl GroupCoordinator {
     pub(super) fn bytes(&self) -> [(usize, usize); 2] {
         let groups = self.partitions.values().flat_map(|partition| partition.groups.values());
         let kept = groups.map(|group| {
-            let Protocol::Classic(classic) = &group.protocol;
-            classic.summed_bytes() + group.offsets.bytes()
+            let own = match &group.protocol {
+                Protocol::Classic(group) => group.summed_bytes(),
+                Protocol::Consumer(group) => group.summed_bytes(),
+            };
+            own + group.offsets.bytes()
         });
         let queues = self.partitions.values().flat_map(|partition| partition.appends.completions());
         let in_flight = queues.map(super::memory::completion).sum();
@@ -277,7 +309,12 @@ impl GroupCoordinator {
             io.usage.groups += 1;
         }
         let group = groups.get_mut(id).expect("it was there or put there");
-        let Protocol::Classic(classic) = &mut group.protocol;
+        if group.converting {
+            return classic_member::not_now(&mut io, waiter, member);
+        }
+        let Protocol::Classic(classic) = &mut group.protocol else {
+            return classic_member::join(group, &mut io, &request);
+        };
         join::join(classic, &mut io, request);
         io.recount(classic);
         if created && !join::write_created(classic, &mut io) {
@@ -289,9 +326,14 @@ impl GroupCoordinator {
         let lent = named(&request.group_id).and_then(|id| self.writer(now, id));
         match lent {
             Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
-                Some(group) => {
-                    let Protocol::Classic(classic) = &mut group.protocol;
+                Some(group) if group.converting => {
+                    io.reply(token, sync::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+                }
+                Some(Group { protocol: Protocol::Classic(classic), .. }) => {
                     sync::sync(classic, &mut io, token, request);
+                }
+                Some(Group { protocol: Protocol::Consumer(group), .. }) => {
+                    classic_member::sync(group, &mut io, token, request);
                 }
                 None => io.reply(token, sync::refused(ErrorCode::UNKNOWN_MEMBER_ID)),
             },
@@ -302,9 +344,12 @@ impl GroupCoordinator {
     fn heartbeat(&mut self, now: Now, token: Token, request: &HeartbeatRequest<'_>) {
         let outcome = match named(&request.group_id).and_then(|id| self.owner(now, id)) {
             Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
-                Some(group) => {
-                    let Protocol::Classic(classic) = &mut group.protocol;
+                Some(group) if group.converting => Ok(()),
+                Some(Group { protocol: Protocol::Classic(classic), .. }) => {
                     heartbeat::heartbeat(classic, &mut io, request)
+                }
+                Some(Group { protocol: Protocol::Consumer(group), .. }) => {
+                    classic_member::heartbeat(group, &mut io, request)
                 }
                 None => Err(ErrorCode::UNKNOWN_MEMBER_ID),
             },
@@ -326,8 +371,14 @@ impl GroupCoordinator {
         let version = context.api_version;
         match named(&request.group_id).and_then(|id| self.writer(now, id)) {
             Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+                Some(group) if group.converting => {
+                    io.reply(token, leave::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+                }
+                Some(group) if matches!(group.protocol, Protocol::Consumer(_)) => {
+                    classic_member::leave(group, &mut io, token, version, request);
+                }
                 Some(group) => {
-                    let Protocol::Classic(classic) = &mut group.protocol;
+                    let classic = group.classic().expect("it was just looked at");
                     leave::leave(classic, &mut io, token, version, request);
                     io.recount(classic);
                 }
@@ -405,6 +456,31 @@ impl GroupCoordinator {
         self.reply(token, Reply::DescribeGroups(DescribeGroupsResponse { groups, ..Default::default() }));
     }
 
+    fn consumer_heartbeat(&mut self, now: Now, token: Token, beat: &Beat<'_>) {
+        let valid = consumer::heartbeat::validate(beat, &self.config);
+        let lent = valid.and_then(|()| {
+            let refusal = |error: ErrorCode| Refusal::new(error, error.message());
+            self.writer(now, &beat.request.group_id).map_err(refusal)
+        });
+        match lent {
+            Ok(Lent { groups, mut io, .. }) => consumer::serve::heartbeat(groups, &mut io, token, beat),
+            Err(refusal) => self.reply(token, consumer::heartbeat::refused(refusal)),
+        }
+    }
+
+    fn describe_consumers(&mut self, token: Token, request: &ConsumerGroupDescribeRequest<'_>) {
+        let describe = |id: &str| match named(id).and_then(|id| self.served(id)) {
+            Ok(partition) => {
+                let groups = &self.partitions[&partition].groups;
+                consumer::describe::describe(groups, &self.cluster, &self.config, id)
+            }
+            Err(error) => consumer::describe::refused(id, error, error.message().to_owned()),
+        };
+        let groups = request.group_ids.iter().map(|id| describe(id)).collect();
+        let response = ConsumerGroupDescribeResponse { groups, ..Default::default() };
+        self.reply(token, Reply::ConsumerGroupDescribe(response));
+    }
+
     fn delete_group(&mut self, now: Now, token: Token, id: &str) {
         match named(id).and_then(|id| self.writer(now, id)) {
             Ok(Lent { groups, mut io, .. }) => removal::delete_group(groups, &mut io, token, id),
@@ -453,6 +529,7 @@ impl GroupCoordinator {
             now: Now { mono_ms: self.mono_ms, ..now },
             partition,
             config: &self.config,
+            cluster: &self.cluster,
             effects: &mut self.effects,
             deadlines: &mut self.deadlines,
             appends,
@@ -467,60 +544,4 @@ impl GroupCoordinator {
 /// Groups of the membership APIs must have a name; offsets may be kept under the empty one, as in Kafka.
 fn named(group_id: &str) -> Result<&str, ErrorCode> {
     if group_id.is_empty() { Err(ErrorCode::INVALID_GROUP_ID) } else { Ok(group_id) }
-}
-
-impl Lent<'_> {
-    /// Sets the next look for expired offsets.
-    fn schedule_expiry(&mut self) {
-        let Io { now, partition, config, .. } = self.io;
-        let due = now.mono_ms.saturating_add(config.offsets_retention_check_interval_ms.max(1));
-        self.io.deadlines.set(&mut self.service.expiry, due, || Key::Expiry { partition });
-    }
-
-    /// A time-out has come up. It may have been moved or its owner may be gone.
-    fn fire(&mut self, at: u64, key: &Key) {
-        let now_ms = self.io.now.mono_ms;
-        match key {
-            Key::Expiry { .. } => {
-                if self.io.deadlines.fire(&mut self.service.expiry, (at, key), now_ms) == Fired::Now {
-                    removal::expire(self.groups, &mut self.io);
-                    self.schedule_expiry();
-                }
-            }
-            Key::Append { .. } => {
-                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
-                    self.io.time_out_appends();
-                }
-            }
-            Key::Session { group, .. } | Key::Join { group, .. } | Key::Sync { group, .. } => {
-                if let Some(group) = self.groups.get_mut(group) {
-                    let Protocol::Classic(classic) = &mut group.protocol;
-                    rebalance::fire(classic, &mut self.io, at, key);
-                    self.io.recount(classic);
-                }
-            }
-        }
-    }
-
-    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
-    fn give_up(mut self) {
-        let error = ErrorCode::NOT_COORDINATOR;
-        let pending: Vec<Completion> = self.io.appends.drain().collect();
-        for completion in pending {
-            self.io.left_queue(&completion);
-            completion.give_up(&mut self.io, error);
-        }
-        for mut group in std::mem::take(self.groups).into_values() {
-            let Protocol::Classic(classic) = &mut group.protocol;
-            rebalance::give_up(classic, &mut self.io, error);
-            self.io.uncount(classic);
-            self.io.usage.groups -= 1;
-            self.io.usage.offsets -= group.offsets.len();
-            self.io.usage.bytes -= group.offsets.bytes();
-            group.offsets.clear(self.io.topics);
-        }
-        let partition = self.io.partition;
-        self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
-        self.io.unwatch_appends();
-    }
 }

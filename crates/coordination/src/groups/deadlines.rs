@@ -25,6 +25,11 @@ pub(crate) enum Key {
     Join { partition: i32, group: Arc<str> },
     /// The end of the phase in which members sync.
     Sync { partition: i32, group: Arc<str> },
+    /// The time by which a member of a consumer group must have given partitions up, or (one of the classic protocol)
+    /// rejoined.
+    Rebalance { partition: i32, group: Arc<str>, member: Arc<str> },
+    /// The time by which a member of the classic protocol in a consumer group must sync.
+    MemberSync { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The next look for expired offsets.
     Expiry { partition: i32 },
     /// The end of a request's wait for its records.
@@ -38,6 +43,8 @@ impl Key {
             Key::Session { partition, .. }
             | Key::Join { partition, .. }
             | Key::Sync { partition, .. }
+            | Key::Rebalance { partition, .. }
+            | Key::MemberSync { partition, .. }
             | Key::Expiry { partition }
             | Key::Append { partition } => partition,
         }

@@ -14,6 +14,10 @@ use super::group::{Group, Groups, Protocol};
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 6;
 /// The type of classic groups (KIP-848).
 const CLASSIC: &str = "Classic";
+/// The type of consumer groups.
+const CONSUMER: &str = "Consumer";
+/// What consumer groups have for a protocol type.
+const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// The groups that pass the filters; an empty filter lets all pass, and letters' case does not matter.
 pub(crate) fn list(groups: &Groups, request: &ListGroupsRequest<'_>, listed: &mut Vec<ListedGroup<'static>>) {
@@ -21,15 +25,20 @@ pub(crate) fn list(groups: &Groups, request: &ListGroupsRequest<'_>, listed: &mu
         filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
     };
     for (id, group) in groups.iter().filter(|(_, group)| group.is_stored()) {
-        let Protocol::Classic(classic) = &group.protocol;
-        if !passes(&request.states_filter, classic.state.name()) || !passes(&request.types_filter, CLASSIC) {
+        let (kind, state, protocol_type) = match &group.protocol {
+            Protocol::Classic(group) => {
+                (CLASSIC, group.state.name(), group.protocol_type.as_deref().unwrap_or_default())
+            }
+            Protocol::Consumer(group) => (CONSUMER, group.state().name(), CONSUMER_PROTOCOL_TYPE),
+        };
+        if !passes(&request.states_filter, state) || !passes(&request.types_filter, kind) {
             continue;
         }
         listed.push(ListedGroup {
             group_id: id.to_string().into(),
-            protocol_type: classic.protocol_type.as_deref().unwrap_or_default().to_string().into(),
-            group_state: classic.state.name().into(),
-            group_type: CLASSIC.into(),
+            protocol_type: protocol_type.to_owned().into(),
+            group_state: state.into(),
+            group_type: kind.into(),
             ..Default::default()
         });
     }
@@ -38,9 +47,14 @@ pub(crate) fn list(groups: &Groups, request: &ListGroupsRequest<'_>, listed: &mu
 /// One group with its members.
 pub(crate) fn describe(groups: &Groups, id: &str, api_version: i16) -> DescribedGroup<'static> {
     let group = groups.get(id).filter(|group| group.is_stored());
-    match group.map(|Group { protocol: Protocol::Classic(classic), .. }| classic) {
-        Some(classic) if classic.state != State::Dead => described(classic),
-        _ => not_found(id, api_version),
+    match group {
+        Some(Group { protocol: Protocol::Classic(classic), .. }) if classic.state != State::Dead => {
+            described(classic)
+        }
+        Some(Group { protocol: Protocol::Consumer(_), .. }) => {
+            not_found(id, api_version, "is not a classic group")
+        }
+        _ => not_found(id, api_version, "not found"),
     }
 }
 
@@ -57,7 +71,7 @@ fn described(group: &ClassicGroup) -> DescribedGroup<'static> {
     }
 }
 
-fn not_found(id: &str, api_version: i16) -> DescribedGroup<'static> {
+fn not_found(id: &str, api_version: i16, what: &str) -> DescribedGroup<'static> {
     let mut group = DescribedGroup {
         group_id: id.to_string().into(),
         group_state: State::Dead.name().into(),
@@ -65,7 +79,7 @@ fn not_found(id: &str, api_version: i16) -> DescribedGroup<'static> {
     };
     if api_version >= GROUP_ID_NOT_FOUND_SINCE {
         group.error_code = ErrorCode::GROUP_ID_NOT_FOUND.0;
-        group.error_message = Some(format!("Group {id} not found.").into());
+        group.error_message = Some(format!("Group {id} {what}.").into());
     }
     group
 }

@@ -31,6 +31,11 @@ pub fn group_records(data: &[u8]) {
     assert_eq!(heart.next_deadline_ms(), None);
 }
 
+/// Serves any requests to consumer groups: no partition is held by two members, and nothing is left at the end.
+pub fn consumer_groups(data: &[u8]) {
+    super::consumer::fuzz::requests(data);
+}
+
 /// Cuts the data into records: two bytes of length and a key, two bytes of length and a value; 0xffff is a tombstone.
 fn records(mut data: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
     let mut records = Vec::new();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classic::{ClassicGroup, State};
+use super::consumer::group::{ConsumerGroup, State as ConsumerState};
 use super::offsets::Offsets;
 
 /// The protocol that a group's members speak, with its state.
@@ -11,12 +12,16 @@ use super::offsets::Offsets;
 pub(crate) enum Protocol {
     /// The classic protocol; also a group that only stores offsets.
     Classic(ClassicGroup),
+    /// The consumer protocol (KIP-848).
+    Consumer(ConsumerGroup),
 }
 
 /// A group.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) protocol: Protocol,
+    /// The record with which the group changes its protocol is being written: it serves nobody until that is done.
+    pub(crate) converting: bool,
     /// What is durable. Commits on their way are with the pending appends.
     pub(crate) offsets: Offsets,
 }
@@ -27,22 +32,102 @@ pub(crate) type Groups = BTreeMap<Arc<str>, Group>;
 impl Group {
     /// A group without members and offsets.
     pub(crate) fn new(id: Arc<str>, wall_ms: i64) -> Self {
-        Self { protocol: Protocol::Classic(ClassicGroup::new(id, wall_ms)), offsets: Offsets::default() }
+        Self::of(Protocol::Classic(ClassicGroup::new(id, wall_ms)))
+    }
+
+    /// A consumer group without members and offsets.
+    pub(crate) fn consumer(id: Arc<str>) -> Self {
+        Self::of(Protocol::Consumer(ConsumerGroup::new(id)))
+    }
+
+    fn of(protocol: Protocol) -> Self {
+        Self { protocol, converting: false, offsets: Offsets::default() }
+    }
+
+    pub(crate) fn id(&self) -> &Arc<str> {
+        match &self.protocol {
+            Protocol::Classic(group) => &group.id,
+            Protocol::Consumer(group) => &group.id,
+        }
+    }
+
+    /// The classic group, if it is one.
+    pub(crate) fn classic(&mut self) -> Option<&mut ClassicGroup> {
+        match &mut self.protocol {
+            Protocol::Classic(group) => Some(group),
+            Protocol::Consumer(_) => None,
+        }
     }
 
     /// Whether a durable record says that the group exists.
     pub(crate) fn is_stored(&self) -> bool {
-        let Protocol::Classic(group) = &self.protocol;
-        group.stored || !self.offsets.is_empty()
+        let stored = match &self.protocol {
+            Protocol::Classic(group) => group.stored,
+            Protocol::Consumer(group) => group.stored,
+        };
+        stored || !self.offsets.is_empty()
     }
 
     /// Whether nothing would be lost if the group were forgotten: it has no members, no offsets, no record, and none
     /// of them is on its way.
     pub(crate) fn is_nothing(&self) -> bool {
-        let Protocol::Classic(group) = &self.protocol;
-        !self.is_stored()
-            && group.state == State::Empty
-            && group.pending_writes == 0
-            && group.pending_joins.is_empty()
+        let is_idle = match &self.protocol {
+            Protocol::Classic(group) => {
+                group.state == State::Empty && group.pending_writes == 0 && group.pending_joins.is_empty()
+            }
+            Protocol::Consumer(group) => !group.has_records() && group.pending_writes == 0,
+        };
+        !self.is_stored() && is_idle && !self.converting
     }
+
+    /// Whether members may be reading this topic.
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
+        match &self.protocol {
+            Protocol::Classic(group) => group.is_subscribed_to(topic),
+            Protocol::Consumer(group) => group.is_subscribed_to(topic),
+        }
+    }
+
+    /// What becomes of a request to delete the group or its offsets.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        match &self.protocol {
+            _ if self.converting => Occupancy::Changing,
+            Protocol::Classic(group) => match group.state {
+                State::Dead => Occupancy::Dead,
+                State::Empty => Occupancy::Empty,
+                _ if group.uses_consumer_protocol() => Occupancy::Consumers,
+                _ => Occupancy::Others,
+            },
+            Protocol::Consumer(group) => match group.state() {
+                ConsumerState::Dead => Occupancy::Dead,
+                ConsumerState::Empty => Occupancy::Empty,
+                _ => Occupancy::Consumers,
+            },
+        }
+    }
+
+    /// Marks the group as one whose tombstones are being written, or as none again.
+    pub(crate) fn set_dead(&mut self, dead: bool) {
+        match &mut self.protocol {
+            Protocol::Classic(group) if dead => group.state = State::Dead,
+            Protocol::Classic(group) if group.state == State::Dead => group.state = State::Empty,
+            Protocol::Classic(_) => {}
+            Protocol::Consumer(group) => group.dead = dead,
+        }
+    }
+}
+
+/// Who is in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occupancy {
+    /// Its tombstones are being written.
+    Dead,
+    /// It changes its protocol at the moment.
+    Changing,
+    /// Nobody.
+    Empty,
+    /// Members whose subscriptions are known, or count as all topics.
+    Consumers,
+    /// Members of another protocol type.
+    Others,
 }

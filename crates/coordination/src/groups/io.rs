@@ -10,7 +10,11 @@ use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token, append_error};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
+use super::consumer::Timers;
+use super::consumer::group::ConsumerGroup;
+use super::consumer::topics::ClusterTopics;
 use super::deadlines::{Deadlines, Key, Timer};
+use super::group::{Group, Protocol};
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
@@ -35,6 +39,7 @@ pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
     pub(crate) config: &'a GroupConfig,
+    pub(crate) cluster: &'a ClusterTopics,
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) deadlines: &'a mut Deadlines,
     pub(crate) appends: &'a mut Appends,
@@ -82,8 +87,12 @@ impl Io<'_> {
 
     /// Queues a read behind the appends that are in flight.
     pub(crate) fn wait(&mut self, token: Token, fetch: Fetch) {
+        self.wait_behind(Completion::Fetch { waiting: Some((token, fetch)) });
+    }
+
+    /// Queues what has no records of its own behind the appends that are in flight.
+    pub(crate) fn wait_behind(&mut self, completion: Completion) {
         *self.tickets += 1;
-        let completion = Completion::Fetch { waiting: Some((token, fetch)) };
         self.usage.in_flight_bytes += memory::completion(&completion);
         let due_ms = self.after(self.config.offsets_commit_timeout_ms);
         self.appends.wait(*self.tickets, due_ms, completion);
@@ -151,6 +160,61 @@ impl Io<'_> {
         let bytes = group.bytes();
         self.usage.bytes = self.usage.bytes - group.counted + bytes;
         group.counted = bytes;
+    }
+
+    /// Counts a consumer group as it is now.
+    pub(crate) fn recount_consumer(&mut self, group: &mut ConsumerGroup) {
+        let bytes = group.bytes();
+        self.usage.bytes = self.usage.bytes - group.counted + bytes;
+        group.counted = bytes;
+    }
+
+    /// Counts out what a group's protocol holds.
+    pub(crate) fn uncount_protocol(&mut self, protocol: &Protocol) {
+        match protocol {
+            Protocol::Classic(group) => self.uncount(group),
+            Protocol::Consumer(group) => self.usage.bytes -= group.counted,
+        }
+    }
+
+    /// Gives a group another protocol; the one that it had comes back, and neither has time-outs. Members of the one
+    /// are counted in place of the other's.
+    pub(crate) fn exchange(&mut self, group: &mut Group, protocol: Protocol) -> Protocol {
+        let members = |protocol: &Protocol| match protocol {
+            Protocol::Classic(group) => group.members.len(),
+            Protocol::Consumer(group) => group.members().len(),
+        };
+        let before = std::mem::replace(&mut group.protocol, protocol);
+        self.uncount_protocol(&before);
+        self.usage.members = self.usage.members - members(&before) + members(&group.protocol);
+        match &mut group.protocol {
+            Protocol::Classic(group) => {
+                group.counted = 0;
+                self.recount(group);
+            }
+            Protocol::Consumer(group) => {
+                group.counted = 0;
+                self.recount_consumer(group);
+            }
+        }
+        before
+    }
+
+    /// Cancels the time-outs of a member of a consumer group.
+    pub(crate) fn cancel_timers(&mut self, group: &Arc<str>, member: &Arc<str>, timers: &mut Timers) {
+        let partition = self.partition;
+        self.cancel_session(group, member, &mut timers.session);
+        let (group, member) = (|| group.clone(), || member.clone());
+        self.deadlines.cancel(&mut timers.rebalance, || Key::Rebalance {
+            partition,
+            group: group(),
+            member: member(),
+        });
+        self.deadlines.cancel(&mut timers.sync, || Key::MemberSync {
+            partition,
+            group: group(),
+            member: member(),
+        });
     }
 
     /// Counts a group out that goes.

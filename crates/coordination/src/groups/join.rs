@@ -18,7 +18,7 @@ use super::rebalance::{
 use super::{memory, records};
 
 /// KIP-394: from this version on a new dynamic member is told its id first and must come back with it.
-const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
+pub(crate) const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
 /// KIP-814: from this version on a static leader that comes back is told not to assign again.
 const SKIP_ASSIGNMENT_SINCE: i16 = 9;
 
@@ -28,8 +28,8 @@ pub(crate) struct Join<'a> {
     pub(crate) context: RequestContext<'a>,
     pub(crate) request: &'a JoinGroupRequest<'a>,
     pub(crate) random: [u8; 16],
-    protocols: Vec<Protocol>,
-    rebalance_timeout_ms: i32,
+    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) rebalance_timeout_ms: i32,
 }
 
 impl<'a> Join<'a> {
@@ -52,7 +52,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    fn instance_id(&self) -> Option<&str> {
+    pub(crate) fn instance_id(&self) -> Option<&str> {
         self.request.group_instance_id.as_deref()
     }
 }

@@ -50,7 +50,10 @@ pub(crate) fn refused(error: ErrorCode) -> Reply {
 }
 
 /// Who is to go, in the form that v3 and later have.
-fn identities<'a>(request: &'a LeaveGroupRequest<'a>, api_version: i16) -> Cow<'a, [MemberIdentity<'a>]> {
+pub(crate) fn identities<'a>(
+    request: &'a LeaveGroupRequest<'a>,
+    api_version: i16,
+) -> Cow<'a, [MemberIdentity<'a>]> {
     if api_version >= SEVERAL_MEMBERS_SINCE {
         return Cow::Borrowed(&request.members);
     }
@@ -75,7 +78,7 @@ fn remove(group: &mut ClassicGroup, io: &mut Io<'_>, member: &MemberIdentity<'_>
     Ok(())
 }
 
-fn answer(member: &MemberIdentity<'_>, outcome: Result<(), ErrorCode>) -> MemberResponse<'static> {
+pub(crate) fn answer(member: &MemberIdentity<'_>, outcome: Result<(), ErrorCode>) -> MemberResponse<'static> {
     MemberResponse {
         member_id: member.member_id.to_string().into(),
         group_instance_id: member.group_instance_id.as_ref().map(|id| id.to_string().into()),
@@ -84,7 +87,7 @@ fn answer(member: &MemberIdentity<'_>, outcome: Result<(), ErrorCode>) -> Member
     }
 }
 
-fn left(api_version: i16, members: Vec<MemberResponse<'static>>) -> Reply {
+pub(crate) fn left(api_version: i16, members: Vec<MemberResponse<'static>>) -> Reply {
     let response = if api_version >= SEVERAL_MEMBERS_SINCE {
         LeaveGroupResponse { members, ..Default::default() }
     } else {

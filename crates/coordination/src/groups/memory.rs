@@ -23,7 +23,9 @@ const PROTOCOL: usize = 128;
 /// An offset beside its metadata.
 const OFFSET: usize = 64;
 /// A name in a list or a set, beside its letters.
-const NAME: usize = 64;
+pub(crate) const NAME: usize = 64;
+/// A partition that a member of a consumer group has, or is to have; the group knows who holds it.
+pub(crate) const PARTITION: usize = 64;
 /// An element of a list that has no letters of its own.
 const ELEMENT: usize = 40;
 
@@ -76,6 +78,7 @@ pub(crate) fn completion(completion: &Completion) -> usize {
         Completion::Emptied { held, .. } => answer(held),
         Completion::Removed { offsets, held, .. } => ELEMENT * offsets.len() + answer(held),
         Completion::Fetch { waiting } => waiting.as_ref().map_or(0, |(_, fetch)| request(fetch)),
+        Completion::Consumer(write) => write.bytes() + answer(&write.answer),
         Completion::Created { .. } => 0,
     };
     NAME + own

@@ -29,6 +29,10 @@
 //! that a JoinGroup made goes away again. Where an empty generation cannot be written nothing is undone: the members
 //! that the log still names are gone, and would time out.
 //!
+//! A consumer group (KIP-848) runs ahead of its records: what a request changes is there for the next one at once, and
+//! its answer waits for the records. A failed append takes its changes back when it is reported, and those of requests
+//! that were built on them. A group that changes between the protocols serves nobody until that is durable.
+//!
 //! # States of a classic group
 //!
 //! ```text
@@ -44,13 +48,14 @@
 //! # Bounds
 //!
 //! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
-//! that together. Beside them the coordinator holds at most one deadline per member, two per group and two per
+//! that together. Beside them the coordinator holds at most one deadline per member (three in a consumer group), two per group and two per
 //! partition; in the bytes they are a part of what a member or a group counts for.
 
 mod api;
 mod appends;
 mod classic;
 mod config;
+mod consumer;
 mod coordinator;
 mod deadlines;
 mod describe;
@@ -72,6 +77,7 @@ mod rebalance;
 mod records;
 mod removal;
 mod replay;
+mod served;
 mod subscription;
 mod sync;
 #[cfg(test)]
@@ -79,6 +85,9 @@ mod tests;
 
 pub use api::{CoordinatorRecord, Effect, Reply, Request, RequestContext, Ticket, Token};
 pub use config::GroupConfig;
+pub use consumer::MigrationPolicy;
+pub use consumer::assignor::Assignor;
+pub use consumer::config::{ConsumerGroupConfig, GroupTimes};
 pub use coordinator::{GroupCoordinator, Stats};
 pub use partition::partition_for;
 pub use replay::Replayed;

@@ -13,6 +13,8 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::api::{Reply, Token};
 use super::appends::{Completion, PendingOffset};
 use super::classic::{ClassicGroup, State};
+use super::consumer::commit::committer;
+use super::consumer::group::ConsumerGroup;
 use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
@@ -79,10 +81,32 @@ fn validate(
     let Some(group) = groups.get_mut(&*request.group_id) else {
         return validate_unknown(io, api_version, request.generation_id_or_member_epoch);
     };
-    let Protocol::Classic(group) = &mut group.protocol;
+    let group = match &mut group.protocol {
+        Protocol::Classic(group) => group,
+        Protocol::Consumer(group) => return validate_consumer(group, io, api_version, request),
+    };
     validate_member(group, request)?;
     if matches!(group.state, State::Stable | State::PreparingRebalance) {
         keep_alive(group, io, &request.member_id);
+    }
+    Ok(())
+}
+
+/// One partition that the member may not commit is enough to refuse all, as in Kafka.
+fn validate_consumer(
+    group: &ConsumerGroup,
+    io: &Io<'_>,
+    api_version: i16,
+    request: &OffsetCommitRequest<'_>,
+) -> Result<(), ErrorCode> {
+    let epoch = request.generation_id_or_member_epoch;
+    let committer = committer(group, api_version, &request.member_id, epoch)?;
+    for topic in &request.topics {
+        let known = io.cluster.get(&topic.name).map_or(Uuid::ZERO, |known| known.id);
+        let id = if topic.topic_id.is_zero() { known } else { topic.topic_id };
+        for partition in &topic.partitions {
+            committer.check(&(id, partition.partition_index))?;
+        }
     }
     Ok(())
 }
@@ -214,8 +238,9 @@ pub(crate) fn insert(
     let entry = groups.entry(group.clone()).or_insert_with(|| {
         io.usage.groups += 1;
         let mut group = Group::new(group.clone(), io.now.wall_ms);
-        let Protocol::Classic(classic) = &mut group.protocol;
-        io.recount(classic);
+        if let Some(classic) = group.classic() {
+            io.recount(classic);
+        }
         group
     });
     io.usage.bytes += memory::offset(&offset);

@@ -12,7 +12,8 @@ use mainstem_wire::messages::offset_fetch_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::group::{Group, Groups};
+use super::consumer::commit::may_fetch;
+use super::group::{Group, Groups, Protocol};
 use super::offsets::CommittedOffset;
 
 /// What an offset that is not there is called.
@@ -89,6 +90,12 @@ pub(crate) fn fetch(
     fetch: &OffsetFetchRequestGroup<'_>,
 ) -> OffsetFetchResponseGroup<'static> {
     let group = groups.get(&*fetch.group_id);
+    if let Some(Group { protocol: Protocol::Consumer(consumer), .. }) = group
+        && let Err(error) = may_fetch(consumer, fetch.member_id.as_deref(), fetch.member_epoch)
+    {
+        // Only versions with errors for groups carry members.
+        return refused(fetch, error, i16::MAX);
+    }
     let topics = match &fetch.topics {
         Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic)).collect(),
         None => group.map(all_topics).unwrap_or_default(),
@@ -166,6 +173,8 @@ pub(crate) fn owned(fetch: &OffsetFetchRequestGroup<'_>) -> Fetch {
     };
     OffsetFetchRequestGroup {
         group_id: fetch.group_id.to_string().into(),
+        member_id: fetch.member_id.as_ref().map(|id| id.to_string().into()),
+        member_epoch: fetch.member_epoch,
         topics: fetch.topics.as_ref().map(|topics| topics.iter().map(topic).collect()),
         ..Default::default()
     }

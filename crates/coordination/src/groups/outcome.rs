@@ -7,7 +7,8 @@ use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 use super::api::{Reply, Token};
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
-use super::group::{Groups, Protocol};
+use super::consumer::heartbeat::{self, Refusal};
+use super::group::Groups;
 use super::io::Io;
 use super::offset_commit::{committed_offsets, not_committed, release};
 use super::rebalance::{self, Held};
@@ -55,6 +56,7 @@ impl Completion {
                 }
                 answer(io, held, outcome);
             }
+            Completion::Consumer(write) => write.done(groups, io, outcome),
             Completion::Fetch { waiting } => {
                 if let Some((token, fetch)) = waiting {
                     io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
@@ -74,6 +76,7 @@ impl Completion {
                 // Requests before v2 have no require_stable and never wait.
                 return Some((token, Reply::OffsetFetch(offset_fetch::refused(&fetch, error, i16::MAX))));
             }
+            Completion::Consumer(write) => write.answer.take()?,
             Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {
                 return None;
             }
@@ -94,6 +97,7 @@ impl Completion {
                 }
             }
             Completion::Emptied { .. }
+            | Completion::Consumer(_)
             | Completion::Fetch { .. }
             | Completion::Created { .. }
             | Completion::Assignment { .. }
@@ -113,7 +117,7 @@ fn written<'a>(
     id: &str,
     outcome: Result<(), ErrorCode>,
 ) -> Option<&'a mut ClassicGroup> {
-    let Protocol::Classic(classic) = &mut groups.get_mut(id)?.protocol;
+    let classic = groups.get_mut(id)?.classic()?;
     classic.pending_writes -= 1;
     classic.stored |= outcome.is_ok();
     Some(classic)
@@ -140,10 +144,13 @@ fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
 }
 
 /// The error for the whole of a request of the same kind.
-fn with_error(reply: Reply, error: ErrorCode) -> Reply {
+pub(crate) fn with_error(reply: Reply, error: ErrorCode) -> Reply {
     match reply {
         Reply::OffsetCommit(response) => not_committed(response, error),
         Reply::LeaveGroup(_) => leave::refused(error),
+        Reply::JoinGroup(response) => join::refused(&response.member_id, error),
+        Reply::SyncGroup(_) => sync::refused(error),
+        Reply::ConsumerGroupHeartbeat(_) => heartbeat::refused(Refusal::new(error, error.message())),
         Reply::DeleteGroup(_) => Reply::DeleteGroup(error),
         Reply::OffsetDelete(_) => {
             Reply::OffsetDelete(OffsetDeleteResponse { error_code: error.0, ..Default::default() })

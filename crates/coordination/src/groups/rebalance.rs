@@ -281,7 +281,12 @@ pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key
         }
         Key::Join { .. } if over(&mut group.join_timer) => join_phase_over(group, io),
         Key::Sync { .. } if over(&mut group.sync_timer) => sync_phase_over(group, io),
-        Key::Join { .. } | Key::Sync { .. } | Key::Expiry { .. } | Key::Append { .. } => {}
+        Key::Join { .. }
+        | Key::Sync { .. }
+        | Key::Rebalance { .. }
+        | Key::MemberSync { .. }
+        | Key::Expiry { .. }
+        | Key::Append { .. } => {}
     }
 }
 

@@ -19,6 +19,7 @@ use mainstem_wire::{DecodeError, EncodeError, Uuid};
 
 use super::api::CoordinatorRecord;
 use super::classic::ClassicGroup;
+use super::consumer::change::Change;
 use super::member::Member;
 use super::offsets::CommittedOffset;
 
@@ -33,6 +34,8 @@ pub(crate) enum Record<'a> {
     Offset { key: OffsetCommitKey<'a>, value: Option<CommittedOffset> },
     /// A group, or (None) that it is gone.
     Group { key: GroupMetadataKey<'a>, value: Option<GroupMetadataValue<'a>> },
+    /// Something of a consumer group.
+    Consumer { group: String, change: Change },
     /// Of another feature, or of a later version than this one.
     Other,
 }
@@ -53,7 +56,10 @@ pub(crate) fn decode<'a>(key: &'a [u8], value: Option<&'a [u8]>) -> Result<Recor
             let value = value.map(decode_with_version).transpose()?;
             Record::Group { key: decode_key(key)?, value: value.map(|(value, _)| value) }
         }
-        _ => Record::Other,
+        _ => match Change::decode(key, value)? {
+            Some((group, change)) => Record::Consumer { group, change },
+            None => Record::Other,
+        },
     })
 }
 

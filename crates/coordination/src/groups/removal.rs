@@ -12,10 +12,10 @@ use mainstem_wire::messages::offset_delete_response::{
     OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 
-use super::api::{Reply, Token};
+use super::api::{CoordinatorRecord, Reply, Token};
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
-use super::group::{Group, Groups, Protocol};
+use super::group::{Group, Groups, Occupancy, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
@@ -25,7 +25,8 @@ use super::{memory, records};
 struct Removal {
     group: Arc<str>,
     offsets: Vec<TopicPartition>,
-    group_too: bool,
+    /// The tombstones of the group itself; none if it stays.
+    own: Vec<CoordinatorRecord>,
 }
 
 /// Looks for what has expired: offsets by their age, groups that have neither members nor offsets.
@@ -33,10 +34,8 @@ pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
     let committing: HashSet<Arc<str>> = io.appends.committing_groups().cloned().collect();
     let removals: Vec<Removal> = groups
         .values_mut()
-        .filter_map(|group| {
-            let Protocol::Classic(classic) = &group.protocol;
-            if committing.contains(&classic.id) { None } else { expired(group, io) }
-        })
+        .filter(|group| !group.converting && !committing.contains(group.id()))
+        .filter_map(|group| expired(group, io))
         .collect();
     for removal in removals {
         write(io, removal, None);
@@ -45,39 +44,62 @@ pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
 
 /// What of a group has expired now, by the wall clock.
 fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
-    let Protocol::Classic(classic) = &mut group.protocol;
     let mut offsets = Vec::new();
     for (topic, partitions) in group.offsets.iter() {
-        if classic.is_subscribed_to(topic) {
+        if group.is_subscribed_to(topic) {
             continue;
         }
-        let old = partitions.iter().filter(|(_, offset)| has_expired(classic, offset, io));
+        let old = partitions.iter().filter(|(_, offset)| has_expired(&group.protocol, offset, io));
         offsets
             .extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
     }
-    let group_too = offsets.len() == group.offsets.len()
-        && classic.state == State::Empty
-        && classic.pending_joins.is_empty()
-        && classic.pending_writes == 0;
-    if group_too {
-        classic.state = State::Dead;
+    let group_too = offsets.len() == group.offsets.len() && is_idle(&group.protocol);
+    let own = if group_too { bury(group) } else { Vec::new() };
+    (group_too || !offsets.is_empty()).then(|| Removal { group: group.id().clone(), offsets, own })
+}
+
+/// Marks a group as one that goes; its tombstones.
+fn bury(group: &mut Group) -> Vec<CoordinatorRecord> {
+    group.set_dead(true);
+    match &group.protocol {
+        Protocol::Classic(group) => vec![records::group_tombstone(&group.id)],
+        Protocol::Consumer(group) => {
+            group.tombstones().iter().map(|tombstone| tombstone.record(&group.id)).collect()
+        }
     }
-    (group_too || !offsets.is_empty()).then(|| Removal { group: classic.id.clone(), offsets, group_too })
+}
+
+/// Whether nobody is in a group, and nobody is about to be.
+fn is_idle(protocol: &Protocol) -> bool {
+    match protocol {
+        Protocol::Classic(group) => {
+            group.state == State::Empty && group.pending_joins.is_empty() && group.pending_writes == 0
+        }
+        Protocol::Consumer(group) => group.members().is_empty() && group.pending_writes == 0 && !group.dead,
+    }
 }
 
 /// KIP-211: a group that only stores offsets keeps each for the retention time after its commit; a group that has
 /// had members keeps all of them for that time after the last one left; consumers keep what they subscribe to.
-fn has_expired(group: &ClassicGroup, offset: &CommittedOffset, io: &Io<'_>) -> bool {
-    let committed = offset.commit_timestamp_ms;
-    let since = match group.state {
-        _ if group.protocol_type.is_none() => committed,
-        State::Empty => group.state_timestamp_ms.unwrap_or(committed),
-        State::Stable if group.uses_consumer_protocol() && group.subscribed_topics.is_some() => committed,
-        _ => return false,
-    };
+fn has_expired(protocol: &Protocol, offset: &CommittedOffset, io: &Io<'_>) -> bool {
+    let Some(since) = keeps_since(protocol, offset.commit_timestamp_ms) else { return false };
     match offset.expire_timestamp_ms() {
         Some(at) => io.now.wall_ms >= at,
         None => io.now.wall_ms.saturating_sub(since) >= io.config.offsets_retention_ms,
+    }
+}
+
+/// When the retention time of an offset began that was committed at `committed`, in wall clock milliseconds; None if
+/// it has not.
+fn keeps_since(protocol: &Protocol, committed: i64) -> Option<i64> {
+    let Protocol::Classic(group) = protocol else { return Some(committed) };
+    match group.state {
+        _ if group.protocol_type.is_none() => Some(committed),
+        State::Empty => Some(group.state_timestamp_ms.unwrap_or(committed)),
+        State::Stable if group.uses_consumer_protocol() && group.subscribed_topics.is_some() => {
+            Some(committed)
+        }
+        _ => None,
     }
 }
 
@@ -88,9 +110,7 @@ pub(crate) fn delete_group(groups: &mut Groups, io: &mut Io<'_>, token: Token, i
         Ok(group) => {
             let mut offsets: Vec<TopicPartition> = partitions_of(group);
             offsets.extend(io.appends.pending_offsets(id).cloned());
-            let Protocol::Classic(classic) = &mut group.protocol;
-            classic.state = State::Dead;
-            let removal = Removal { group: classic.id.clone(), offsets, group_too: true };
+            let removal = Removal { group: group.id().clone(), offsets, own: bury(group) };
             write(io, removal, Some((token, Reply::DeleteGroup(ErrorCode::NONE))));
         }
     }
@@ -98,11 +118,11 @@ pub(crate) fn delete_group(groups: &mut Groups, io: &mut Io<'_>, token: Token, i
 
 fn deletable<'a>(groups: &'a mut Groups, id: &str) -> Result<&'a mut Group, ErrorCode> {
     let group = groups.get_mut(id).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?;
-    let Protocol::Classic(classic) = &group.protocol;
-    match classic.state {
-        State::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
-        State::Empty => Ok(group),
-        _ => Err(ErrorCode::NON_EMPTY_GROUP),
+    match group.occupancy() {
+        Occupancy::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+        Occupancy::Changing => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        Occupancy::Empty => Ok(group),
+        Occupancy::Consumers | Occupancy::Others => Err(ErrorCode::NON_EMPTY_GROUP),
     }
 }
 
@@ -120,32 +140,29 @@ pub(crate) fn delete_offsets(
     token: Token,
     request: &OffsetDeleteRequest<'_>,
 ) {
-    let (group, classic) = match groups.get(&*request.group_id) {
-        Some(group) => {
-            let Protocol::Classic(classic) = &group.protocol;
-            (group, classic)
-        }
-        None => return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+    let Some(group) = groups.get(&*request.group_id) else {
+        return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND));
     };
-    match classic.state {
-        State::Dead => return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND)),
-        State::Empty => {}
-        _ if classic.uses_consumer_protocol() => {}
-        _ => return io.reply(token, offsets_refused(ErrorCode::NON_EMPTY_GROUP)),
+    match group.occupancy() {
+        Occupancy::Dead => return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+        Occupancy::Changing => {
+            return io.reply(token, offsets_refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+        }
+        Occupancy::Empty | Occupancy::Consumers => {}
+        Occupancy::Others => return io.reply(token, offsets_refused(ErrorCode::NON_EMPTY_GROUP)),
     }
     let pending: HashSet<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
-    let (reply, offsets) = pick(group, classic, io, &pending, request);
+    let (reply, offsets) = pick(group, io, &pending, request);
     if offsets.is_empty() {
         return io.reply(token, reply);
     }
-    let removal = Removal { group: classic.id.clone(), offsets, group_too: false };
+    let removal = Removal { group: group.id().clone(), offsets, own: Vec::new() };
     write(io, removal, Some((token, reply)));
 }
 
 /// The offsets that an OffsetDelete may take, each once, and its answer. Those of topics that members read stay.
 fn pick(
     group: &Group,
-    classic: &ClassicGroup,
     io: &mut Io<'_>,
     pending: &HashSet<TopicPartition>,
     request: &OffsetDeleteRequest<'_>,
@@ -153,7 +170,7 @@ fn pick(
     let (mut offsets, mut picked) = (Vec::new(), HashSet::new());
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
-        let in_use = classic.is_subscribed_to(&topic.name);
+        let in_use = group.is_subscribed_to(&topic.name);
         let error = if in_use { ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC } else { ErrorCode::NONE };
         let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
         for partition in indexes.clone().filter(|_| !in_use) {
@@ -183,35 +200,33 @@ pub(crate) fn offsets_refused(error: ErrorCode) -> Reply {
 /// A topic is gone, and the offsets in it with it.
 pub(crate) fn forget_topic(groups: &Groups, io: &mut Io<'_>, topic: &str) {
     for group in groups.values() {
-        let Protocol::Classic(classic) = &group.protocol;
         let mut offsets = partitions_of(group);
-        offsets.extend(io.appends.pending_offsets(&classic.id).cloned());
+        offsets.extend(io.appends.pending_offsets(group.id()).cloned());
         offsets.retain(|at| *at.topic == *topic);
         if !offsets.is_empty() {
-            write(io, Removal { group: classic.id.clone(), offsets, group_too: false }, None);
+            write(io, Removal { group: group.id().clone(), offsets, own: Vec::new() }, None);
         }
     }
 }
 
 /// Writes the tombstones, not too many at a time; the last append carries the group's own and the answer.
 fn write(io: &mut Io<'_>, removal: Removal, held: Held) {
-    let Removal { group, mut offsets, group_too } = removal;
+    let Removal { group, mut offsets, own } = removal;
     let max = io.config.tombstones_per_append_max.max(1);
     while offsets.len() > max {
         let rest = offsets.split_off(max);
-        append(io, Removal { group: group.clone(), offsets, group_too: false }, None);
+        append(io, Removal { group: group.clone(), offsets, own: Vec::new() }, None);
         offsets = rest;
     }
-    append(io, Removal { group, offsets, group_too }, held);
+    append(io, Removal { group, offsets, own }, held);
 }
 
 fn append(io: &mut Io<'_>, removal: Removal, held: Held) {
-    let Removal { group, offsets, group_too } = removal;
+    let Removal { group, offsets, own } = removal;
+    let group_too = !own.is_empty();
     let mut tombstones: Vec<_> =
         offsets.iter().map(|at| records::offset_tombstone(&group, &at.topic, at.partition)).collect();
-    if group_too {
-        tombstones.push(records::group_tombstone(&group));
-    }
+    tombstones.extend(own);
     io.append(tombstones, Completion::Removed { group, offsets, group_too, held });
 }
 
@@ -245,8 +260,8 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
 /// Forgets a group that nothing says exists.
 pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
     if groups.get(id).is_some_and(Group::is_nothing) {
-        if let Some(Group { protocol: Protocol::Classic(classic), .. }) = groups.remove(id) {
-            io.uncount(&classic);
+        if let Some(group) = groups.remove(id) {
+            io.uncount_protocol(&group.protocol);
         }
         io.usage.groups -= 1;
     }
@@ -256,14 +271,20 @@ pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
 /// offsets.
 fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     let Some(group) = groups.get_mut(id) else { return };
-    let Protocol::Classic(classic) = &mut group.protocol;
-    if classic.state == State::Dead {
-        // Only members that were told their id can still be there.
-        rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
-        classic.reset(io.now.wall_ms);
-        io.recount(classic);
+    match &mut group.protocol {
+        Protocol::Classic(classic) => {
+            if classic.state == State::Dead {
+                // Only members that were told their id can still be there.
+                rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
+                classic.reset(io.now.wall_ms);
+                io.recount(classic);
+            }
+            classic.stored = false;
+        }
+        Protocol::Consumer(_) => {
+            io.exchange(group, Protocol::Classic(ClassicGroup::new(id.clone(), io.now.wall_ms)));
+        }
     }
-    classic.stored = false;
     drop_if_nothing(groups, io, id);
 }
 
@@ -279,9 +300,6 @@ pub(crate) fn not_removed(
         io.topics.release(at.topic);
     }
     if group_too && let Some(group) = groups.get_mut(id) {
-        let Protocol::Classic(classic) = &mut group.protocol;
-        if classic.state == State::Dead {
-            classic.state = State::Empty;
-        }
+        group.set_dead(false);
     }
 }

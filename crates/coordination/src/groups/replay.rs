@@ -6,6 +6,9 @@ use std::sync::Arc;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 
 use super::classic::{ClassicGroup, State};
+use super::consumer::change::Change;
+use super::consumer::group::ConsumerGroup;
+use super::consumer::{settle, timers};
 use super::group::{Group, Groups, Protocol};
 use super::io::Io;
 use super::member::{Member, Protocol as Offered};
@@ -42,6 +45,7 @@ pub(crate) fn replay(
             removal::remove_offset(groups, io, &key.group, &key.topic, key.partition);
         }
         Ok(Record::Group { key, value }) => replay_group(groups, io, &key.group, value.as_ref()),
+        Ok(Record::Consumer { group, change }) => replay_consumer(groups, io, &group, change),
         Ok(Record::Other) => {
             replayed.skipped += 1;
             return;
@@ -73,12 +77,46 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
         io.usage.groups += 1;
     }
     let group = groups.get_mut(&id).expect("it was there or put there");
-    let Protocol::Classic(old) = &mut group.protocol;
+    let Protocol::Classic(old) = &mut group.protocol else {
+        // The record of a classic group comes behind the tombstones of the consumer group that it was.
+        if value.is_some() {
+            io.exchange(group, Protocol::Classic(classic));
+        }
+        return;
+    };
     io.usage.members = io.usage.members - old.members.len() + classic.members.len();
     classic.counted = old.counted;
     *old = classic;
     io.recount(old);
     removal::drop_if_nothing(groups, io, &id);
+}
+
+/// A record of a consumer group. The first one that is no tombstone makes the group one.
+fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Change) {
+    let id = id_of(groups, id);
+    if !groups.contains_key(&id) {
+        if change.is_tombstone() {
+            return;
+        }
+        groups.insert(id.clone(), Group::consumer(id.clone()));
+        io.usage.groups += 1;
+    }
+    let group = groups.get_mut(&id).expect("it was there or put there");
+    if matches!(group.protocol, Protocol::Classic(_)) {
+        if change.is_tombstone() {
+            return;
+        }
+        io.exchange(group, Protocol::Consumer(ConsumerGroup::new(id.clone())));
+    }
+    let Protocol::Consumer(consumer) = &mut group.protocol else { return };
+    let members_before = consumer.members().len();
+    consumer.apply(change);
+    consumer.stored = consumer.has_records();
+    settle(consumer, io, members_before);
+    if !consumer.stored {
+        io.exchange(group, Protocol::Classic(ClassicGroup::new(id.clone(), io.now.wall_ms)));
+        removal::drop_if_nothing(groups, io, &id);
+    }
 }
 
 /// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
@@ -128,7 +166,13 @@ fn loaded_member(protocol: &str, member: &MemberMetadata<'_>) -> Member {
 /// All records are in: sessions begin, and groups that are larger than is allowed now rebalance.
 pub(crate) fn loaded(groups: &mut Groups, io: &mut Io<'_>) {
     for group in groups.values_mut() {
-        let Protocol::Classic(group) = &mut group.protocol;
+        let group = match &mut group.protocol {
+            Protocol::Classic(group) => group,
+            Protocol::Consumer(group) => {
+                timers::start(group, io);
+                continue;
+            }
+        };
         for member in group.members.values_mut() {
             io.restart_session(&group.id, member, None);
         }

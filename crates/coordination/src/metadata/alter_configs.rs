@@ -9,7 +9,7 @@ use mainstem_wire::messages::alter_configs_request::AlterConfigsRequest;
 use mainstem_wire::messages::alter_configs_response::{self, AlterConfigsResponse};
 use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterableConfig, IncrementalAlterConfigsRequest,
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use mainstem_wire::messages::incremental_alter_configs_response::{
     AlterConfigsResourceResponse, IncrementalAlterConfigsResponse,
@@ -20,12 +20,16 @@ use super::error::ApiError;
 use super::heart::{Decision, MetadataHeart};
 use super::image::{ConfigResource, ResourceKind};
 use crate::config::alter::{BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic};
+use crate::config::alter_client_metrics;
 
 /// Groups that may have configurations at a time.
 pub const CONFIGURED_GROUPS_MAX: usize = 10_000;
 
 /// Bytes in the name of a group that is configured.
 pub const CONFIGURED_GROUP_NAME_BYTES_MAX: usize = 4_096;
+
+/// Subscriptions to client metrics.
+pub const CLIENT_METRICS_MAX: usize = 1_000;
 
 /// A resource as a request names it: the code of its type, and its name.
 type Named<'a> = (i8, &'a str);
@@ -51,8 +55,10 @@ impl MetadataHeart {
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Decision<IncrementalAlterConfigsResponse<'static>> {
         let asked = request.resources.iter().map(|resource| {
-            let changes = resource.configs.iter().map(change).collect::<Result<Vec<_>, _>>();
-            ((resource.resource_type, resource.resource_name.as_ref()), changes.map(Edits::Change))
+            (
+                (resource.resource_type, resource.resource_name.as_ref()),
+                changes_of(resource).map(Edits::Change),
+            )
         });
         let (records, answers) = self.alter(asked.collect());
         let responses = answers.into_iter().map(|((kind, name), error)| AlterConfigsResourceResponse {
@@ -149,6 +155,10 @@ impl MetadataHeart {
                 self.check_group(name, own.is_empty(), before)?;
                 alter_group(own, &changes, &config.values)?
             }
+            ResourceKind::ClientMetrics => {
+                self.check_subscription(name, own.is_empty(), before)?;
+                alter_client_metrics(own, &changes)?
+            }
             ResourceKind::Broker => alter_broker(self.broker_layer(name)?, &changes, config)?,
         })
     }
@@ -186,6 +196,20 @@ impl MetadataHeart {
         Ok(())
     }
 
+    /// Each subscription is looked at whenever a client asks for its own.
+    fn check_subscription(&self, name: &str, is_new: bool, before: usize) -> Result<(), ApiError> {
+        if name.is_empty() {
+            let message = "Subscription name can't be empty";
+            return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        let known = self.ahead().configured(ResourceKind::ClientMetrics).count();
+        if is_new && known + before >= CLIENT_METRICS_MAX {
+            let message = format!("There are {known} subscriptions to client metrics, which is the most.");
+            return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
+        }
+        Ok(())
+    }
+
     /// The empty name is the cluster's default.
     fn broker_layer(&self, name: &str) -> Result<BrokerLayer, ApiError> {
         let invalid = |message: String| Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
@@ -199,6 +223,14 @@ impl MetadataHeart {
             Err(_) => invalid(format!("Node id must be an integer, but it is: {name}")),
         }
     }
+}
+
+/// The changes that a request wants of one resource.
+///
+/// # Errors
+/// When an operation does not exist.
+pub fn changes_of<'a>(resource: &'a AlterConfigsResource<'_>) -> Result<Vec<Change<'a>>, ApiError> {
+    resource.configs.iter().map(change).collect()
 }
 
 fn change<'a>(config: &'a AlterableConfig<'_>) -> Result<Change<'a>, ApiError> {

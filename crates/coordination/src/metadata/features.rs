@@ -28,9 +28,12 @@ pub struct Feature {
 /// `metadata.version` of Kafka 4.3 (4.3-IV0): the versions of metadata records that are written here.
 pub const METADATA_VERSION: Feature = Feature { name: "metadata.version", min: 30, max: 30 };
 
-/// Every feature. Those of groups, transactions, share and streams groups are added when they work: clients choose
+/// `group.version` 1: the consumer group protocol (KIP-848) is served, whatever the level of the cluster.
+pub const GROUP_VERSION: Feature = Feature { name: "group.version", min: 1, max: 1 };
+
+/// Every feature. Those of transactions, share and streams groups are added when they work: clients choose
 /// their protocol by them.
-pub const FEATURES: &[Feature] = &[METADATA_VERSION];
+pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION];
 
 /// `UpgradeType` of a request (KIP-778): what the client allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -88,6 +88,8 @@ pub enum ResourceKind {
     Topic = 2,
     /// A node, by number; the empty name is the cluster's default.
     Broker = 4,
+    /// A subscription to client metrics, by name (KIP-714).
+    ClientMetrics = 16,
     /// A group, by name.
     Group = 32,
 }
@@ -95,7 +97,8 @@ pub enum ResourceKind {
 impl ResourceKind {
     /// The kind of a code, if it is one that has configurations here.
     pub fn from_code(code: i8) -> Option<ResourceKind> {
-        let all = [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::Group];
+        let all =
+            [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::ClientMetrics, ResourceKind::Group];
         all.into_iter().find(|kind| *kind as i8 == code)
     }
 }

@@ -21,6 +21,7 @@ mod client_quotas;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
+mod directories;
 mod elect_leaders;
 mod error;
 pub mod features;
@@ -42,8 +43,11 @@ mod session;
 mod tests;
 mod unregister_broker;
 
-pub use alter_configs::{CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX};
+pub use alter_configs::{
+    CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of,
+};
 pub use client_quotas::Resolves;
+pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{

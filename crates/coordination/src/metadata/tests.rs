@@ -393,7 +393,9 @@ fn configurations_that_nobody_has_are_refused() {
     refused(GROUP, "", "INVALID_REQUEST: Default group resources are not allowed.");
     refused(BROKER, "2", "INVALID_REQUEST: Unexpected broker id, expected 1 or empty string, but received 2");
     refused(BROKER, "x", "INVALID_REQUEST: Node id must be an integer, but it is: x");
-    refused(16, "m", "INVALID_REQUEST: Configurations of resource type 16 cannot be altered.");
+    refused(8, "m", "INVALID_REQUEST: Configurations of resource type 8 cannot be altered.");
+    refused(16, "", "INVALID_REQUEST: Subscription name can't be empty");
+    refused(16, "m", "INVALID_REQUEST: Unknown client metrics configuration: retention.ms");
 }
 
 #[test]
@@ -445,8 +447,55 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     );
     let broker = session.heart.image().broker(1).expect("registered");
     assert_eq!((broker.incarnation_id, broker.log_dirs.as_slice()), (Uuid::from_u128(4), both.as_slice()));
-    assert_eq!(session.heart.image().features().collect::<Vec<_>>(), [("metadata.version", 30)]);
+    assert_eq!(
+        session.heart.image().features().collect::<Vec<_>>(),
+        [("group.version", 1), ("metadata.version", 30)]
+    );
     assert_eq!(session.heart.image().unsupported_feature(), None);
+}
+
+#[test]
+fn partitions_move_between_directories_and_stay_led() {
+    let mut session = Session::new("");
+    let both = [DIR, OTHER_DIR];
+    session.start(&node_start(2, &both, &[]));
+    session.create(topic("a", 2, 1));
+    session.commit_all();
+    let topic_id = session.id("a");
+    let to = |partition, directory| DirectoryAssignment { topic_id, partition, directory };
+    let gone = DirectoryAssignment { topic_id: Uuid::from_u128(9), partition: 0, directory: DIR };
+    // What is known, or of a topic that is gone, makes no record.
+    let decision = session.heart.assign_directories(&[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
+    assert_eq!(decision.records.len(), 1);
+    session.append(decision);
+    let changes = session.commit_all();
+    assert_eq!(changes, [MetadataChange::PartitionChanged { topic_id, partition: 0 }]);
+    let partition = &session.heart.image().topic("a").expect("created").partitions[0];
+    assert_eq!(
+        (
+            partition.directories.as_slice(),
+            partition.leader,
+            partition.leader_epoch,
+            partition.partition_epoch
+        ),
+        ([OTHER_DIR].as_slice(), 1, 0, 1)
+    );
+}
+
+#[test]
+fn new_partitions_go_where_a_directory_is_online() {
+    let mut session = Session::new("");
+    session.start(&node_start(2, &[DIR, OTHER_DIR], &[]));
+    for expected in [1, 0] {
+        let decision = session.heart.directories_online(&[OTHER_DIR]);
+        assert_eq!(decision.records.len(), expected, "the second time nothing is new");
+        session.append(decision);
+    }
+    session.commit_all();
+    session.create(topic("a", 3, 1));
+    session.commit_all();
+    let partitions = &session.heart.image().topic("a").expect("created").partitions;
+    assert!(partitions.iter().all(|partition| partition.directories == [OTHER_DIR]), "{partitions:?}");
 }
 
 #[test]

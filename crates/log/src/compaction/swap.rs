@@ -14,6 +14,8 @@
 //! Kafka has the same names and the same rule for what they mean at a start. The output ends where its input did: its
 //! last batch stays, if only as a header, so that the start knows what it replaces.
 
+use super::cleaner::{CleanError, LogAccess};
+use super::output::discard;
 use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles, SegmentFileName, file_name};
 use crate::log::Log;
@@ -142,8 +144,80 @@ impl Log {
     }
 }
 
+/// Puts finished output in the place of its input.
+pub(super) fn swap_in<A: LogAccess>(
+    access: &A,
+    files: &PartitionFiles,
+    input: &[Segment],
+    output: Segment,
+    mono_ms: u64,
+) -> Result<(), CleanError> {
+    let base_offset = output.base_offset;
+    match access.with_log(|log| log.commit_output(input)) {
+        Some(Ok(true)) => {}
+        committed => {
+            discard(files, base_offset);
+            discard_swap(files, base_offset)?;
+            return Err(committed.and_then(Result::err).map_or(CleanError::Changed, CleanError::Log));
+        }
+    }
+    let installed =
+        files.sync_dir().map(|()| access.with_log(|log| log.install_output(input, output)).unwrap_or(false));
+    match installed {
+        Ok(true) => finish(access, files, base_offset, input, mono_ms),
+        Ok(false) => {
+            discard_swap(files, base_offset)?;
+            Err(CleanError::Changed)
+        }
+        Err(error) => {
+            // Whether the names are on disk is not known; they go, as far as that is possible.
+            let _ = discard_swap(files, base_offset);
+            Err(CleanError::Log(error))
+        }
+    }
+}
+
+/// The steps behind the installation.
+fn finish<A: LogAccess>(
+    access: &A,
+    files: &PartitionFiles,
+    base_offset: i64,
+    input: &[Segment],
+    mono_ms: u64,
+) -> Result<(), CleanError> {
+    for old in input {
+        let retired = access.with_log(|log| log.retire_input(base_offset, old, mono_ms));
+        match retired {
+            Some(Ok(true)) => {}
+            Some(Err(error)) => return Err(CleanError::Log(error)),
+            Some(Ok(false)) | None => break,
+        }
+    }
+    if access.with_log(|_| ()).is_none() {
+        return Err(CleanError::Changed);
+    }
+    files.sync_dir()?;
+    match access.with_log(|log| log.finish_swap(base_offset)).ok_or(CleanError::Changed)?? {
+        true => Ok(files.sync_dir()?),
+        false => {
+            // It was deleted by retention or cut away.
+            discard_swap(files, base_offset)?;
+            Err(CleanError::Changed)
+        }
+    }
+}
+
+/// Brings a swap to its end that an error has interrupted.
+pub(super) fn settle<A: LogAccess>(access: &A) -> Result<(), CleanError> {
+    let settled = access.with_log(|log| match log.swapping() {
+        Some(_) => log.settle_compaction(),
+        None => Ok(()),
+    });
+    settled.ok_or(CleanError::Changed)?.map_err(CleanError::Log)
+}
+
 /// Removes committed output that was not installed.
-pub(crate) fn discard_swap(files: &PartitionFiles, base_offset: i64) -> Result<(), LogError> {
+fn discard_swap(files: &PartitionFiles, base_offset: i64) -> Result<(), LogError> {
     // The log first: without it the others mean nothing.
     for kind in OUTPUT.into_iter().rev() {
         files.remove_path(&path_in(files, base_offset, kind, FileState::Swap))?;

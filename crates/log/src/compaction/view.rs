@@ -42,6 +42,11 @@ impl Log {
         })
     }
 
+    /// The checkpoint of how far the log is compacted was of offsets that it does not have.
+    pub fn reset_clean_end(&mut self, offset: i64) {
+        self.dir.checkpoints().cleaner.set(&self.partition, offset.min(self.log_end));
+    }
+
     /// Nothing from here on may be compacted: what readers do not see yet, what belongs to an open transaction, and what
     /// is not on disk. A power cut could take the last, and with it the record for which an older one has gone.
     fn compactable_end(&self) -> i64 {

@@ -1,6 +1,6 @@
 //! Opening a log directory.
 
-use super::{Checkpoints, Doomed, Health, LastStop, LogDir, on_failure};
+use super::{Checkpoints, Doomed, Health, LastStop, LogDir, OnOffline, on_failure};
 use crate::boot::BootRecord;
 use crate::checkpoint::{
     CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT,
@@ -45,6 +45,8 @@ pub struct LogDirOptions {
     /// When directories of deleted partitions that are found may be removed: monotonic milliseconds, as of
     /// [`LogDir::remove_doomed`].
     pub doomed_due_mono_ms: u64,
+    /// Told when the directory goes offline.
+    pub on_offline: Option<OnOffline>,
 }
 
 /// Why a log directory cannot be opened.
@@ -89,7 +91,7 @@ pub enum OpenDirError {
         expected: String,
     },
     /// The file system refused something.
-    #[error("log directory {}: {what} failed: {source}", path.display())]
+    #[error("log directory {}: {what} failed: {source}; mend it, or choose another directory (log.dirs)", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
@@ -145,7 +147,19 @@ struct Opening<'a> {
 #[derive(Default)]
 struct Scan {
     partitions: BTreeSet<TopicPartition>,
+    /// Copies on their way into this directory; topics may be cut short.
+    futures: Vec<TopicPartition>,
     deleted: Vec<PathBuf>,
+}
+
+impl Scan {
+    /// Whether checkpoints may have something to say of a partition: also of one that was about to get its name.
+    fn knows(&self, partition: &TopicPartition) -> bool {
+        let is_of = |future: &TopicPartition| {
+            future.partition == partition.partition && partition.topic.starts_with(&*future.topic)
+        };
+        self.partitions.contains(partition) || self.futures.iter().any(is_of)
+    }
 }
 
 impl Opening<'_> {
@@ -199,8 +213,9 @@ impl Opening<'_> {
                 DirName::SetAside(SetAside::Stray) => {
                     tracing::warn!(path = %path.display(), "a stray partition waits for somebody to look at it");
                 }
-                DirName::Future | DirName::Unknown if entry.name == "lost+found" => {}
-                DirName::Future | DirName::Unknown => {
+                DirName::Future(partition) => scan.futures.push(partition),
+                DirName::Unknown if entry.name == "lost+found" => {}
+                DirName::Unknown => {
                     tracing::warn!(path = %path.display(), "this directory is no partition; it is left alone");
                 }
             }
@@ -232,7 +247,7 @@ impl Opening<'_> {
 
     fn last_stop(&self, has_identity: bool, scan: &Scan) -> Result<LastStop, OpenDirError> {
         let marker = self.failed("reading its marker", CleanShutdown::read(&*self.storage, self.path))?;
-        let empty = scan.partitions.is_empty() && scan.deleted.is_empty();
+        let empty = scan.partitions.is_empty() && scan.futures.is_empty() && scan.deleted.is_empty();
         Ok(match marker {
             Some(_) => LastStop::Clean,
             None if empty && !has_identity => LastStop::New,
@@ -283,7 +298,7 @@ impl Opening<'_> {
             replication: load(REPLICATION_CHECKPOINT)?,
             cleaner: load(CLEANER_CHECKPOINT)?,
         };
-        let retained = checkpoints.retain(|partition| scan.partitions.contains(partition));
+        let retained = checkpoints.retain(|partition| scan.knows(partition));
         self.failed("writing its checkpoints", retained)?;
         Ok(checkpoints)
     }
@@ -294,6 +309,7 @@ impl Opening<'_> {
             path: self.path.to_owned(),
             boot_record: self.boot_record(),
             failure: OnceLock::new(),
+            on_offline: options.on_offline.clone(),
             sync_failed: AtomicBool::new(false),
         });
         if matches!(last_stop, LastStop::New | LastStop::Clean) {

@@ -173,6 +173,10 @@ impl Storage for FakeStorage {
     fn free_space(&self, _: &Path) -> io::Result<u64> {
         unused()
     }
+
+    fn total_space(&self, _: &Path) -> io::Result<u64> {
+        unused()
+    }
     fn modified_ms(&self, _: &Path) -> io::Result<Option<i64>> {
         unused()
     }

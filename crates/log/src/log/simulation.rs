@@ -2,7 +2,7 @@
 //!
 //! `MAINSTEM_SIM_SEED` repeats one run, `MAINSTEM_SIM_RUNS` sets how many there are (default 60, of 150 steps each).
 
-use super::testing::{Bench, TestBatch, WALL_MS, read_from, small_segments};
+use super::testing::{Bench, TestBatch, WALL_MS, read_from, seeds, small_segments};
 use crate::dir::LogDir;
 use crate::sim::{Random, SimStorage};
 use crate::{AppendError, Log, LogConfig};
@@ -428,13 +428,7 @@ impl Simulation {
 
 #[test]
 fn nothing_durable_is_lost_and_nothing_comes_back() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let (first, runs) = match number("MAINSTEM_SIM_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("MAINSTEM_SIM_RUNS").unwrap_or(60)),
-    };
-    for seed in first..first + runs {
-        println!("MAINSTEM_SIM_SEED={seed}");
+    for seed in seeds(60) {
         let mut simulation = Simulation::new(seed);
         for _ in 0..STEPS {
             simulation.step();

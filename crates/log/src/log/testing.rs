@@ -130,6 +130,16 @@ impl Bench {
     }
 }
 
+/// The seeds of a simulation, each said when its turn comes: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
+pub(crate) fn seeds(runs: u64) -> impl Iterator<Item = u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let (first, runs) = match number("MAINSTEM_SIM_SEED") {
+        Some(seed) => (seed, 1),
+        None => (0, number("MAINSTEM_SIM_RUNS").unwrap_or(runs)),
+    };
+    (first..first + runs).inspect(|seed| println!("MAINSTEM_SIM_SEED={seed}"))
+}
+
 /// Syncs what is unsynced.
 pub(crate) fn flush(log: &mut Log) {
     let work = log.flush_work();

@@ -80,6 +80,11 @@ impl Storage for RealStorage {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
+    fn total_space(&self, path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
+
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
         let modified = fs::metadata(path)?.modified()?;
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();

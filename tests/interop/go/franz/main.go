@@ -193,11 +193,16 @@ func member(args common.Arguments) error {
 		return err
 	}
 	m := &groupMember{topic: args["topic"], notes: notes}
-	balancer := kgo.CooperativeStickyBalancer()
-	if args["rebalance"] == "eager" {
+	balancer, ctx := kgo.CooperativeStickyBalancer(), context.Background()
+	switch args["rebalance"] {
+	case "eager":
 		balancer = kgo.RangeBalancer()
+	case "consumer":
+		// KIP-848 is for those who ask for it, in this way, and not with a cooperative balancer.
+		balancer = kgo.StickyBalancer()
+		ctx = context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true)
 	}
-	m.client, err = newClient(args,
+	m.client, err = newClient(args, kgo.WithContext(ctx),
 		kgo.ConsumerGroup(args["group"]), kgo.ConsumeTopics(m.topic), kgo.Balancers(balancer),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),

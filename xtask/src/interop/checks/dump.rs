@@ -22,9 +22,9 @@ const FAULTS: &[&str] = &[
     "Exception",
 ];
 
-/// Reads all files below `data_dir`; `when` tells in the report what happened to the broker before.
-pub(crate) fn run(world: &World, report: &Report, data_dir: &Path, when: &str) {
-    let partitions = partitions(data_dir);
+/// Reads all files below the log directories; `when` tells in the report what happened to the broker before.
+pub(crate) fn run(world: &World, report: &Report, log_dirs: &[PathBuf], when: &str) {
+    let partitions = partitions(log_dirs);
     let check = |what: &str, body: &dyn Fn(&[PathBuf]) -> Result<()>| {
         report.check(DUMP_LOG, &format!("{what}, {when}"), || match &partitions {
             Ok(partitions) => body(partitions),
@@ -60,9 +60,11 @@ fn is_user_topic(name: &str) -> bool {
 }
 
 /// The directories of partitions, in the order of their names.
-fn partitions(data_dir: &Path) -> Result<Vec<PathBuf>> {
+fn partitions(log_dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut partitions = Vec::new();
-    for entry in fs::read_dir(data_dir).with_context(|| format!("read {}", data_dir.display()))? {
+    let list = |dir: &PathBuf| fs::read_dir(dir).with_context(|| format!("read {}", dir.display()));
+    let listed = log_dirs.iter().map(list).collect::<Result<Vec<_>>>()?;
+    for entry in listed.into_iter().flatten() {
         let path = entry?.path();
         // Directories on their way out are named NAME-PARTITION.ID-delete.
         if path.join("partition.metadata").is_file() || path.ends_with("__cluster_metadata-0") {

@@ -15,7 +15,7 @@ use super::super::world::World;
 use crate::process::wait_until;
 
 /// Rebalances take a session time-out (6 s) at worst, and JVMs take their time to start on a busy machine.
-const STEP_DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(60);
 /// The producer writes this much every [`FEED_INTERVAL`].
 const FEED_RECORDS: usize = 100;
 const FEED_INTERVAL: Duration = Duration::from_millis(50);
@@ -52,28 +52,39 @@ const STEPS: [(&str, Step); 2] = [
     ("stop and resume", |scenario| scenario.stop_and_resume()),
 ];
 
-struct Scenario<'a> {
+/// A group, its members and its producer.
+pub(super) struct Scenario<'a> {
     world: &'a World,
     client: Client,
-    group: Group,
+    pub(super) group: Group,
     feeder: Feeder,
     feeding: bool,
     last_fed: Instant,
     /// Members that take part now, by their numbers.
-    members: Vec<(usize, Member)>,
+    pub(super) members: Vec<(usize, Member)>,
     joined: usize,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
 }
 
 impl<'a> Scenario<'a> {
     fn start(world: &'a World, client: Client, rebalance: Rebalance) -> Result<Scenario<'a>> {
         let topic = format!("group-{}-{}", client.key(), rebalance.name());
+        Self::on(world, client, rebalance, topic)
+    }
+
+    /// A group of nobody yet, on a topic of its own.
+    pub(super) fn on(
+        world: &'a World,
+        client: Client,
+        rebalance: Rebalance,
+        topic: String,
+    ) -> Result<Scenario<'a>> {
         client.create(world, std::slice::from_ref(&topic))?;
         Ok(Scenario {
             world,
             client,
             feeder: client.feed(world, &topic, 0)?,
-            group: Group { id: format!("{topic}-members"), topic, rebalance },
+            group: Group { id: format!("{topic}-members"), topic, rebalance, instance: None },
             feeding: true,
             last_fed: Instant::now(),
             members: Vec::new(),
@@ -145,7 +156,7 @@ impl<'a> Scenario<'a> {
         self.ledger.check_complete(self.feeder.fed())
     }
 
-    fn join(&mut self) -> Result<usize> {
+    pub(super) fn join(&mut self) -> Result<usize> {
         let number = self.joined;
         self.joined += 1;
         let name = format!("{}-{number}", self.group.id);
@@ -159,7 +170,7 @@ impl<'a> Scenario<'a> {
         self.members.remove(place).1
     }
 
-    fn leave(&mut self, number: usize) -> Result<()> {
+    pub(super) fn leave(&mut self, number: usize) -> Result<()> {
         let mut member = self.take(number);
         member.leave()?;
         self.ledger.take_in(self.world, number, &mut member)
@@ -170,7 +181,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Waits until a member has read `more` than until now.
-    fn wait_for_reading(&mut self, number: usize, more: usize) -> Result<()> {
+    pub(super) fn wait_for_reading(&mut self, number: usize, more: usize) -> Result<()> {
         let wanted = self.ledger.readings_of(number) + more;
         let what = format!("member {number} has read {wanted} records");
         wait_until(
@@ -184,7 +195,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Stops feeding the producer and waits until all that it was fed has been read.
-    fn read_all(&mut self) -> Result<()> {
+    pub(super) fn read_all(&mut self) -> Result<()> {
         self.feeding = false;
         if self.client.holds_input_back() && !self.feeder.is_finished() {
             self.feeder.finish(STEP_DEADLINE)?;
@@ -202,7 +213,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Feeds again: the producer that is there, or another one if that was brought to its end.
-    fn resume_feeding(&mut self) -> Result<()> {
+    pub(super) fn resume_feeding(&mut self) -> Result<()> {
         if self.feeder.is_finished() {
             self.feeder = self.client.feed(self.world, &self.group.topic, self.feeder.fed())?;
         }
@@ -211,7 +222,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Feeds the producer if it is time, and takes in what the members read.
-    fn tick(&mut self) -> Result<()> {
+    pub(super) fn tick(&mut self) -> Result<()> {
         if self.feeding && self.last_fed.elapsed() >= FEED_INTERVAL {
             self.feeder.feed(&self.world.text, FEED_RECORDS)?;
             self.last_fed = Instant::now();
@@ -226,7 +237,7 @@ impl<'a> Scenario<'a> {
 
 /// Who read what.
 #[derive(Default)]
-struct Ledger {
+pub(super) struct Ledger {
     /// By partition and offset: the number that its value begins with, and the members that read it.
     records: HashMap<(i32, i64), (usize, Vec<usize>)>,
     /// How many records each member read.
@@ -271,11 +282,11 @@ impl Ledger {
         self.counts.get(&member).copied().unwrap_or_default()
     }
 
-    fn distinct(&self) -> usize {
+    pub(super) fn distinct(&self) -> usize {
         self.records.len()
     }
 
-    fn check_read_once(&self) -> Result<()> {
+    pub(super) fn check_read_once(&self) -> Result<()> {
         for (place, (n, readers)) in &self.records {
             ensure!(readers.len() == 1, "record {n} at {place:?} was read by members {readers:?}");
         }
@@ -298,7 +309,7 @@ impl Ledger {
     }
 
     /// All that was written is there once, and in its order within each partition.
-    fn check_complete(&self, fed: usize) -> Result<()> {
+    pub(super) fn check_complete(&self, fed: usize) -> Result<()> {
         let mut places: Vec<_> = self.records.iter().map(|(place, (n, _))| (*place, *n)).collect();
         places.sort_unstable();
         for pair in places.windows(2) {

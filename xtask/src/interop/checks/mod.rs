@@ -1,7 +1,13 @@
 //! The checks, one file each.
 
+pub(crate) mod admin;
+mod consumer_groups;
+pub(crate) mod consumer_protocol;
 pub(crate) mod dump;
+pub(crate) mod errors;
 pub(crate) mod group;
+mod log_dirs;
+pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;
 pub(crate) mod transfer;

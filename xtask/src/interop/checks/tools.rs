@@ -1,6 +1,7 @@
 //! Kafka's own command line tools, as an operator calls them.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,22 +9,25 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::install;
 use super::super::report::Report;
+use super::super::runner::Finished;
 use super::super::world::World;
+use super::{consumer_groups, log_dirs};
 use crate::process::{Process, wait_until};
 
 /// A change of metadata is seen by the next tool soon, not always at once.
 const PROPAGATION: Duration = Duration::from_secs(20);
 const PROCESS_DEADLINE: Duration = Duration::from_secs(60);
 
-const TOPICS: &str = "kafka-topics";
+pub(super) const TOPICS: &str = "kafka-topics";
 const CONFIGS: &str = "kafka-configs";
-const GROUPS: &str = "kafka-consumer-groups";
+pub(super) const GROUPS: &str = "kafka-consumer-groups";
 const GET_OFFSETS: &str = "kafka-get-offsets";
 const DELETE_RECORDS: &str = "kafka-delete-records";
 const CONSOLE_PRODUCER: &str = "kafka-console-producer";
 const CONSOLE_CONSUMER: &str = "kafka-console-consumer";
 
-type Check = fn(&Tools<'_>) -> Result<()>;
+/// The body of a check.
+pub(super) type Check = fn(&Tools<'_>) -> Result<()>;
 
 /// Each check by its tool; a check may use a topic that one above it filled.
 const CHECKS: &[(&str, &str, Check)] = &[
@@ -47,44 +51,65 @@ const CHECKS: &[(&str, &str, Check)] = &[
 
 /// Runs all of them.
 pub(crate) fn run(world: &World, report: &Report) {
-    let tools = Tools { world, bootstrap: world.bootstrap() };
-    for (tool, check, body) in CHECKS {
+    let tools = Tools::new(world);
+    for (tool, check, body) in CHECKS.iter().chain(consumer_groups::CHECKS).chain(log_dirs::CHECKS) {
         report.check(tool, check, || body(&tools));
     }
 }
 
 /// The tools against one broker.
-struct Tools<'a> {
+pub(super) struct Tools<'a> {
     world: &'a World,
     bootstrap: String,
 }
 
 /// Splits options as they are typed; none here holds a space.
-fn words(options: &str) -> Vec<&str> {
+pub(super) fn words(options: &str) -> Vec<&str> {
     options.split_whitespace().collect()
 }
 
-fn expect(output: &str, wanted: &[&str]) -> Result<()> {
+/// Fails unless the output holds the texts.
+pub(super) fn expect(output: &str, wanted: &[&str]) -> Result<()> {
     for text in wanted {
         ensure!(output.contains(text), "no {text:?} in:\n{output}");
     }
     Ok(())
 }
 
-impl Tools<'_> {
+impl<'a> Tools<'a> {
+    /// The tools against the broker of this run.
+    pub(super) fn new(world: &'a World) -> Tools<'a> {
+        Tools { world, bootstrap: world.bootstrap() }
+    }
+
+    pub(super) fn world(&self) -> &World {
+        self.world
+    }
+
+    /// HOST:PORT of the broker.
+    pub(super) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
     /// Runs a tool with `--bootstrap-server` and these options.
-    fn call(&self, tool: &str, options: &str, input: &str) -> Result<super::super::runner::Finished> {
+    pub(super) fn call(&self, tool: &str, options: &str, input: &str) -> Result<Finished> {
         let arguments = [&["--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
         self.world.tool(tool, &arguments, input)
     }
 
+    /// The same for a tool that wants its subcommand first.
+    pub(super) fn subcommand(&self, tool: &str, command: &str, options: &str) -> Result<Finished> {
+        let arguments = [&[command, "--bootstrap-server", &self.bootstrap][..], &words(options)].concat();
+        self.world.tool(tool, &arguments, "")
+    }
+
     /// The output of a tool that ends well.
-    fn output(&self, tool: &str, options: &str) -> Result<String> {
+    pub(super) fn output(&self, tool: &str, options: &str) -> Result<String> {
         self.call(tool, options, "")?.success()
     }
 
     /// Calls a tool until its output holds the texts.
-    fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
+    pub(super) fn await_output(&self, tool: &str, options: &str, wanted: &[&str]) -> Result<()> {
         let mut output = String::new();
         let result = wait_until(
             || format!("{tool} {options} prints {wanted:?}"),
@@ -97,8 +122,17 @@ impl Tools<'_> {
         result.with_context(|| format!("it printed:\n{output}"))
     }
 
+    /// Calls a tool until its output does not hold the text any more.
+    pub(super) fn await_gone(&self, tool: &str, options: &str, text: &str) -> Result<()> {
+        wait_until(
+            || format!("{tool} {options} does not print {text:?} any more"),
+            PROPAGATION,
+            || Ok(!self.output(tool, options)?.contains(text)),
+        )
+    }
+
     /// A tool that must refuse, with this text among what it prints.
-    fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
+    pub(super) fn refused(&self, tool: &str, options: &str, wanted: &str) -> Result<()> {
         let finished = self.call(tool, options, "")?;
         ensure!(finished.exit != 0, "{tool} {options} ended well:\n{}", finished.out);
         expect(&(finished.out + &finished.err), &[wanted])
@@ -137,11 +171,7 @@ impl Tools<'_> {
             "replication factor",
         )?;
         self.output(TOPICS, "--delete --topic tool-topics")?;
-        wait_until(
-            || "the deleted topic is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(TOPICS, "--list")?.contains("tool-topics")),
-        )?;
+        self.await_gone(TOPICS, "--list", "tool-topics")?;
         self.refused(TOPICS, "--describe --topic tool-topics", "does not exist")
     }
 
@@ -158,11 +188,7 @@ impl Tools<'_> {
         self.refused(CONFIGS, &format!("--alter {topic} --add-config retention.ms=soon"), "retention.ms")?;
         self.refused(CONFIGS, &format!("--alter {topic} --add-config no.such.key=1"), "no.such.key")?;
         self.output(CONFIGS, &format!("--alter {topic} --delete-config max.message.bytes"))?;
-        wait_until(
-            || "the deleted config is gone".into(),
-            PROPAGATION,
-            || Ok(!self.output(CONFIGS, &describe)?.contains("max.message.bytes=2000000")),
-        )
+        self.await_gone(CONFIGS, &describe, "max.message.bytes=2000000")
     }
 
     fn broker_configs(&self) -> Result<()> {
@@ -286,8 +312,7 @@ impl Tools<'_> {
     }
 
     fn active_group(&self) -> Result<()> {
-        let options = "--topic tool-verifiable --group-id tool-active-group --reset-policy earliest";
-        let member = self.start_process("kafka-verifiable-consumer", options)?;
+        let member = self.active_member("tool-verifiable", "tool-active-group")?;
         let describe = "--describe --group tool-active-group";
         self.await_output(GROUPS, &format!("{describe} --state"), &["Stable", "range", "1"])?;
         let members = ["CONSUMER-ID", "tool-verifiable:0,1"];
@@ -298,8 +323,19 @@ impl Tools<'_> {
         Ok(())
     }
 
+    /// A member of a group as a process of its own; it ends when it is dropped.
+    pub(super) fn active_member(&self, topic: &str, group: &str) -> Result<Process> {
+        let options = format!("--topic {topic} --group-id {group} --reset-policy earliest");
+        self.start_process("kafka-verifiable-consumer", &options)
+    }
+
+    /// Where a check may put a file.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.world.run.join(name)
+    }
+
     /// Starts a tool by its script, with redirections as a shell understands them.
-    fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
+    pub(super) fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
         let script = install::kafka_bin().join(format!("{tool}.sh"));
         let line = format!("{} --bootstrap-server {} {options}", script.display(), self.bootstrap);
         Process::start_group(tool, Command::new("sh").args(["-c", &line]), &self.world.logs)
@@ -348,6 +384,19 @@ const APIS: &[&str] = &[
     "OffsetFetch",
     "ListGroups",
     "DescribeGroups",
+    "DeleteGroups",
+    "OffsetDelete",
     "DescribeConfigs",
+    "AlterReplicaLogDirs",
+    "DescribeLogDirs",
     "IncrementalAlterConfigs",
+    "AlterConfigs",
+    "ListConfigResources",
+    "DescribeProducers",
+    "UpdateFeatures",
+    "DescribeQuorum",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "UnregisterBroker",
 ];

@@ -22,8 +22,8 @@ pub(crate) struct List {
 
 /// A group as its coordinator lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listed {
-    group: String,
+pub(super) struct Listed {
+    pub(super) group: String,
     state: String,
     /// How members come to their partitions: Classic, Consumer, Share or Streams.
     kind: String,
@@ -33,12 +33,7 @@ struct Listed {
 
 /// Lists the groups of all nodes.
 pub(crate) fn run(list: &List) -> Result<()> {
-    let mut cluster = list.target.connect()?;
-    let mut groups = Vec::new();
-    for node in cluster.node_ids()? {
-        groups.extend(cluster.retrying(|cluster| ask(cluster, node))?);
-    }
-    groups.sort_by(|a, b| a.group.cmp(&b.group));
+    let groups = all(&mut list.target.connect()?)?;
     if list.json {
         return print_json(&groups.iter().map(Listed::to_json).collect());
     }
@@ -46,6 +41,16 @@ pub(crate) fn run(list: &List) -> Result<()> {
         true => print("there are no groups"),
         false => print(&as_table(&groups)),
     }
+}
+
+/// The groups of all nodes, by name.
+pub(super) fn all(cluster: &mut Cluster) -> Result<Vec<Listed>> {
+    let mut groups = Vec::new();
+    for node in cluster.node_ids()? {
+        groups.extend(cluster.retrying(|cluster| ask(cluster, node))?);
+    }
+    groups.sort_by(|a, b| a.group.cmp(&b.group));
+    Ok(groups)
 }
 
 fn ask(cluster: &mut Cluster, node: i32) -> Result<Vec<Listed>> {

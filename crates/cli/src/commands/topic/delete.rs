@@ -1,17 +1,14 @@
 //! `mainstem topic delete`.
 
-use std::io::{self, IsTerminal, Write};
-
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
-use serde_json::{Value, json};
 
 use crate::client::check_message;
 use crate::cluster::Cluster;
-use crate::output::{joined, print, print_json};
-use crate::target::Target;
+use crate::deletion::Deletion;
+use crate::output::joined;
 
 const TIMEOUT_MS: i32 = 30_000;
 
@@ -21,26 +18,15 @@ pub(crate) struct Delete {
     /// Names of the topics.
     #[arg(required = true)]
     topics: Vec<String>,
-    /// Do nothing, successfully, for a topic that does not exist.
-    #[arg(long)]
-    if_exists: bool,
-    /// Do not ask for confirmation on a terminal.
-    #[arg(long, short)]
-    yes: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    target: Target,
+    deletion: Deletion,
 }
 
 /// Deletes the topics, one after another.
 pub(crate) fn run(delete: &Delete) -> Result<()> {
-    let mut cluster = delete.target.connect()?;
-    if !delete.yes && io::stdin().is_terminal() && !confirm(&delete.topics)? {
-        bail!("nothing was deleted");
-    }
-    if !delete.if_exists {
+    let mut cluster =
+        delete.deletion.begin(|| format!("delete {} and all records in it?", joined(&delete.topics)))?;
+    if !delete.deletion.if_exists {
         // A misspelt name is found before anything is gone.
         for topic in &delete.topics {
             if cluster.find_topic(topic)?.is_none() {
@@ -52,15 +38,7 @@ pub(crate) fn run(delete: &Delete) -> Result<()> {
     for topic in &delete.topics {
         results.push((topic.as_str(), request(topic, &mut cluster)?));
     }
-    report(&results, delete.json)
-}
-
-fn confirm(topics: &[String]) -> Result<bool> {
-    eprint!("delete {} and all records in it? [y/N] ", joined(topics));
-    io::stderr().flush().context("the question cannot be asked")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    delete.deletion.report("topic", &results)
 }
 
 /// Deletes a topic; false if it was not there.
@@ -86,16 +64,4 @@ fn request(topic: &str, cluster: &mut Cluster) -> Result<bool> {
         })?;
         Ok(true)
     })
-}
-
-fn report(results: &[(&str, bool)], json: bool) -> Result<()> {
-    if json {
-        let line = |(topic, deleted): &(&str, bool)| json!({"topic": topic, "deleted": deleted});
-        return print_json(&results.iter().map(line).collect::<Value>());
-    }
-    let line = |(topic, deleted): &(&str, bool)| match deleted {
-        true => format!("deleted topic {topic}"),
-        false => format!("there is no topic {topic}"),
-    };
-    print(&results.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

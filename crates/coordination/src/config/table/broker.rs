@@ -41,6 +41,33 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("fetch.max.bytes", Int).default("57671680").at_least(1024)
         .doc("Bytes that one fetch response holds at most, whatever the client asks for; a first batch that \
              is larger is still delivered."),
+    broker("group.consumer.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
+        .doc("Milliseconds between two computed assignments."),
+    broker("group.consumer.assignors", List).default("uniform,range").non_empty_list()
+        .doc("Server-side assignors, the first is the default."),
+    broker("group.consumer.heartbeat.interval.ms", Int).default("5000").at_least(1)
+        .doc("Milliseconds between heartbeats that members are told."),
+    broker("group.consumer.max.assignment.interval.ms", Int).default("15000").at_least(0)
+        .doc("Largest assignment interval of a group, in milliseconds."),
+    broker("group.consumer.max.heartbeat.interval.ms", Int).default("15000").at_least(1)
+        .doc("Largest heartbeat interval of a group, in milliseconds."),
+    broker("group.consumer.max.session.timeout.ms", Int).default("60000").at_least(1)
+        .doc("Largest session time-out of a group, in milliseconds."),
+    broker("group.consumer.max.size", Int).default("2147483647").at_least(1)
+        .doc("Members that one group may have."),
+    broker("group.consumer.migration.policy", Str).default("bidirectional")
+        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"])
+        .doc("Whether classic and consumer groups may turn into each other."),
+    broker("group.consumer.min.assignment.interval.ms", Int).default("0").at_least(0)
+        .doc("Smallest assignment interval of a group, in milliseconds."),
+    broker("group.consumer.min.heartbeat.interval.ms", Int).default("5000").at_least(1)
+        .doc("Smallest heartbeat interval of a group, in milliseconds."),
+    broker("group.consumer.min.session.timeout.ms", Int).default("45000").at_least(1)
+        .doc("Smallest session time-out of a group, in milliseconds."),
+    broker("group.consumer.regex.refresh.interval.ms", Int).default("600000").at_least(10000).internal()
+        .doc("Milliseconds after which topic patterns are resolved again."),
+    broker("group.consumer.session.timeout.ms", Int).default("45000").at_least(1)
+        .doc("Milliseconds without a heartbeat after which a member is removed."),
     broker("group.initial.rebalance.delay.ms", Int).default("3000")
         .doc("Milliseconds for which an empty classic group waits for more members before its first \
              rebalance."),
@@ -61,6 +88,33 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .non_empty_list().high()
         .doc("Addresses to listen on, as `NAME://host:port`. An empty host is every interface, port 0 lets \
              the system choose."),
+    broker("log.cleaner.backoff.ms", Long).default("15000").at_least(0).cluster_wide()
+        .doc("Milliseconds for which a cleaner sleeps when no log is due for compaction."),
+    broker("log.cleaner.dedupe.buffer.size", Long).default("25165824").kafka_default(Some("134217728"))
+        .cluster_wide()
+        .doc("Bytes that all cleaners together may use for the keys of the logs which they compact, 24 for each \
+             key. When the keys of a log do not fit, it is gone through several times."),
+    broker("log.cleaner.delete.retention.ms", Long).default("86400000").at_least(0).cluster_wide()
+        .doc("Default of the topic key delete.retention.ms."),
+    broker("log.cleaner.enable", Bool).default("true")
+        .doc("Compact logs with `cleanup.policy=compact`, `__consumer_offsets` among them. Without it they grow \
+             without end."),
+    broker("log.cleaner.io.buffer.load.factor", Double).default("0.9").cluster_wide()
+        .doc("Share of log.cleaner.dedupe.buffer.size that may fill: the fuller, the longer a key is searched. \
+             At least 0.01 and at most 0.95 counts."),
+    broker("log.cleaner.io.buffer.size", Int).default("524288").at_least(0).cluster_wide()
+        .doc("Bytes of all cleaners' buffers for reading and writing together. A larger batch gets what it needs."),
+    broker("log.cleaner.io.max.bytes.per.second", Double).default("1.7976931348623157E308").cluster_wide()
+        .doc("Bytes per second that all cleaners together may read and write."),
+    broker("log.cleaner.max.compaction.lag.ms", Long).default("9223372036854775807").at_least(1)
+        .cluster_wide()
+        .doc("Default of the topic key max.compaction.lag.ms."),
+    broker("log.cleaner.min.cleanable.ratio", Double).default("0.5").between_f64(0.0, 1.0).cluster_wide()
+        .doc("Default of the topic key min.cleanable.dirty.ratio."),
+    broker("log.cleaner.min.compaction.lag.ms", Long).default("0").at_least(0).cluster_wide()
+        .doc("Default of the topic key min.compaction.lag.ms."),
+    broker("log.cleaner.threads", Int).default("1").at_least(0).cluster_wide()
+        .doc("Threads that compact, one log each at a time. A change counts from the next start on."),
     broker("log.cleanup.policy", List).default("delete").list_of(&["compact", "delete"]).cluster_wide()
         .doc("Default of the topic key cleanup.policy."),
     broker("log.dir", List).default("mainstem-data").kafka_default(Some("/tmp/kafka-logs")).non_empty_list()
@@ -125,6 +179,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
+    broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
+        .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
@@ -132,8 +188,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("max.connections.per.ip", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Open connections at once from one address."),
     broker("max.connections.per.ip.overrides", Str).default("").cluster_wide()
-        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas. A change counts from the \
-             next start on."),
+        .doc("Exceptions to max.connections.per.ip, as `address:count` separated by commas."),
     broker("max.incremental.fetch.session.cache.slots", Int).default("1000").at_least(0)
         .doc("Fetch sessions that this node keeps."),
     broker("max.request.partition.size.limit", Int).default("2000").at_least(1)
@@ -141,15 +196,16 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("message.max.bytes", Int).default("1048588").at_least(0).high().cluster_wide()
         .doc("Default of the topic key max.message.bytes."),
     broker("metadata.log.dir", Str).high()
-        .doc("Directory of the metadata log, one of log.dirs. Unset: the one that has it, at first the first of \
-             log.dirs."),
+        .doc("Directory of the metadata log, one of log.dirs or another one. Unset: the one of log.dirs that has \
+             it, at first the first."),
     broker("min.insync.replicas", Int).default("1").at_least(1).high().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("node.id", Int).default("1").kafka_default(None).at_least(0).high()
         .doc("Number of this node in its cluster; kept in the data directory."),
     broker("num.network.threads", Int).default("3").at_least(1).high().cluster_wide()
         .doc("Event loops that serve connections and their requests; never more than the machine has \
-             cores. A change counts from the next start on."),
+             cores. A change may at most double or halve it; connections of a loop that is given up move as they \
+             go on working."),
     broker("num.partitions", Int).default("1").at_least(1)
         .doc("Partitions of a topic that is created without saying how many."),
     broker("offset.metadata.max.bytes", Int).default("4096").high()
@@ -184,6 +240,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Samples kept for client quotas."),
     broker("quota.window.size.seconds", Int).default("1").at_least(1).low()
         .doc("Seconds in one sample of client quotas."),
+    broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Bytes per second at which partitions are copied from one log directory to another."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
     broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
@@ -194,6 +253,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
         .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
              connection."),
+    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
+        .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];

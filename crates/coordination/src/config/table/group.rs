@@ -8,13 +8,13 @@ use super::reason;
 #[rustfmt::skip] // a row is its facts, then what the key means
 pub(super) const GROUP: &[ConfigKey] = &[
     group("consumer.assignment.interval.ms", Int).default("1000").at_least(0)
-        .falls_back(&[Fallback::same("group.consumer.assignment.interval.ms")]).later(reason::CONSUMER)
+        .falls_back(&[Fallback::same("group.consumer.assignment.interval.ms")])
         .doc("Milliseconds between two computed assignments of this group."),
     group("consumer.heartbeat.interval.ms", Int).default("5000").at_least(1)
-        .falls_back(&[Fallback::same("group.consumer.heartbeat.interval.ms")]).later(reason::CONSUMER)
+        .falls_back(&[Fallback::same("group.consumer.heartbeat.interval.ms")])
         .doc("Milliseconds between heartbeats of this group's members."),
     group("consumer.session.timeout.ms", Int).default("45000").at_least(1)
-        .falls_back(&[Fallback::same("group.consumer.session.timeout.ms")]).later(reason::CONSUMER)
+        .falls_back(&[Fallback::same("group.consumer.session.timeout.ms")])
         .doc("Milliseconds without a heartbeat after which a member is removed."),
     group("share.assignment.interval.ms", Int).default("1000").at_least(0)
         .falls_back(&[Fallback::same("group.share.assignment.interval.ms")]).later(reason::SHARE)

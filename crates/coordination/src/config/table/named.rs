@@ -16,10 +16,10 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("alter.config.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a configuration changes."),
     broker("alter.log.dirs.replication.quota.window.num", Int).default("11").at_least(1).low()
-        .later(reason::LOGDIRS)
+        .unused(reason::SAMPLES)
         .doc("Samples kept for the quota on moves between log directories."),
     broker("alter.log.dirs.replication.quota.window.size.seconds", Int).default("1").at_least(1).low()
-        .later(reason::LOGDIRS)
+        .unused(reason::SAMPLES)
         .doc("Seconds in one sample of the quota on moves between log directories."),
     broker("authorizer.class.name", Str).default("").low().later(reason::AUTHZ)
         .doc("Class that decides who may do what."),
@@ -77,7 +77,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Controllers that vote, as `id@host:port`."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
-    broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::LOGDIRS)
+    broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::CORDON)
         .doc("Log directories that take no new partitions."),
     broker("create.topic.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a topic is created."),
@@ -102,38 +102,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("follower.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
         .cluster_wide().named_only(reason::THROTTLE)
         .doc("Bytes per second that a throttled follower may fetch."),
-    broker("group.consumer.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
-        .later(reason::CONSUMER)
-        .doc("Milliseconds between two computed assignments."),
-    broker("group.consumer.assignors", List).default("uniform,range").non_empty_list().later(reason::CONSUMER)
-        .doc("Server-side assignors, the first is the default."),
-    broker("group.consumer.heartbeat.interval.ms", Int).default("5000").at_least(1).later(reason::CONSUMER)
-        .doc("Milliseconds between heartbeats that members are told."),
-    broker("group.consumer.max.assignment.interval.ms", Int).default("15000").at_least(0)
-        .later(reason::CONSUMER)
-        .doc("Largest assignment interval of a group, in milliseconds."),
-    broker("group.consumer.max.heartbeat.interval.ms", Int).default("15000").at_least(1)
-        .later(reason::CONSUMER)
-        .doc("Largest heartbeat interval of a group, in milliseconds."),
-    broker("group.consumer.max.session.timeout.ms", Int).default("60000").at_least(1).later(reason::CONSUMER)
-        .doc("Largest session time-out of a group, in milliseconds."),
-    broker("group.consumer.max.size", Int).default("2147483647").at_least(1).later(reason::CONSUMER)
-        .doc("Members that one group may have."),
-    broker("group.consumer.migration.policy", Str).default("bidirectional")
-        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]).later(reason::CONSUMER)
-        .doc("Whether classic and consumer groups may turn into each other."),
-    broker("group.consumer.min.assignment.interval.ms", Int).default("0").at_least(0).later(reason::CONSUMER)
-        .doc("Smallest assignment interval of a group, in milliseconds."),
-    broker("group.consumer.min.heartbeat.interval.ms", Int).default("5000").at_least(1)
-        .later(reason::CONSUMER)
-        .doc("Smallest heartbeat interval of a group, in milliseconds."),
-    broker("group.consumer.min.session.timeout.ms", Int).default("45000").at_least(1).later(reason::CONSUMER)
-        .doc("Smallest session time-out of a group, in milliseconds."),
-    broker("group.consumer.regex.refresh.interval.ms", Int).default("600000").at_least(10000).internal()
-        .later(reason::CONSUMER)
-        .doc("Milliseconds after which topic patterns are resolved again."),
-    broker("group.consumer.session.timeout.ms", Int).default("45000").at_least(1).later(reason::CONSUMER)
-        .doc("Milliseconds without a heartbeat after which a member is removed."),
     broker("group.coordinator.append.linger.ms", Int).default("-1").at_least(-1).unused(reason::INTERNAL)
         .doc("Milliseconds for which the coordinator gathers records before it writes them; -1 adapts."),
     broker("group.coordinator.background.threads", Int).default("2").at_least(1).high()
@@ -143,8 +111,8 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .cluster_wide().unused(reason::INTERNAL)
         .doc("Bytes of write buffer that the group coordinator keeps."),
     broker("group.coordinator.rebalance.protocols", List).default("classic,consumer,streams")
-        .non_empty_list_of(&["consumer", "classic", "share", "streams"]).later(reason::CONSUMER)
-        .doc("Group protocols that are served. `classic` is, whatever is set here."),
+        .non_empty_list_of(&["consumer", "classic", "share", "streams"]).unused(reason::PROTOCOLS)
+        .doc("Group protocols that are served."),
     broker("group.coordinator.threads", Int).default("4").at_least(1).high().unused(reason::THREADS)
         .doc("Threads of the group coordinator."),
     broker("group.share.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
@@ -251,34 +219,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("leader.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
         .cluster_wide().named_only(reason::THROTTLE)
         .doc("Bytes per second that a throttled leader may send to followers."),
-    broker("log.cleaner.backoff.ms", Long).default("15000").at_least(0).cluster_wide().later(reason::COMPACT)
-        .doc("Milliseconds for which an idle cleaner sleeps."),
-    broker("log.cleaner.dedupe.buffer.size", Long).default("134217728").cluster_wide().later(reason::COMPACT)
-        .doc("Bytes for the keys that one compaction holds."),
-    broker("log.cleaner.delete.retention.ms", Long).default("86400000").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of delete.retention.ms."),
-    broker("log.cleaner.enable", Bool).default("true").later(reason::COMPACT)
-        .doc("Run compaction at all."),
-    broker("log.cleaner.io.buffer.load.factor", Double).default("0.9").cluster_wide().later(reason::COMPACT)
-        .doc("Share of the key buffer that may fill."),
-    broker("log.cleaner.io.buffer.size", Int).default("524288").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Bytes of read and write buffers of compaction."),
-    broker("log.cleaner.io.max.bytes.per.second", Double).default("1.7976931348623157E308").cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Bytes per second that compaction may read and write."),
-    broker("log.cleaner.max.compaction.lag.ms", Long).default("9223372036854775807").at_least(1)
-        .cluster_wide().later(reason::COMPACT)
-        .doc("Default of max.compaction.lag.ms."),
-    broker("log.cleaner.min.cleanable.ratio", Double).default("0.5").between_f64(0.0, 1.0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of min.cleanable.dirty.ratio."),
-    broker("log.cleaner.min.compaction.lag.ms", Long).default("0").at_least(0).cluster_wide()
-        .later(reason::COMPACT)
-        .doc("Default of min.compaction.lag.ms."),
-    broker("log.cleaner.threads", Int).default("1").at_least(0).cluster_wide().later(reason::COMPACT)
-        .doc("Threads that compact."),
     broker("log.dir.failure.timeout.ms", Long).default("30000").at_least(1).low().unused(reason::QUORUM)
         .doc("Milliseconds for which a failed directory may go unreported."),
     broker("log.initial.task.delay.ms", Long).default("30000").at_least(0).low().internal()
@@ -321,7 +261,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("num.recovery.threads.per.data.dir", Int).default("2").at_least(1).high().cluster_wide()
         .unused(reason::THREADS)
         .doc("Threads per directory for recovery at start."),
-    broker("num.replica.alter.log.dirs.threads", Int).high().later(reason::LOGDIRS)
+    broker("num.replica.alter.log.dirs.threads", Int).high().unused(reason::MOVER)
         .doc("Threads that move partitions between directories."),
     broker("num.replica.fetchers", Int).default("1").at_least(1).high().cluster_wide().later(reason::REPLICA)
         .doc("Threads that fetch from each other broker."),
@@ -418,9 +358,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Prefix of the storage plug-in's own keys."),
     broker("remote.log.storage.system.enable", Bool).default("false").named_only(reason::REMOTE)
         .doc("Switch tiered storage on."),
-    broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
-        .cluster_wide().named_only(reason::THROTTLE)
-        .doc("Bytes per second for moves between log directories."),
     broker("replica.fetch.backoff.ms", Int).default("1000").at_least(0).later(reason::REPLICA)
         .doc("Milliseconds for which a fetcher pauses after an error."),
     broker("replica.fetch.max.bytes", Int).default("1048576").at_least(0).later(reason::REPLICA)
@@ -651,8 +588,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Password of the trust store."),
     broker("ssl.truststore.type", Str).default("JKS").per_broker().later(reason::TLS)
         .doc("Format of the trust store."),
-    broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low().later(reason::TELEMETRY)
-        .doc("Bytes of metrics that a client may push at once."),
     broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)
         .low().later(reason::TXN)
         .doc("Milliseconds between looks for transactions that timed out."),

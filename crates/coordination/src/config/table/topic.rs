@@ -11,7 +11,7 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .falls_back(&[Fallback::same("log.cleanup.policy")])
         .doc("What happens to old segments: `delete` removes them by retention.ms and retention.bytes, \
              `compact` keeps the last value of each key, both may be given, and an empty list keeps \
-             everything. `compact` is accepted and stored; compaction itself does not run yet."),
+             everything. With `compact` every record needs a key."),
     topic("compression.gzip.level", Int).default("-1").gzip_level()
         .falls_back(&[Fallback::same("compression.gzip.level")])
         .doc("Level for `compression.type=gzip`; -1 is the codec's own default."),
@@ -27,7 +27,7 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .falls_back(&[Fallback::same("compression.zstd.level")])
         .doc("Level for `compression.type=zstd`."),
     topic("delete.retention.ms", Long).default("86400000").at_least(0)
-        .falls_back(&[Fallback::same("log.cleaner.delete.retention.ms")]).later(reason::COMPACT)
+        .falls_back(&[Fallback::same("log.cleaner.delete.retention.ms")])
         .doc("Milliseconds for which a tombstone of a compacted topic stays readable."),
     topic("file.delete.delay.ms", Long).default("60000").at_least(0)
         .falls_back(&[Fallback::same("log.segment.delete.delay.ms")])
@@ -58,7 +58,7 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .doc("Milliseconds for which segments of a tiered topic stay on local disk; -2 means \
              retention.ms."),
     topic("max.compaction.lag.ms", Long).default("9223372036854775807").at_least(1)
-        .falls_back(&[Fallback::same("log.cleaner.max.compaction.lag.ms")]).later(reason::COMPACT)
+        .falls_back(&[Fallback::same("log.cleaner.max.compaction.lag.ms")])
         .doc("Milliseconds after which a record of a compacted topic must be considered for compaction."),
     topic("max.message.bytes", Int).default("1048588").at_least(0)
         .falls_back(&[Fallback::same("message.max.bytes")])
@@ -74,10 +74,10 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .doc("`CreateTime` keeps the producer's timestamps, `LogAppendTime` replaces them by the time of \
              the append."),
     topic("min.cleanable.dirty.ratio", Double).default("0.5").between_f64(0.0, 1.0)
-        .falls_back(&[Fallback::same("log.cleaner.min.cleanable.ratio")]).later(reason::COMPACT)
+        .falls_back(&[Fallback::same("log.cleaner.min.cleanable.ratio")])
         .doc("Share of not yet compacted bytes at which a log is compacted."),
     topic("min.compaction.lag.ms", Long).default("0").at_least(0)
-        .falls_back(&[Fallback::same("log.cleaner.min.compaction.lag.ms")]).later(reason::COMPACT)
+        .falls_back(&[Fallback::same("log.cleaner.min.compaction.lag.ms")])
         .doc("Milliseconds for which a record of a compacted topic is left alone."),
     topic("min.insync.replicas", Int).default("1").at_least(1)
         .falls_back(&[Fallback::same("min.insync.replicas")])

@@ -92,7 +92,7 @@ fn names_that_cannot_be_stored_are_refused() {
         cluster.send(9, client, Request::JoinGroup { request, random });
         let effects = cluster.effects();
         assert_eq!(effects.len(), 1, "{effects:?}");
-        super::transcript::answer(super::cluster::replies(&effects).next().expect("an answer").1)
+        super::transcript::answer(&cluster, super::cluster::replies(&effects).next().expect("an answer").1)
     };
     assert_eq!(refused(&long, join("join A")), "INVALID_REQUEST \"\"");
     assert_eq!(refused("c", join(&format!("join A g={long}"))), "INVALID_REQUEST \"\"");
@@ -103,7 +103,7 @@ fn names_that_cannot_be_stored_are_refused() {
     cluster.send(9, "c", Request::OffsetCommit(commit));
     let effects = cluster.effects();
     let (_, reply) = super::cluster::replies(&effects).next().expect("an answer");
-    assert!(super::transcript::answer(reply).ends_with("INVALID_TOPIC_EXCEPTION"));
+    assert!(super::transcript::answer(&cluster, reply).ends_with("INVALID_TOPIC_EXCEPTION"));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn what_the_log_holds_is_loaded_whatever_its_size() {
         appends.into_iter().for_each(|ticket| cluster.finish(ticket, Ok(())));
         let effects = cluster.effects();
         super::cluster::replies(&effects)
-            .map(|(_, reply)| super::transcript::answer(reply))
+            .map(|(_, reply)| super::transcript::answer(cluster, reply))
             .collect::<String>()
     };
     for partition in 0..100 {

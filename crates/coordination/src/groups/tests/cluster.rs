@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use mainstem_wire::ErrorCode;
+use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::groups::{
     CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext, Ticket, Token,
@@ -23,6 +23,9 @@ pub(super) struct Cluster {
     pub(super) log: Vec<CoordinatorRecord>,
     /// Appends that have no outcome, or wait for the outcome of an earlier one.
     pub(super) pending: BTreeMap<Ticket, Pending>,
+    /// Every topic with its id and number of partitions.
+    pub(super) topics: BTreeMap<String, (Uuid, i32)>,
+    topic_ids: u8,
     waiting: HashSet<Token>,
     tokens: u64,
     randoms: u8,
@@ -44,6 +47,8 @@ impl Cluster {
             now: Now { mono_ms: 0, wall_ms: WALL_MS },
             log: Vec::new(),
             pending: BTreeMap::new(),
+            topics: BTreeMap::new(),
+            topic_ids: 0,
             waiting: HashSet::new(),
             tokens: 0,
             randoms: 0,
@@ -113,9 +118,33 @@ impl Cluster {
 
     /// Loads the partition from the log.
     fn load(&mut self) {
+        for (name, (id, partitions)) in &self.topics {
+            self.heart.topic_changed(name, *id, *partitions);
+        }
         self.heart.begin_load(PARTITION);
         load_into(&mut self.heart, self.now, &self.log);
         self.heart.finish_load(self.now, PARTITION);
+    }
+
+    /// A topic is created, or gets more partitions; one without any is deleted.
+    pub(super) fn set_topic(&mut self, name: &str, partitions: i32) {
+        if partitions == 0 {
+            self.topics.remove(name);
+            return self.heart.topic_deleted(self.now, name);
+        }
+        let known = self.topics.get(name).map(|(id, _)| *id);
+        let id = known.unwrap_or_else(|| {
+            self.topic_ids += 1;
+            Uuid([self.topic_ids; 16])
+        });
+        self.topics.insert(name.to_owned(), (id, partitions));
+        self.heart.topic_changed(name, id, partitions);
+    }
+
+    /// The name of a topic that is there or was.
+    pub(super) fn topic_name(&self, id: Uuid) -> String {
+        let known = self.topics.iter().find(|(_, (known, _))| *known == id);
+        known.map_or_else(|| format!("#{}", id.0[0]), |(name, _)| name.clone())
     }
 
     /// Both clocks go on.
@@ -127,6 +156,9 @@ impl Cluster {
     /// A coordinator that knows nothing but the log.
     pub(super) fn rebuilt(&self) -> GroupCoordinator {
         let mut heart = GroupCoordinator::new(self.config.clone());
+        for (name, (id, partitions)) in &self.topics {
+            heart.topic_changed(name, *id, *partitions);
+        }
         heart.begin_load(PARTITION);
         load_into(&mut heart, self.now, &self.log);
         heart.finish_load(self.now, PARTITION);

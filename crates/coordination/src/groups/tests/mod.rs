@@ -3,6 +3,9 @@
 mod administration;
 mod bounds;
 mod cluster;
+mod consumer;
+mod consumer_migration;
+mod consumer_properties;
 mod durability;
 mod membership;
 mod offsets;

@@ -305,7 +305,9 @@ fn offsets_of_an_empty_group_of_an_old_schema_expire_by_their_own_age() {
         cluster.heart.tick(cluster.now);
         let effects = cluster.effects();
         let written = effects.iter().filter_map(|effect| match effect {
-            Effect::Append { records, .. } => Some(records.iter().map(record).collect::<Vec<_>>().join("; ")),
+            Effect::Append { records, .. } => {
+                Some(records.iter().map(|written| record(&cluster, written)).collect::<Vec<_>>().join("; "))
+            }
             Effect::Reply { .. } => None,
         });
         let written: Vec<_> = written.collect();

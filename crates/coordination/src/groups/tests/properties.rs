@@ -466,7 +466,7 @@ impl World {
         let groups = self.cluster.heart.groups(PARTITION);
         let (mut members, mut offsets) = (0, 0);
         for group in groups.values() {
-            let Protocol::Classic(classic) = &group.protocol;
+            let Protocol::Classic(classic) = &group.protocol else { panic!("nobody joined as a consumer") };
             check_classic(classic);
             let before = self.generations.insert(classic.id.to_string(), classic.generation);
             // A group that was deleted, or never written, begins again.
@@ -564,7 +564,9 @@ fn check_classic(group: &ClassicGroup) {
 
 /// Compares a group with one that was loaded, as far as the state of the first says what the log holds.
 fn check_same(group: &Group, loaded: &Group) {
-    let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol);
+    let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol) else {
+        panic!("nobody joined as a consumer")
+    };
     match group.state {
         State::Stable => {
             // The record was written before the group became stable, so its time is another.

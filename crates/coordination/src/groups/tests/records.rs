@@ -60,7 +60,7 @@ fn fetch_all(cluster: &mut Cluster) -> String {
     let group = script::fetch(&Words::parse("fetch F"));
     cluster.send(9, "c", Request::OffsetFetch { group, require_stable: false });
     let effects = cluster.effects();
-    answer(super::cluster::replies(&effects).next().expect("an answer").1)
+    answer(cluster, super::cluster::replies(&effects).next().expect("an answer").1)
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn every_version_of_a_group_is_read() {
         let request = script::sync(&Words::parse("sync A id=m gen=7"));
         cluster.send(5, "c", Request::SyncGroup(request));
         let effects = cluster.effects();
-        let reply = answer(super::cluster::replies(&effects).next().expect("an answer").1);
+        let reply = answer(&cluster, super::cluster::replies(&effects).next().expect("an answer").1);
         assert_eq!(reply, "synced consumer range: \"a\"", "v{version}");
     }
 }
@@ -119,7 +119,7 @@ fn records_that_are_not_ours_or_do_not_decode_are_left_out() {
     let offset = b"\0\x04\0\0\0\0\0\0\0\x05\xff\xff\xff\xff\x01\0\0\0\0\0\0\0\x01\0".as_slice();
     let key = b"\0\x01\0\x01g\0\x01t\0\0\0\x03".as_slice();
     let (mut cluster, replayed) = loaded(&[
-        (b"\0\x03\0\x01g", Some(b"\0\0\0\0\0\x01")), // ConsumerGroupMetadata
+        (b"\0\x0b\0\x01g", Some(b"\0\0\0\0\0\x01")), // ShareGroupMetadata
         (b"\x7f\xff", None),
         (b"\0", None),
         (b"", Some(b"")),

@@ -5,6 +5,11 @@
 
 use std::collections::HashMap;
 
+use mainstem_wire::coordinator::{decode_with_version, encode_with_version};
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
+use mainstem_wire::messages::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::offset_commit_request::{
@@ -136,7 +141,7 @@ pub(super) fn sync(words: &Words<'_>) -> SyncGroupRequest<'static> {
         let (id, assignment) = word.split_once(':').expect("id:assignment");
         SyncGroupRequestAssignment {
             member_id: long(id).into(),
-            assignment: assignment.as_bytes().to_vec().into(),
+            assignment: assignment_bytes(assignment).into(),
             ..Default::default()
         }
     };
@@ -150,6 +155,36 @@ pub(super) fn sync(words: &Words<'_>) -> SyncGroupRequest<'static> {
         assignments: words.list("assign").map(assignment).collect(),
         ..Default::default()
     }
+}
+
+/// `t-0+t-1` as an assignment of the consumer protocol, any other word as its letters.
+fn assignment_bytes(word: &str) -> Vec<u8> {
+    let partition = |word: &str| {
+        let (topic, index) = word.rsplit_once('-')?;
+        Some((topic.to_owned(), index.parse::<i32>().ok()?))
+    };
+    let Some(partitions) = word.split('+').map(partition).collect::<Option<Vec<_>>>() else {
+        return word.as_bytes().to_vec();
+    };
+    let topic = |(topic, index): (String, i32)| TopicPartition {
+        topic: topic.into(),
+        partitions: vec![index],
+        ..Default::default()
+    };
+    let assigned_partitions = partitions.into_iter().map(topic).collect();
+    let assignment = ConsumerProtocolAssignment { assigned_partitions, ..Default::default() };
+    encode_with_version(&assignment, 0).expect("names are short")
+}
+
+/// What [`assignment_bytes`] has made, read again.
+pub(super) fn assignment_text(bytes: &[u8]) -> String {
+    let decoded: Result<(ConsumerProtocolAssignment<'_>, _), _> = decode_with_version(bytes);
+    let Ok((assignment, _)) = decoded else { return String::from_utf8_lossy(bytes).into_owned() };
+    let partitions = assignment
+        .assigned_partitions
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(|index| format!("{}-{index}", topic.topic)));
+    partitions.collect::<Vec<_>>().join("+")
 }
 
 /// `c-1 c-2/instance /instance`
@@ -235,7 +270,44 @@ pub(super) fn fetch(words: &Words<'_>) -> OffsetFetchRequestGroup<'static> {
     let topics: Vec<_> = topics.collect();
     OffsetFetchRequestGroup {
         group_id: words.group().to_owned().into(),
+        member_id: words.option("id").map(|id| long(id).into()),
+        member_epoch: words.number("gen", -1),
         topics: (!topics.is_empty()).then_some(topics),
+        ..Default::default()
+    }
+}
+
+/// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`; `full` says all that a
+/// full request says; joining is full by itself. `topics=none` is an empty list, `owned=none` too.
+pub(super) fn consumer_heartbeat(
+    words: &Words<'_>,
+    id_of: impl Fn(&str) -> Uuid,
+) -> ConsumerGroupHeartbeatRequest<'static> {
+    let epoch: i32 = words.number("epoch", 0);
+    let full = epoch == 0 || words.rest.contains(&"full");
+    let list = |key: &str, or: Option<&str>| {
+        let text = words.option(key).map(str::to_owned).or_else(|| or.map(str::to_owned))?;
+        Some(if text == "none" { Vec::new() } else { text.split(['+', ',']).map(str::to_owned).collect() })
+    };
+    let text = |key: &str| words.option(key).map(|text| text.to_owned().into());
+    let partition = |word: &String| {
+        let (topic, partition, ..) = offset(word);
+        TopicPartitions { topic_id: id_of(topic), partitions: vec![partition], ..Default::default() }
+    };
+    let owned = list("owned", full.then_some("none"));
+    let subscribes = full && words.option("regex").is_none() && !words.rest.contains(&"unsubscribed");
+    ConsumerGroupHeartbeatRequest {
+        group_id: words.group().to_owned().into(),
+        member_id: words.id().into(),
+        member_epoch: epoch,
+        instance_id: text("instance"),
+        rack_id: text("rack"),
+        rebalance_timeout_ms: words.number("rebalance", if full { 60_000 } else { -1 }),
+        subscribed_topic_names: list("topics", subscribes.then_some("t"))
+            .map(|names| names.into_iter().map(Into::into).collect()),
+        subscribed_topic_regex: text("regex"),
+        server_assignor: text("assignor"),
+        topic_partitions: owned.map(|owned| owned.iter().map(partition).collect()),
         ..Default::default()
     }
 }

@@ -9,6 +9,11 @@ use std::fmt::Write as _;
 
 use expect_test::Expect;
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_describe_response::{
+    Assignment as DescribedAssignment, DescribedGroup as DescribedConsumers,
+};
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response::DescribedGroup;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -23,6 +28,8 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 
 use super::cluster::{Cluster, PARTITION};
 use super::script::{self, Words, short};
+use crate::groups::consumer::change::Change;
+use crate::groups::consumer::partitions::Owned;
 use crate::groups::records::{self, Record};
 use crate::groups::{CoordinatorRecord, Effect, GroupConfig, Reply, Request, Ticket, Token};
 
@@ -89,6 +96,10 @@ impl Player {
                 }
                 self.cluster.reload();
             }
+            "topic" => {
+                let partitions = words.rest[0].parse().expect("a number of partitions");
+                self.cluster.set_topic(arg, partitions);
+            }
             "topic-deleted" => self.cluster.heart.topic_deleted(self.cluster.now, arg),
             _ => self.request(words),
         }
@@ -120,6 +131,17 @@ impl Player {
             "describe" => {
                 let request = DescribeGroupsRequest { groups: vec![group.into()], ..Default::default() };
                 (version(6), Request::DescribeGroups(request))
+            }
+            "hb" => {
+                let random = if words.id().is_empty() { self.cluster.random() } else { [0; 16] };
+                let id_of = |topic: &str| self.cluster.topics[topic].0;
+                let request = script::consumer_heartbeat(words, id_of);
+                (version(1), Request::ConsumerGroupHeartbeat { request, random })
+            }
+            "consumers" => {
+                let request =
+                    ConsumerGroupDescribeRequest { group_ids: vec![group.into()], ..Default::default() };
+                (version(1), Request::ConsumerGroupDescribe(request))
             }
             "delete" => (version(2), Request::DeleteGroup(group)),
             "offset-delete" => (version(0), Request::OffsetDelete(script::delete_offsets(words))),
@@ -154,11 +176,14 @@ impl Player {
             for effect in self.cluster.effects() {
                 let line = match &effect {
                     Effect::Append { ticket, records, .. } => {
-                        let records: Vec<String> = records.iter().map(record).collect();
+                        let records: Vec<String> =
+                            records.iter().map(|written| record(&self.cluster, written)).collect();
                         let number = if self.hold { format!(" #{}", ticket.number) } else { String::new() };
                         format!("append{number} {}", records.join("; "))
                     }
-                    Effect::Reply { token, reply } => format!("{}: {}", self.labels[token], answer(reply)),
+                    Effect::Reply { token, reply } => {
+                        format!("{}: {}", self.labels[token], answer(&self.cluster, reply))
+                    }
                 };
                 writeln!(self.out, "  {line}").expect("a string takes everything");
             }
@@ -182,7 +207,7 @@ fn heartbeat(words: &Words<'_>) -> HeartbeatRequest<'static> {
 }
 
 /// A record as the log's reader sees it.
-pub(super) fn record(record: &CoordinatorRecord) -> String {
+pub(super) fn record(cluster: &Cluster, record: &CoordinatorRecord) -> String {
     match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
         Record::Offset { key, value: None } => format!("{} {}-{} gone", key.group, key.topic, key.partition),
         Record::Offset { key, value: Some(value) } => {
@@ -191,7 +216,7 @@ pub(super) fn record(record: &CoordinatorRecord) -> String {
         Record::Group { key, value: None } => format!("{} gone", key.group),
         Record::Group { key, value: Some(value) } => {
             let members = value.members.iter().map(|member| {
-                format!("{}={}", member.member_id, String::from_utf8_lossy(&member.assignment))
+                format!("{}={}", member.member_id, script::assignment_text(&member.assignment))
             });
             format!(
                 "{} generation {} [{}]",
@@ -200,12 +225,13 @@ pub(super) fn record(record: &CoordinatorRecord) -> String {
                 members.collect::<Vec<_>>().join(" ")
             )
         }
+        Record::Consumer { group, change } => changed(cluster, &group, &change),
         Record::Other => "something else".to_owned(),
     }
 }
 
 /// An answer in a line.
-pub(super) fn answer(reply: &Reply) -> String {
+pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
     match reply {
         Reply::JoinGroup(response) => joined(response),
         Reply::SyncGroup(response) => synced(response),
@@ -219,7 +245,108 @@ pub(super) fn answer(reply: &Reply) -> String {
         }
         Reply::DeleteGroup(error) => error.name().to_owned(),
         Reply::OffsetDelete(response) => deleted(response),
+        Reply::ConsumerGroupHeartbeat(response) => beaten(cluster, response),
+        Reply::ConsumerGroupDescribe(response) => {
+            response.groups.iter().map(|group| consumers(cluster, group)).collect::<Vec<_>>().join("; ")
+        }
     }
+}
+
+/// A change of a consumer group as its record says it.
+fn changed(cluster: &Cluster, group: &str, change: &Change) -> String {
+    let owned = |owned: &Owned| {
+        let partitions = owned
+            .iter()
+            .map(|((topic, index), epoch)| format!("{}-{index}@{epoch}", cluster.topic_name(*topic)));
+        partitions.collect::<Vec<_>>().join(" ")
+    };
+    match change {
+        Change::Group(Some(epoch)) => format!("{group} epoch {}", epoch.epoch),
+        Change::Group(None) => format!("{group} epoch gone"),
+        Change::PartitionMetadata(_) => format!("{group} partition metadata gone"),
+        Change::Profile(id, Some(profile)) => {
+            let regex = profile.regex.as_ref().map(|regex| format!(" /{regex}/")).unwrap_or_default();
+            let instance = profile.instance_id.as_ref().map(|id| format!("/{id}")).unwrap_or_default();
+            let classic = if profile.classic.is_some() { " classic" } else { "" };
+            format!("{group} member {id}{instance}{classic} [{}]{regex}", profile.topics.join(" "))
+        }
+        Change::Profile(id, None) => format!("{group} member {id} gone"),
+        Change::TargetEpoch(Some(epoch)) => format!("{group} target epoch {}", epoch.epoch),
+        Change::TargetEpoch(None) => format!("{group} target epoch gone"),
+        Change::Target(id, Some(target)) => {
+            let partitions =
+                target.iter().map(|(topic, index)| format!("{}-{index}", cluster.topic_name(*topic)));
+            format!("{group} target {id} [{}]", partitions.collect::<Vec<_>>().join(" "))
+        }
+        Change::Target(id, None) => format!("{group} target {id} gone"),
+        Change::Current(id, Some(current)) => {
+            let revoking = if current.revoking.is_empty() {
+                String::new()
+            } else {
+                format!(" revoking [{}]", owned(&current.revoking))
+            };
+            format!(
+                "{group} current {id} {}<-{} {:?} [{}]{revoking}",
+                current.epoch,
+                current.previous_epoch,
+                current.state,
+                owned(&current.assigned)
+            )
+        }
+        Change::Current(id, None) => format!("{group} current {id} gone"),
+        Change::Regex(regex, Some(resolved)) => format!("{group} /{regex}/ [{}]", resolved.topics.join(" ")),
+        Change::Regex(regex, None) => format!("{group} /{regex}/ gone"),
+    }
+}
+
+fn beaten(cluster: &Cluster, response: &ConsumerGroupHeartbeatResponse<'_>) -> String {
+    if response.error_code != 0 {
+        return name(response.error_code).to_owned();
+    }
+    let assignment = response.assignment.as_ref().map(|assignment| {
+        let partitions = assignment.topic_partitions.iter().flat_map(|topic| {
+            let name = cluster.topic_name(topic.topic_id);
+            topic.partitions.iter().map(move |index| format!("{name}-{index}"))
+        });
+        format!(", has [{}]", partitions.collect::<Vec<_>>().join(" "))
+    });
+    format!(
+        "{} in epoch {}{}",
+        response.member_id.as_deref().unwrap_or("null"),
+        response.member_epoch,
+        assignment.unwrap_or_default()
+    )
+}
+
+fn consumers(cluster: &Cluster, group: &DescribedConsumers<'_>) -> String {
+    if group.error_code != 0 {
+        return name(group.error_code).to_owned();
+    }
+    let list = |assignment: &DescribedAssignment<'_>| {
+        let partitions = assignment.topic_partitions.iter().flat_map(|topic| {
+            assert_eq!(topic.topic_name, cluster.topic_name(topic.topic_id));
+            topic.partitions.iter().map(|index| format!("{}-{index}", topic.topic_name))
+        });
+        partitions.collect::<Vec<_>>().join(" ")
+    };
+    let members = group.members.iter().map(|member| {
+        let kind = if member.member_type == 0 { " classic" } else { "" };
+        format!(
+            "{}{kind} {} [{}] -> [{}]",
+            member.member_id,
+            member.member_epoch,
+            list(&member.assignment),
+            list(&member.target_assignment)
+        )
+    });
+    format!(
+        "{} epoch {} target {} {}: {}",
+        group.group_state,
+        group.group_epoch,
+        group.assignment_epoch,
+        group.assignor_name,
+        members.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn name(code: i16) -> &'static str {
@@ -253,7 +380,7 @@ fn synced(response: &SyncGroupResponse<'_>) -> String {
         "synced {} {}: {:?}",
         response.protocol_type.as_deref().unwrap_or("null"),
         response.protocol_name.as_deref().unwrap_or("null"),
-        String::from_utf8_lossy(&response.assignment)
+        script::assignment_text(&response.assignment)
     )
 }
 

@@ -4,7 +4,7 @@
 
 use super::world::{Keyed, KeyedBatch, Watched, append, assess, compact, compacted, read_all};
 use crate::compaction::CleanError;
-use crate::log::testing::{Bench, WALL_MS};
+use crate::log::testing::{Bench, WALL_MS, seeds};
 use crate::sim::{Random, SimStorage};
 use crate::{Log, LogConfig};
 use mainstem_records::{Compression, ProducerFields};
@@ -60,6 +60,14 @@ impl Simulation {
         this
     }
 
+    /// With one seed the story is told, for whoever looks for a cause.
+    fn trace(&self, what: &str) {
+        if std::env::var_os("MAINSTEM_SIM_SEED").is_some() {
+            println!("{}", self.storage.describe());
+            println!("{what}: {:?}, durable {}", self.log.as_ref().map(Log::ends), self.model.durable);
+        }
+    }
+
     fn log(&mut self) -> &mut Log {
         self.log.as_mut().expect("the log is open")
     }
@@ -73,7 +81,9 @@ impl Simulation {
     fn step(&mut self) {
         self.bench.mono_ms += self.random.below(40);
         self.wall_ms += self.random.below(400) as i64;
-        match self.random.below(100) {
+        let action = self.random.below(100);
+        self.trace(&format!("action {action}"));
+        match action {
             0..60 => self.append(),
             60..72 => self.flush(),
             72..84 => self.compact(),
@@ -197,9 +207,11 @@ impl Simulation {
             if let Ok(dir) = crate::dir::LogDir::open(self.bench.storage.clone(), &path, &identity, &boot) {
                 let _ = self.bench.try_open(&dir);
             }
+            self.trace(&format!("crash, power {power}"));
             power = self.random.chance(50);
             self.fall(power);
         }
+        self.trace(&format!("crash, power {power}"));
         self.start();
         let end = self.log().ends().log_end;
         assert!(end >= self.model.durable, "{end}: lost what was durable up to {}", self.model.durable);
@@ -255,13 +267,7 @@ fn check_records(log: &Log, model: &Model) {
 
 #[test]
 fn no_last_record_is_lost_and_nothing_deleted_comes_back() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let (first, runs) = match number("MAINSTEM_SIM_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("MAINSTEM_SIM_RUNS").unwrap_or(60)),
-    };
-    for seed in first..first + runs {
-        println!("MAINSTEM_SIM_SEED={seed}");
+    for seed in seeds(60) {
         let mut simulation = Simulation::new(seed);
         for _ in 0..STEPS {
             simulation.step();

@@ -269,6 +269,10 @@ impl Storage for Medium {
     fn free_space(&self, _: &Path) -> io::Result<u64> {
         Ok(u64::MAX)
     }
+
+    fn total_space(&self, _: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
     fn modified_ms(&self, _: &Path) -> io::Result<Option<i64>> {
         Ok(None)
     }

@@ -88,6 +88,10 @@ impl Storage for Traced {
     fn free_space(&self, path: &Path) -> io::Result<u64> {
         self.inner.free_space(path)
     }
+
+    fn total_space(&self, path: &Path) -> io::Result<u64> {
+        self.inner.total_space(path)
+    }
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
         self.inner.modified_ms(path)
     }

@@ -230,14 +230,22 @@ public final class Client {
         properties.put(ConsumerConfig.GROUP_ID_CONFIG, get("group"));
         properties.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
         properties.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-        properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
-        properties.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
         properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "200");
-        properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, switch (get("rebalance")) {
-            case "eager" -> "org.apache.kafka.clients.consumer.RangeAssignor";
-            case "cooperative" -> "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
-            default -> throw new IllegalArgumentException("rebalance=" + get("rebalance"));
-        });
+        if (get("rebalance").equals("consumer")) {
+            // Times and assignors are the broker's (KIP-848).
+            properties.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
+        } else {
+            properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
+            properties.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
+            properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, switch (get("rebalance")) {
+                case "eager" -> "org.apache.kafka.clients.consumer.RangeAssignor";
+                case "cooperative" -> "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
+                default -> throw new IllegalArgumentException("rebalance=" + get("rebalance"));
+            });
+        }
+        if (arguments.containsKey("instance")) {
+            properties.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, get("instance"));
+        }
         AtomicBoolean stopping = stopAtEndOfInput();
         try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out")));
              KafkaConsumer<String, String> consumer =

@@ -1,0 +1,75 @@
+//! AlterReplicaLogDirs (34), v1-2: move partitions into other log directories (KIP-113). Answered when the moves are asked
+//! for; DescribeLogDirs tells how far they are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mainstem_log::dir::LogDir;
+use mainstem_wire::messages::alter_replica_log_dirs_request::AlterReplicaLogDirsRequest;
+use mainstem_wire::messages::alter_replica_log_dirs_response::{
+    AlterReplicaLogDirPartitionResult, AlterReplicaLogDirTopicResult, AlterReplicaLogDirsResponse,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: AlterReplicaLogDirsRequest<'_> = body(decoder, context.version)?;
+    let allowed = authorize(context, Operation::Alter, Resource::Cluster);
+    let mut results: BTreeMap<&str, Vec<AlterReplicaLogDirPartitionResult<'_>>> = BTreeMap::new();
+    for ((topic, index), path) in wanted(&request) {
+        let moved = allowed.and_then(|()| move_partition(broker, topic, index, path));
+        results.entry(topic).or_default().push(AlterReplicaLogDirPartitionResult {
+            partition_index: index,
+            error_code: moved.err().map_or(0, ErrorCode::code),
+            ..Default::default()
+        });
+    }
+    let results = results.into_iter().map(|(topic, partitions)| AlterReplicaLogDirTopicResult {
+        topic_name: topic.into(),
+        partitions,
+        ..Default::default()
+    });
+    let response = AlterReplicaLogDirsResponse { results: results.collect(), ..Default::default() };
+    Ok(respond(context, response, out))
+}
+
+/// Where each partition is to go; of two places the later one counts.
+fn wanted<'r>(request: &'r AlterReplicaLogDirsRequest<'_>) -> BTreeMap<(&'r str, i32), &'r str> {
+    let mut wanted = BTreeMap::new();
+    for dir in &request.dirs {
+        for topic in &dir.topics {
+            wanted.extend(topic.partitions.iter().map(|index| ((&*topic.name, *index), &*dir.path)));
+        }
+    }
+    wanted
+}
+
+fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> Result<(), ErrorCode> {
+    let to = destination(broker, path)?;
+    let topic = broker.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let partition = topic.partition(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    // An offline partition has no ends, and nothing to copy.
+    partition.ends()?;
+    broker.moves.request(broker, topic.id, partition, to)
+}
+
+fn destination<'b>(broker: &'b Broker, path: &str) -> Result<&'b Arc<LogDir>, ErrorCode> {
+    let path: PathBuf = Path::new(path).components().collect();
+    if broker.dirs.unopened().iter().any(|failure| failure.path == path) {
+        return Err(ErrorCode::KAFKA_STORAGE_ERROR);
+    }
+    let found = broker.dirs.data().iter().find(|dir| dir.path() == path);
+    let dir = found.ok_or(ErrorCode::LOG_DIR_NOT_FOUND)?;
+    if dir.failure().is_some() { Err(ErrorCode::KAFKA_STORAGE_ERROR) } else { Ok(dir) }
+}

@@ -1,0 +1,72 @@
+//! ConsumerGroupDescribe (69), v0-1: members, epochs and assignments of consumer groups.
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Reply, Request};
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_describe_response::{DescribedGroup, Member};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::dispatch::{Handled, body};
+use crate::groups;
+use crate::output::ResponseBuffer;
+use crate::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let mut request: ConsumerGroupDescribeRequest<'_> = body(decoder, context.version)?;
+    let mut refused = Vec::new();
+    request.group_ids.retain(|id| match authorize(&context, Operation::Describe, Resource::Group(id)) {
+        Ok(()) => true,
+        Err(error) => {
+            refused.push(refuse(id.clone().into_owned(), error));
+            false
+        }
+    });
+    let with_operations = request.include_authorized_operations;
+    let request = Request::ConsumerGroupDescribe(request);
+    Ok(groups::answer(broker, context, request, out, move |context, reply, out| {
+        let Reply::ConsumerGroupDescribe(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        for group in response.groups.iter_mut().filter(|group| group.error_code == 0) {
+            if let Err(error) = may_describe_topics(context, group) {
+                *group = refuse(group.group_id.clone().into_owned(), error);
+            } else if with_operations {
+                group.authorized_operations =
+                    authorized_operations(context, Resource::Group(&group.group_id));
+            }
+        }
+        response.groups.extend(refused);
+        respond(context, response, out)
+    }))
+}
+
+/// Whoever may not see one of the topics sees nothing of the group, as in Kafka.
+fn may_describe_topics(context: &RequestContext, group: &DescribedGroup<'_>) -> Result<(), ErrorCode> {
+    for topic in group.members.iter().flat_map(topics) {
+        authorize(context, Operation::Describe, Resource::Topic(topic))?;
+    }
+    Ok(())
+}
+
+fn topics<'m>(member: &'m Member<'_>) -> impl Iterator<Item = &'m str> {
+    let assigned = [&member.assignment, &member.target_assignment];
+    let assigned = assigned.into_iter().flat_map(|assignment| &assignment.topic_partitions);
+    member.subscribed_topic_names.iter().map(|name| &**name).chain(assigned.map(|topic| &*topic.topic_name))
+}
+
+fn refuse(group_id: String, error: ErrorCode) -> DescribedGroup<'static> {
+    DescribedGroup {
+        group_id: group_id.into(),
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,123 @@
+//! DescribeLogDirs (35), v1-5: the log directories, what is in each, and copies on their way into it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use mainstem_log::dir::{DirFailure, LogDir};
+use mainstem_wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
+use mainstem_wire::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::dispatch::{Handled, body};
+use crate::output::ResponseBuffer;
+use crate::partition::Partition;
+use crate::respond::respond;
+
+/// Bytes that are not known.
+const UNKNOWN_BYTES: i64 = -1;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: DescribeLogDirsRequest<'_> = body(decoder, context.version)?;
+    let response = match authorize(context, Operation::Describe, Resource::Cluster) {
+        Ok(()) => DescribeLogDirsResponse { results: describe(broker, &request), ..Default::default() },
+        Err(error) => DescribeLogDirsResponse { error_code: error.code(), ..Default::default() },
+    };
+    Ok(respond(context, response, out))
+}
+
+fn describe(broker: &Broker, request: &DescribeLogDirsRequest<'_>) -> Vec<DescribeLogDirsResult<'static>> {
+    let found = find_all(broker, &Wanted::of(request));
+    let offline = broker.dirs.unopened().iter().map(offline);
+    let known = broker.dirs.data().iter().map(|dir| match dir.failure() {
+        Some(failure) => self::offline(failure),
+        None => online(dir, &found),
+    });
+    known.chain(offline).collect()
+}
+
+/// The partitions that are asked for; all of them where none are named.
+struct Wanted<'a>(Option<HashSet<(&'a str, i32)>>);
+
+impl<'a> Wanted<'a> {
+    fn of(request: &'a DescribeLogDirsRequest<'_>) -> Self {
+        Wanted(request.topics.as_ref().map(|topics| {
+            let named =
+                topics.iter().flat_map(|topic| topic.partitions.iter().map(|index| (&*topic.topic, *index)));
+            named.collect()
+        }))
+    }
+
+    fn has(&self, partition: &Partition) -> bool {
+        self.0.as_ref().is_none_or(|wanted| wanted.contains(&(&*partition.topic, partition.index)))
+    }
+}
+
+/// By directory and topic.
+type Found = BTreeMap<([u8; 16], Arc<str>), Vec<DescribeLogDirsPartition<'static>>>;
+
+fn find_all(broker: &Broker, wanted: &Wanted<'_>) -> Found {
+    let mut found = Found::new();
+    let mut note = |dir: &LogDir, partition: &Partition, size: u64, offset_lag: i64, is_future_key: bool| {
+        found.entry((dir.directory_id(), partition.topic.clone())).or_default().push(
+            DescribeLogDirsPartition {
+                partition_index: partition.index,
+                partition_size: bytes(size),
+                offset_lag,
+                is_future_key,
+                ..Default::default()
+            },
+        );
+    };
+    for partition in broker.partitions().iter().filter(|partition| wanted.has(partition)) {
+        let place = partition.with_log(|log| {
+            let ends = log.ends();
+            (log.dir().clone(), log.size(), (ends.high_watermark - ends.log_end).max(0))
+        });
+        if let Ok((dir, size, lag)) = place {
+            note(&dir, partition, size, lag, false);
+        }
+    }
+    for copy in broker.moves.progress().iter().filter(|copy| wanted.has(&copy.partition)) {
+        note(&copy.to, &copy.partition, copy.size, copy.lag, true);
+    }
+    found
+}
+
+fn online(dir: &LogDir, found: &Found) -> DescribeLogDirsResult<'static> {
+    let id = dir.directory_id();
+    let own = found.iter().filter(|((directory, _), _)| *directory == id);
+    let topics = own.map(|((_, topic), partitions)| DescribeLogDirsTopic {
+        name: topic.to_string().into(),
+        partitions: partitions.clone(),
+        ..Default::default()
+    });
+    let space = |space: std::io::Result<u64>| space.map_or(UNKNOWN_BYTES, bytes);
+    DescribeLogDirsResult {
+        log_dir: dir.path().display().to_string().into(),
+        topics: topics.collect(),
+        total_bytes: space(dir.storage().total_space(dir.path())),
+        usable_bytes: space(dir.storage().free_space(dir.path())),
+        ..Default::default()
+    }
+}
+
+fn offline(failure: &DirFailure) -> DescribeLogDirsResult<'static> {
+    DescribeLogDirsResult {
+        error_code: ErrorCode::KAFKA_STORAGE_ERROR.code(),
+        log_dir: failure.path.display().to_string().into(),
+        ..Default::default()
+    }
+}
+
+fn bytes(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,39 @@
+//! The levels of this process's loggers, and the way to change them while it runs.
+
+use mainstem_coordination::config::alter::{AlterError, Change};
+use mainstem_coordination::config::describe::DescribedConfig;
+use mainstem_coordination::config::loggers::LoggerLevels;
+use parking_lot::Mutex;
+
+/// What is logged, as clients see and change it (`kafka-configs --entity-type broker-loggers`). Who installs the
+/// subscriber of `tracing` says what its levels are and how they are put into force.
+pub struct Loggers {
+    levels: Mutex<LoggerLevels>,
+    put_into_force: Box<dyn Fn(&LoggerLevels) + Send + Sync>,
+}
+
+impl Loggers {
+    /// The levels at start; `put_into_force` is called with those after each change, by one thread at a time.
+    pub fn new(levels: LoggerLevels, put_into_force: impl Fn(&LoggerLevels) + Send + Sync + 'static) -> Self {
+        Loggers { levels: Mutex::new(levels), put_into_force: Box::new(put_into_force) }
+    }
+
+    /// All loggers with the level that counts for each.
+    pub(crate) fn describe(&self) -> Vec<DescribedConfig> {
+        self.levels.lock().describe()
+    }
+
+    /// Makes changes, all or none of them.
+    ///
+    /// # Errors
+    /// When a logger or a level does not exist.
+    pub(crate) fn alter(&self, changes: &[Change<'_>], validate_only: bool) -> Result<(), AlterError> {
+        let mut levels = self.levels.lock();
+        let after = levels.altered(changes)?;
+        if !validate_only {
+            (self.put_into_force)(&after);
+            *levels = after;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Kafka's metrics, under the names that the common configurations of Prometheus' JMX exporter for Kafka give them
+//! (kafka-2_0_0.yml, kafka-kraft-3_0_0.yml), for which most dashboards are made.
+
+use std::sync::Arc;
+
+use super::exposition::{Exposition, Kind};
+use super::load;
+use crate::api;
+use crate::broker::Broker;
+use crate::partition::Partition;
+use crate::topics::Topic;
+
+/// Groups above which their states are not counted at each look: it holds the coordinator for as long.
+const COUNTED_GROUPS_MAX: usize = 10_000;
+
+/// States of groups, as Kafka's metrics spell them, and as its APIs do.
+const GROUP_STATES: [(&str, &str); 5] = [
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", "PreparingRebalance"),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance", "CompletingRebalance"),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", "Stable"),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupsdead", "Dead"),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "Empty"),
+];
+
+/// Bytes, segments, first and next offset of a log.
+type Looked = (u64, usize, i64, i64);
+
+/// A metric of logs: its name, what it means, and where it is taken from.
+type LogColumn = (&'static str, &'static str, fn(&Looked) -> f64);
+
+/// What is looked at once for all metrics.
+struct View<'a> {
+    broker: &'a Broker,
+    topics: &'a [Arc<Topic>],
+    /// Partitions that have their own series.
+    shown: &'a [Arc<Partition>],
+    partitions: usize,
+    offline: usize,
+}
+
+/// Writes them all; series by topic and partition for `shown` alone.
+pub(super) fn expose(
+    broker: &Broker,
+    topics: &[Arc<Topic>],
+    shown: &[Arc<Partition>],
+    text: &mut Exposition,
+) {
+    let all = || topics.iter().flat_map(|topic| &topic.partitions);
+    let offline = all().filter(|partition| partition.is_offline()).count();
+    let view = View { broker, topics, shown, partitions: all().count(), offline };
+    view.traffic(text);
+    view.requests(text);
+    view.replicas(text);
+    view.controller(text);
+    view.connections(text);
+    view.groups(text);
+    view.logs(text);
+}
+
+impl View<'_> {
+    /// Records and bytes: of the broker, and by topic for those that have series.
+    fn traffic(&self, text: &mut Exposition) {
+        let metrics = &self.broker.metrics;
+        let totals = [load(&metrics.messages_in), load(&metrics.bytes_in), load(&metrics.bytes_out)];
+        let columns: [(&str, &str); 3] = [
+            ("kafka_server_brokertopicmetrics_messagesin_total", "Records appended."),
+            ("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of records appended."),
+            ("kafka_server_brokertopicmetrics_bytesout_total", "Bytes of records fetched."),
+        ];
+        for (rank, (name, help)) in columns.into_iter().enumerate() {
+            text.describe(name, Kind::Counter, help);
+            text.sample(name, &[], totals[rank]);
+            let mut topic: Option<(&str, f64)> = None;
+            for partition in self.shown {
+                let traffic = &partition.traffic;
+                let value = load([&traffic.messages_in, &traffic.bytes_in, &traffic.bytes_out][rank]);
+                match &mut topic {
+                    Some((of, sum)) if *of == &*partition.topic => *sum += value,
+                    _ => {
+                        if let Some((of, sum)) = topic.replace((&partition.topic, value)) {
+                            text.sample(name, &[("topic", of)], sum);
+                        }
+                    }
+                }
+            }
+            if let Some((of, sum)) = topic {
+                text.sample(name, &[("topic", of)], sum);
+            }
+        }
+        let requests = |key: mainstem_wire::ApiKey| metrics.requests.of(key);
+        text.one(
+            "kafka_server_brokertopicmetrics_totalproducerequests_total",
+            Kind::Counter,
+            "Produce requests.",
+            requests(mainstem_wire::ApiKey::Produce),
+        );
+        text.one(
+            "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+            Kind::Counter,
+            "Fetch requests.",
+            requests(mainstem_wire::ApiKey::Fetch),
+        );
+        text.one(
+            "kafka_server_brokertopicmetrics_failedproducerequests_total",
+            Kind::Counter,
+            "Partitions of produce requests whose records were refused.",
+            load(&metrics.failed_produces),
+        );
+        text.one(
+            "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+            Kind::Counter,
+            "Partitions of fetch requests that were answered with an error.",
+            load(&metrics.failed_fetches),
+        );
+    }
+
+    /// How many requests, and how long they take.
+    fn requests(&self, text: &mut Exposition) {
+        let name = "kafka_network_requestmetrics_requests_total";
+        text.describe(name, Kind::Counter, "Requests received.");
+        for api in api::served() {
+            text.sample(name, &[("request", api.name())], self.broker.metrics.requests.of(api));
+        }
+        let summaries = self.broker.metrics.latencies.summaries(api::served());
+        let name = "kafka_network_requestmetrics_totaltimems";
+        text.describe(name, Kind::Gauge, "Milliseconds from a request's last byte to its answer, lately.");
+        for summary in &summaries {
+            for (quantile, value) in summary.quantiles_ms {
+                text.sample(name, &[("request", summary.api.name()), ("quantile", quantile)], value);
+            }
+        }
+        let name = "kafka_network_requestmetrics_totaltimems_count";
+        text.describe(name, Kind::Counter, "Requests whose time was measured.");
+        for summary in &summaries {
+            text.sample(name, &[("request", summary.api.name())], summary.count as f64);
+        }
+    }
+
+    fn replicas(&self, text: &mut Exposition) {
+        let mut gauge = |name: &str, help: &str, value: usize| {
+            let name = format!("kafka_server_replicamanager_{name}");
+            text.one(&name, Kind::Gauge, help, value as f64);
+        };
+        gauge("partitioncount", "Partitions on this node.", self.partitions);
+        gauge("leadercount", "Partitions that this node leads.", self.partitions - self.offline);
+        gauge("offlinereplicacount", "Partitions whose files cannot be used.", self.offline);
+        gauge("underreplicatedpartitions", "Partitions with replicas that are behind.", 0);
+        let under = |partition: &&Arc<Partition>| partition.settings().min_insync_replicas > 1;
+        let all = self.topics.iter().flat_map(|topic| &topic.partitions);
+        let under = all.filter(under).count();
+        gauge("underminisrpartitioncount", "Partitions with fewer replicas in sync than they need.", under);
+        gauge("reassigningpartitions", "Partitions that move to another node.", 0);
+        text.one(
+            "kafka_server_kafkaserver_brokerstate",
+            Kind::Gauge,
+            "3: the broker runs. 6: it stops.",
+            if self.broker.stopping.is_stopping() { 6.0 } else { 3.0 },
+        );
+    }
+
+    fn controller(&self, text: &mut Exposition) {
+        let image = self.broker.controller.image();
+        let topics: usize = image.topics().count();
+        let partitions: usize = image.topics().map(|topic| topic.partitions.len()).sum();
+        let fenced = image.brokers().filter(|broker| broker.fenced).count();
+        let active = image.brokers().count() - fenced;
+        drop(image);
+        let mut gauge = |name: &str, help: &str, value: usize| {
+            let name = format!("kafka_controller_kafkacontroller_{name}");
+            text.one(&name, Kind::Gauge, help, value as f64);
+        };
+        gauge("activecontrollercount", "Whether this node is the controller.", 1);
+        gauge("globaltopiccount", "Topics of the cluster.", topics);
+        gauge("globalpartitioncount", "Partitions of the cluster.", partitions);
+        gauge("offlinepartitionscount", "Partitions that nobody leads.", self.offline);
+        gauge("preferredreplicaimbalancecount", "Partitions that another than the first replica leads.", 0);
+        gauge("activebrokercount", "Nodes that take part.", active);
+        gauge("fencedbrokercount", "Nodes that do not.", fenced);
+    }
+
+    fn connections(&self, text: &mut Exposition) {
+        let config = self.broker.config();
+        let name = "kafka_server_socket_server_metrics_connection_count";
+        text.describe(name, Kind::Gauge, "Connections open now, by listener.");
+        for (index, endpoint) in config.listeners.open.iter().enumerate() {
+            let labels = [("listener", endpoint.listener.as_str()), ("networkprocessor", "0")];
+            text.sample(name, &labels, self.broker.connections.open_of(index) as f64);
+        }
+        text.one(
+            "kafka_server_socket_server_metrics_connection_creation_total",
+            Kind::Counter,
+            "Connections that were accepted and served.",
+            self.broker.connections.made() as f64,
+        );
+        text.one(
+            "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+            Kind::Gauge,
+            "Fetch sessions open now (KIP-227).",
+            self.broker.fetch_sessions.lock().len() as f64,
+        );
+    }
+
+    fn groups(&self, text: &mut Exposition) {
+        let (stats, states) = self.broker.groups.counts(COUNTED_GROUPS_MAX);
+        let mut gauge =
+            |name: &str, help: &str, value: usize| text.one(name, Kind::Gauge, help, value as f64);
+        gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups.", stats.groups);
+        gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", "Committed offsets.", stats.offsets);
+        let Some(states) = states else { return };
+        for (name, state) in GROUP_STATES {
+            gauge(name, "Groups in the state that the name ends with.", *states.get(state).unwrap_or(&0));
+        }
+    }
+
+    /// Sizes and ends of logs.
+    fn logs(&self, text: &mut Exposition) {
+        let of = |partition: &Arc<Partition>| {
+            let looked = partition
+                .with_log(|log| (log.size(), log.segment_count(), log.ends().log_start, log.ends().log_end));
+            looked.ok().map(|looked| (partition.clone(), looked))
+        };
+        let logs: Vec<_> = self.shown.iter().filter_map(of).collect();
+        let columns: [LogColumn; 4] = [
+            ("kafka_log_log_size", "Bytes of a partition's segments.", |looked| looked.0 as f64),
+            ("kafka_log_log_numlogsegments", "Segments of a partition.", |looked| looked.1 as f64),
+            ("kafka_log_log_logstartoffset", "First offset of a partition.", |looked| looked.2 as f64),
+            ("kafka_log_log_logendoffset", "Next offset of a partition.", |looked| looked.3 as f64),
+        ];
+        for (name, help, value) in columns {
+            text.describe(name, Kind::Gauge, help);
+            for (partition, looked) in &logs {
+                let index = partition.index.to_string();
+                let labels = [("topic", &*partition.topic), ("partition", index.as_str())];
+                text.sample(name, &labels, value(looked));
+            }
+        }
+        let failed = self.broker.dirs.failures();
+        text.one(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            Kind::Gauge,
+            "Log directories that cannot be used.",
+            failed.count() as f64,
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! `mainstem group reset`: where a group goes on.
+
+mod commit;
+mod file;
+mod plan;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::found::find_group;
+use super::topic_partitions::{TopicPartitions, resolve};
+use crate::cluster::Cluster;
+use crate::committed::{Committed, fetch_committed};
+use crate::output::{counted, print, print_json, table};
+use crate::target::Target;
+use crate::{duration, timestamp};
+use plan::{Planned, To};
+
+/// What `group reset` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// Name of the group. One that does not exist comes to be by its first offset.
+    group: String,
+    /// A topic, or some partitions of it as TOPIC:0,1; may come several times.
+    #[arg(long = "topic", short, value_name = "TOPIC[:PARTITIONS]", conflicts_with = "from_file",
+        required_unless_present_any = ["all_topics", "from_file"])]
+    topics: Vec<TopicPartitions>,
+    /// Every partition in which the group has an offset.
+    #[arg(long, conflicts_with_all = ["topics", "from_file"])]
+    all_topics: bool,
+    #[command(flatten)]
+    place: Place,
+    /// Set the offsets. Without it they are only shown.
+    #[arg(long)]
+    execute: bool,
+    /// Only show the offsets, as without --execute.
+    #[arg(long, conflicts_with = "execute")]
+    dry_run: bool,
+    /// Print TOPIC,PARTITION,OFFSET lines, as --from-file reads them.
+    #[arg(long, conflicts_with = "json")]
+    export: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Where to. An offset that a partition does not have any more, or not yet, counts as its first or its last one.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Place {
+    /// The first record that is there.
+    #[arg(long)]
+    to_earliest: bool,
+    /// Behind the last record.
+    #[arg(long)]
+    to_latest: bool,
+    /// The offset that the group has; behind the last record where it has none.
+    #[arg(long)]
+    to_current: bool,
+    /// This offset.
+    #[arg(long, value_name = "OFFSET", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(0..))]
+    to_offset: Option<i64>,
+    /// So many records on from the group's offset, or back if negative.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    shift_by: Option<i64>,
+    /// The first record at or after a time such as 2026-11-21T22:00:00Z; UTC unless it says otherwise.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    to_datetime: Option<i64>,
+    /// The first record of the last hour for PT1H, of the last day and a half for P1DT12H.
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    by_duration: Option<i64>,
+    /// The offsets that a file names: a line TOPIC,PARTITION,OFFSET each.
+    #[arg(long, value_name = "FILE")]
+    from_file: Option<PathBuf>,
+}
+
+fn time(text: &str) -> Result<i64, String> {
+    timestamp::parse(text)
+        .ok_or_else(|| "expected a time such as 2026-11-21T22:00:00Z or 2026-11-21".to_owned())
+}
+
+fn span(text: &str) -> Result<i64, String> {
+    duration::parse(text).ok_or_else(|| "expected a duration of ISO 8601 such as PT90M or P1DT12H".to_owned())
+}
+
+impl Place {
+    fn to(&self) -> Result<To> {
+        Ok(match self {
+            Place { to_offset: Some(offset), .. } => To::Offset(*offset),
+            Place { shift_by: Some(count), .. } => To::ShiftBy(*count),
+            Place { to_datetime: Some(ms), .. } => To::Time(*ms),
+            Place { by_duration: Some(ms), .. } => To::Time(plan::now_ms().saturating_sub(*ms)),
+            Place { from_file: Some(path), .. } => To::Each(file::read(path)?),
+            Place { to_earliest: true, .. } => To::Earliest,
+            Place { to_latest: true, .. } => To::Latest,
+            Place { .. } => To::Current,
+        })
+    }
+}
+
+/// Shows what would change, and changes it if told so.
+pub(crate) fn run(reset: &Reset) -> Result<()> {
+    let to = reset.place.to()?;
+    let mut cluster = reset.target.connect()?;
+    let committed = inactive(&mut cluster, &reset.group)?;
+    let partitions = partitions(&mut cluster, reset, &to, &committed)?;
+    let planned = plan::plan(&mut cluster, &to, &partitions, &committed)?;
+    if reset.execute {
+        commit::commit(&mut cluster, &reset.group, &planned)?;
+    }
+    match reset {
+        Reset { json: true, .. } => print_json(&to_json(reset, &planned)),
+        Reset { export: true, .. } => print(&file::write(&planned)),
+        _ => print(&to_text(reset, &planned)),
+    }
+}
+
+/// The offsets of a group that has no members: these would go on from where they are, and commit over what was set.
+fn inactive(cluster: &mut Cluster, group: &str) -> Result<Committed> {
+    let (found, committed) = cluster.retrying(|cluster| {
+        let coordinator = cluster.find_coordinator(group)?;
+        let found = find_group(cluster, coordinator, group)?;
+        Ok((found, fetch_committed(cluster, coordinator, group, None)?))
+    })?;
+    match found {
+        Some(found) if !found.members.is_empty() || found.state != "Empty" => bail!(
+            "group {group} is in use (state {}, {}); stop its members first, `mainstem group describe {group}` shows \
+             them",
+            found.state,
+            counted(found.members.len() as u64, "member")
+        ),
+        _ => Ok(committed),
+    }
+}
+
+fn partitions(
+    cluster: &mut Cluster,
+    reset: &Reset,
+    to: &To,
+    committed: &Committed,
+) -> Result<BTreeSet<(String, i32)>> {
+    if let To::Each(offsets) = to {
+        return Ok(offsets.keys().cloned().collect());
+    }
+    if !reset.all_topics {
+        return resolve(cluster, &reset.topics);
+    }
+    if committed.is_empty() {
+        bail!("group {} has no offsets; name the topics that it is to read with --topic", reset.group);
+    }
+    Ok(committed.keys().cloned().collect())
+}
+
+fn to_json(reset: &Reset, planned: &[Planned]) -> Value {
+    let one = |planned: &Planned| {
+        json!({
+            "topic": planned.topic,
+            "partition": planned.partition,
+            "current_offset": planned.current,
+            "new_offset": planned.new,
+            "note": planned.note,
+        })
+    };
+    json!({
+        "group": reset.group,
+        "executed": reset.execute,
+        "offsets": planned.iter().map(one).collect::<Value>(),
+    })
+}
+
+fn to_text(reset: &Reset, planned: &[Planned]) -> String {
+    let count = counted(planned.len() as u64, "partition");
+    let said = match reset.execute {
+        true => format!("reset group {} in {count}", reset.group),
+        false => {
+            format!("nothing was changed: --execute sets these offsets of group {} in {count}", reset.group)
+        }
+    };
+    format!("{}\n\n{said}", as_table(planned))
+}
+
+fn as_table(planned: &[Planned]) -> String {
+    let row = |planned: &Planned| {
+        vec![
+            planned.topic.clone(),
+            planned.partition.to_string(),
+            planned.current.map_or("-".to_owned(), |offset| offset.to_string()),
+            planned.new.to_string(),
+            planned.note.unwrap_or_default().to_owned(),
+        ]
+    };
+    table(&["TOPIC", ">PARTITION", ">CURRENT", ">NEW", "NOTE"], planned.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_line_per_partition() {
+        let planned =
+            |partition, current, new, note| Planned { topic: "orders".into(), partition, current, new, note };
+        let planned =
+            [planned(0, Some(90), 100, None), planned(1, None, 1000, Some("the partition begins here"))];
+        expect![[r#"
+            TOPIC   PARTITION  CURRENT   NEW  NOTE
+            orders          0       90   100
+            orders          1        -  1000  the partition begins here"#]]
+        .assert_eq(&as_table(&planned));
+    }
+}

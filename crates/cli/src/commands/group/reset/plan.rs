@@ -1,0 +1,159 @@
+//! Which offset each partition gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+
+use crate::cluster::Cluster;
+use crate::committed::Committed;
+use crate::offsets::{EARLIEST, LATEST, list_offsets};
+
+/// Where a group is to go on, in every partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum To {
+    /// The first record that is there.
+    Earliest,
+    /// Behind the last record.
+    Latest,
+    /// Where it is, or behind the last record.
+    Current,
+    /// This offset.
+    Offset(i64),
+    /// So many records from where it is.
+    ShiftBy(i64),
+    /// The first record at or after this time, in ms.
+    Time(i64),
+    /// An offset for each partition.
+    Each(Committed),
+}
+
+/// One partition's offset, as it is and as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    /// None where the group has none.
+    pub(super) current: Option<i64>,
+    pub(super) new: i64,
+    /// Why it is not the offset that was asked for.
+    pub(super) note: Option<&'static str>,
+}
+
+/// The records of a partition, and what the broker says of the time that was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    earliest: i64,
+    latest: i64,
+    /// Negative where all records are older.
+    at_time: Option<i64>,
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Finds the offset of every partition.
+///
+/// # Errors
+/// When a topic or a partition is not there, or the group has no offset to shift.
+pub(super) fn plan(
+    cluster: &mut Cluster,
+    to: &To,
+    partitions: &BTreeSet<(String, i32)>,
+    committed: &Committed,
+) -> Result<Vec<Planned>> {
+    let mut by_topic: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, partition) in partitions {
+        by_topic.entry(topic).or_default().push(*partition);
+    }
+    let mut planned = Vec::new();
+    for (topic, partitions) in by_topic {
+        let earliest = list_offsets(cluster, topic, &partitions, EARLIEST)?;
+        let latest = list_offsets(cluster, topic, &partitions, LATEST)?;
+        let at_time = match to {
+            To::Time(ms) => list_offsets(cluster, topic, &partitions, *ms)?,
+            _ => BTreeMap::new(),
+        };
+        for partition in partitions {
+            let end = |ends: &BTreeMap<i32, i64>| ends.get(&partition).copied().unwrap_or(0);
+            let range = Range {
+                earliest: end(&earliest),
+                latest: end(&latest),
+                at_time: at_time.get(&partition).copied(),
+            };
+            let key = (topic.to_owned(), partition);
+            let current = committed.get(&key).copied();
+            let wanted = match to {
+                To::Each(offsets) => offsets.get(&key).copied(),
+                _ => wanted(to, current, range),
+            };
+            let Some(wanted) = wanted else {
+                bail!(
+                    "the group has no offset in {topic}-{partition} that could be shifted; leave the partition out, or \
+                     give it an offset first, such as by --to-earliest"
+                );
+            };
+            let (new, note) = within(range, wanted);
+            planned.push(Planned { topic: topic.to_owned(), partition, current, new, note });
+        }
+    }
+    Ok(planned)
+}
+
+/// The offset that is asked for; none where there is no offset to begin with.
+fn wanted(to: &To, current: Option<i64>, range: Range) -> Option<i64> {
+    Some(match to {
+        To::Earliest => range.earliest,
+        To::Latest => range.latest,
+        To::Current => current.unwrap_or(range.latest),
+        To::Offset(offset) => *offset,
+        To::ShiftBy(count) => current?.saturating_add(*count),
+        To::Time(_) => range.at_time.filter(|offset| *offset >= 0).unwrap_or(range.latest),
+        To::Each(_) => return None,
+    })
+}
+
+/// The nearest offset that the partition has, and which end that is if it is not the one that was asked for.
+fn within(range: Range, wanted: i64) -> (i64, Option<&'static str>) {
+    if wanted < range.earliest {
+        (range.earliest, Some("the partition begins here"))
+    } else if wanted > range.latest {
+        (range.latest, Some("the partition ends here"))
+    } else {
+        (wanted, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(to: To, current: Option<i64>, at_time: Option<i64>, expect: Option<(i64, bool)>) {
+        let range = Range { earliest: 10, latest: 20, at_time };
+        let found = wanted(&to, current, range).map(|offset| within(range, offset));
+        assert_eq!(found.map(|(offset, note)| (offset, note.is_some())), expect, "{to:?} from {current:?}");
+    }
+
+    #[test]
+    fn places() {
+        check(To::Earliest, Some(15), None, Some((10, false)));
+        check(To::Latest, None, None, Some((20, false)));
+        check(To::Current, Some(15), None, Some((15, false)));
+        check(To::Current, None, None, Some((20, false)));
+        check(To::Current, Some(5), None, Some((10, true)));
+        check(To::Offset(10), None, None, Some((10, false)));
+        check(To::Offset(20), None, None, Some((20, false)));
+        check(To::Offset(9), None, None, Some((10, true)));
+        check(To::Offset(i64::MAX), None, None, Some((20, true)));
+        check(To::ShiftBy(-3), Some(15), None, Some((12, false)));
+        check(To::ShiftBy(i64::MIN), Some(15), None, Some((10, true)));
+        check(To::ShiftBy(i64::MAX), Some(15), None, Some((20, true)));
+        check(To::ShiftBy(1), None, None, None);
+        check(To::Time(1), None, Some(12), Some((12, false)));
+        check(To::Time(1), None, Some(-1), Some((20, false)));
+    }
+}

@@ -1,0 +1,75 @@
+//! `uniform` where all members subscribe to the same topics: nobody has two partitions more than another, and
+//! members keep what they have up to their share.
+
+use super::super::partitions::{Assignment, Partition};
+use super::{GroupSpec, Marks, MemberSpec};
+
+/// Assigns all partitions of the topics.
+pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
+    let mut spare = unassigned(group);
+    let mut shares = Shares::of(group);
+    let mut kept: Vec<(Vec<Partition>, usize)> = Vec::with_capacity(group.members.len());
+    for (index, member) in group.members.iter().enumerate() {
+        let quota = shares.quota();
+        let (keeps, gives_up) = keep(group, member, quota);
+        let missing = shares.take(quota, keeps.len(), group.members.len() - index);
+        spare.extend(gives_up);
+        kept.push((keeps, missing));
+    }
+    let mut spare = spare.into_iter();
+    let assignments = kept.into_iter().map(|(mut partitions, missing)| {
+        partitions.extend(spare.by_ref().take(missing));
+        partitions.into_iter().collect()
+    });
+    let assignments = assignments.collect();
+    assert_eq!(spare.next(), None, "the shares of members add up to all partitions");
+    assignments
+}
+
+/// Partitions that nobody has, topic by topic.
+fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
+    let mut assigned = Marks::of(&group.topics);
+    for partition in group.members.iter().flat_map(|member| member.assigned.iter()) {
+        assigned.set(partition);
+    }
+    assigned.unmarked().collect()
+}
+
+/// What a member keeps of a quota, and what it has beyond it. What it does not subscribe to any more is neither.
+fn keep(group: &GroupSpec<'_>, member: &MemberSpec<'_>, quota: usize) -> (Vec<Partition>, Vec<Partition>) {
+    let mut keeps: Vec<Partition> =
+        member.assigned.iter().filter(|(topic, _)| group.topics.contains_key(topic)).copied().collect();
+    let gives_up = keeps.split_off(keeps.len().min(quota));
+    (keeps, gives_up)
+}
+
+/// How many partitions the members that come next may have.
+struct Shares {
+    least: usize,
+    /// Members that may have one more than `least`.
+    extra: usize,
+}
+
+impl Shares {
+    fn of(group: &GroupSpec<'_>) -> Self {
+        let partitions: usize = group.topics.values().map(|count| usize::try_from(*count).unwrap_or(0)).sum();
+        Self { least: partitions / group.members.len(), extra: partitions % group.members.len() }
+    }
+
+    /// What the next member may keep: one more than the least as long as such shares are left.
+    fn quota(&self) -> usize {
+        self.least + usize::from(self.extra > 0)
+    }
+
+    /// A member keeps `kept` of `quota`; returns how many it still gets. It takes one of the larger shares only if it
+    /// fills it already, or if the `left` members (itself included) are no more than there are such shares: so those
+    /// who come later and have more need not give anything up.
+    fn take(&mut self, quota: usize, kept: usize, left: usize) -> usize {
+        let larger = quota > self.least;
+        if larger && kept < quota && left > self.extra {
+            return quota - 1 - kept;
+        }
+        self.extra -= usize::from(larger);
+        quota - kept
+    }
+}

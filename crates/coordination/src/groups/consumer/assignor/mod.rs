@@ -1,0 +1,111 @@
+//! The assignors that the coordinator has: `uniform` and `range`, as in Kafka 4.3.
+//!
+//! Each is a function of what members subscribe to, what they have now, and how many partitions topics have. Kafka
+//! walks members and topics in the order of a hash map; here both are sorted, so that the same input gives the same
+//! assignment in every run.
+
+mod heterogeneous;
+mod homogeneous;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use mainstem_wire::Uuid;
+
+use super::partitions::{Assignment, Partition};
+
+/// What an assignor has to know of one member.
+#[derive(Debug)]
+pub(crate) struct MemberSpec<'a> {
+    pub(crate) id: &'a str,
+    /// KIP-345: set for a static member.
+    pub(crate) instance_id: Option<&'a str>,
+    /// The topics that it subscribes to and that exist, in the order of [`Topics`].
+    pub(crate) topics: Vec<Uuid>,
+    /// What the last target gave it. No partition is given to two members, and all of them exist.
+    pub(crate) assigned: Assignment,
+}
+
+impl MemberSpec<'_> {
+    fn is_subscribed_to(&self, topic: &Uuid) -> bool {
+        self.topics.binary_search(topic).is_ok()
+    }
+}
+
+/// The topics that somebody subscribes to and that exist, with their numbers of partitions.
+pub(crate) type Topics = BTreeMap<Uuid, i32>;
+
+/// A mark for each partition of some topics.
+pub(crate) struct Marks(BTreeMap<Uuid, Vec<bool>>);
+
+impl Marks {
+    /// No partition is marked.
+    pub(crate) fn of(topics: &Topics) -> Self {
+        let marks = |count: &i32| vec![false; usize::try_from(*count).unwrap_or(0)];
+        Self(topics.iter().map(|(topic, count)| (*topic, marks(count))).collect())
+    }
+
+    /// Marks a partition. False if it is not there, or was marked before.
+    pub(crate) fn set(&mut self, partition: &Partition) -> bool {
+        let marks = self.0.get_mut(&partition.0);
+        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.1).ok()?));
+        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+    }
+
+    /// The partitions without a mark, in order.
+    fn unmarked(&self) -> impl Iterator<Item = Partition> {
+        self.0.iter().flat_map(|(topic, marks)| {
+            let indexes = (0..).zip(marks).filter(|(_, mark)| !**mark);
+            indexes.map(move |(index, _)| (*topic, index))
+        })
+    }
+}
+
+/// A group as an assignor sees it.
+#[derive(Debug)]
+pub(crate) struct GroupSpec<'a> {
+    /// In the order of their ids.
+    pub(crate) members: Vec<MemberSpec<'a>>,
+    pub(crate) topics: Topics,
+    /// All members subscribe to the same topics.
+    pub(crate) homogeneous: bool,
+}
+
+/// An assignor by the name that clients know it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Assignor {
+    /// As even as subscriptions allow, and as close to the last assignment as that allows.
+    Uniform,
+    /// Each topic in ranges, so that equal partitions of equally large topics meet at one member.
+    Range,
+}
+
+impl Assignor {
+    /// Both, the default one first.
+    pub const ALL: [Assignor; 2] = [Assignor::Uniform, Assignor::Range];
+
+    /// The name that clients ask for it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Assignor::Uniform => "uniform",
+            Assignor::Range => "range",
+        }
+    }
+
+    /// The assignor of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|assignor| assignor.name() == name)
+    }
+
+    /// The partitions of each member, in the order of the members.
+    pub(crate) fn assign(self, group: &GroupSpec<'_>) -> Vec<Assignment> {
+        match self {
+            _ if group.members.is_empty() => Vec::new(),
+            Assignor::Uniform if group.homogeneous => homogeneous::assign(group),
+            Assignor::Uniform => heterogeneous::assign(group),
+            Assignor::Range => range::assign(group),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who may commit and fetch offsets in a consumer group (KIP-848, KIP-1251).
+
+use mainstem_wire::ErrorCode;
+
+use super::group::ConsumerGroup;
+use super::member::Member;
+use super::partitions::Partition;
+
+/// Members of the consumer protocol commit from this version on: before, clients do not know its errors.
+const MEMBER_EPOCH_SINCE: i16 = 9;
+
+/// What a member may commit.
+#[derive(Debug)]
+pub(crate) enum Committer<'g> {
+    /// Everything.
+    Any,
+    /// The member is behind: only partitions that it has had since the epoch that it says.
+    Behind(&'g Member, i32),
+}
+
+/// Whether a commit may be made.
+///
+/// # Errors
+/// UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
+pub(crate) fn committer<'g>(
+    group: &'g ConsumerGroup,
+    api_version: i16,
+    member_id: &str,
+    epoch: i32,
+) -> Result<Committer<'g>, ErrorCode> {
+    // An administrator, or a consumer that assigns its partitions itself.
+    if epoch < 0 && group.members().is_empty() {
+        return Ok(Committer::Any);
+    }
+    let member = group.member(member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
+    if !member.uses_classic_protocol() && api_version < MEMBER_EPOCH_SINCE {
+        return Err(ErrorCode::UNSUPPORTED_VERSION);
+    }
+    if epoch == member.current.epoch {
+        Ok(Committer::Any)
+    } else if epoch > member.current.epoch {
+        Err(stale(member))
+    } else {
+        Ok(Committer::Behind(member, epoch))
+    }
+}
+
+impl Committer<'_> {
+    /// Whether the offset of a partition may be committed.
+    ///
+    /// # Errors
+    /// STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member: somebody else may have had it meanwhile.
+    pub(crate) fn check(&self, partition: &Partition) -> Result<(), ErrorCode> {
+        let Committer::Behind(member, epoch) = self else { return Ok(()) };
+        let current = &member.current;
+        let since = current.assigned.epoch(partition).or_else(|| current.revoking.epoch(partition));
+        if since.is_some_and(|since| since <= *epoch) { Ok(()) } else { Err(stale(member)) }
+    }
+}
+
+/// Whether offsets may be fetched. Who says no member id and no epoch may.
+///
+/// # Errors
+/// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
+pub(crate) fn may_fetch(group: &ConsumerGroup, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
+    if member_id.is_none() && epoch < 0 {
+        return Ok(());
+    }
+    let member = member_id.and_then(|id| group.member(id)).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
+    if member.current.epoch == epoch { Ok(()) } else { Err(stale(member)) }
+}
+
+fn stale(member: &Member) -> ErrorCode {
+    if member.uses_classic_protocol() { ErrorCode::ILLEGAL_GENERATION } else { ErrorCode::STALE_MEMBER_EPOCH }
+}

@@ -1,0 +1,64 @@
+//! What the operator says about consumer groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::assignor::Assignor;
+use super::migration::MigrationPolicy;
+
+/// The time-outs of one group: those of the broker, or its own by `group` config resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupTimes {
+    /// `group.consumer.session.timeout.ms`, `consumer.session.timeout.ms`.
+    pub session_timeout_ms: i32,
+    /// `group.consumer.heartbeat.interval.ms`, `consumer.heartbeat.interval.ms`.
+    pub heartbeat_interval_ms: i32,
+    /// `group.consumer.assignment.interval.ms`, `consumer.assignment.interval.ms`: the least time between two targets.
+    pub assignment_interval_ms: i32,
+}
+
+/// The settings of consumer groups, Kafka's keys with Kafka's defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerGroupConfig {
+    /// What holds for groups without their own.
+    pub times: GroupTimes,
+    /// Groups with their own, by group id.
+    pub own_times: HashMap<Arc<str>, GroupTimes>,
+    /// `group.consumer.max.size`: members of one group.
+    pub max_size: usize,
+    /// `group.consumer.assignors`: those that members may ask for; the first is for groups that do not. Never empty.
+    pub assignors: Vec<Assignor>,
+    /// `group.consumer.migration.policy`.
+    pub migration_policy: MigrationPolicy,
+    /// `group.consumer.regex.refresh.interval.ms`.
+    pub regex_refresh_interval_ms: u64,
+}
+
+impl Default for ConsumerGroupConfig {
+    fn default() -> Self {
+        Self {
+            times: GroupTimes {
+                session_timeout_ms: 45_000,
+                heartbeat_interval_ms: 5_000,
+                assignment_interval_ms: 1_000,
+            },
+            own_times: HashMap::new(),
+            max_size: i32::MAX as usize,
+            assignors: Assignor::ALL.to_vec(),
+            migration_policy: MigrationPolicy::default(),
+            regex_refresh_interval_ms: 600_000,
+        }
+    }
+}
+
+impl ConsumerGroupConfig {
+    /// The time-outs of a group.
+    pub(crate) fn of(&self, group: &str) -> GroupTimes {
+        self.own_times.get(group).copied().unwrap_or(self.times)
+    }
+
+    /// The assignor of groups whose members ask for none.
+    pub(crate) fn default_assignor(&self) -> Assignor {
+        self.assignors.first().copied().unwrap_or(Assignor::Uniform)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a consumer group's members add up to. It follows from the members alone and is kept beside them, so that no
+//! heartbeat has to look at all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::change::Resolved;
+use super::member::Member;
+use super::partitions::Partition;
+
+/// Who subscribes to a topic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Subscribers {
+    /// Members that name the topic.
+    pub(crate) by_name: usize,
+    /// Patterns that match it.
+    pub(crate) by_regex: usize,
+}
+
+/// Sums over the members of a group.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Topics that somebody subscribes to.
+    pub(crate) topics: BTreeMap<Box<str>, Subscribers>,
+    /// Members of each pattern.
+    pub(crate) regexes: BTreeMap<Arc<str>, usize>,
+    /// Members that ask for each assignor.
+    pub(crate) assignors: BTreeMap<Box<str>, usize>,
+    /// Members of the classic protocol.
+    pub(crate) classic: usize,
+    /// Of those, how many offer each of its protocols.
+    pub(crate) classic_protocols: BTreeMap<Box<str>, usize>,
+    /// Members that hold a partition: one, but for the time between two records of a log that is being read.
+    pub(crate) owners: BTreeMap<Partition, usize>,
+    /// What members count for, see [`memory`](super::super::memory).
+    pub(crate) bytes: usize,
+}
+
+impl Counts {
+    /// A member is there.
+    pub(crate) fn add(&mut self, member: &Member) {
+        self.bytes += member.bytes();
+        let profile = &member.profile;
+        for topic in &profile.topics {
+            self.topics.entry(topic.clone()).or_default().by_name += 1;
+        }
+        if let Some(regex) = &profile.regex {
+            *self.regexes.entry(regex.clone()).or_insert(0) += 1;
+        }
+        if let Some(assignor) = &profile.server_assignor {
+            *self.assignors.entry(assignor.clone()).or_insert(0) += 1;
+        }
+        if let Some(classic) = &profile.classic {
+            self.classic += 1;
+            for protocol in &classic.protocols {
+                *self.classic_protocols.entry(protocol.name.clone()).or_insert(0) += 1;
+            }
+        }
+        for partition in member.current.held() {
+            *self.owners.entry(*partition).or_insert(0) += 1;
+        }
+    }
+
+    /// A member that was there is not, or not as it was.
+    pub(crate) fn subtract(&mut self, member: &Member) {
+        self.bytes -= member.bytes();
+        let profile = &member.profile;
+        for topic in &profile.topics {
+            self.count_topic(topic, |subscribers| subscribers.by_name -= 1);
+        }
+        if let Some(regex) = &profile.regex {
+            decrement(&mut self.regexes, regex);
+        }
+        if let Some(assignor) = &profile.server_assignor {
+            decrement(&mut self.assignors, assignor);
+        }
+        if let Some(classic) = &profile.classic {
+            self.classic -= 1;
+            for protocol in &classic.protocols {
+                decrement(&mut self.classic_protocols, &protocol.name);
+            }
+        }
+        for partition in member.current.held() {
+            decrement(&mut self.owners, partition);
+        }
+    }
+
+    /// The topics of a pattern are known.
+    pub(crate) fn add_resolved(&mut self, resolved: &Resolved) {
+        for topic in &resolved.topics {
+            self.topics.entry(topic.clone()).or_default().by_regex += 1;
+        }
+    }
+
+    /// The topics of a pattern are not what they were.
+    pub(crate) fn subtract_resolved(&mut self, resolved: &Resolved) {
+        for topic in &resolved.topics {
+            self.count_topic(topic, |subscribers| subscribers.by_regex -= 1);
+        }
+    }
+
+    fn count_topic(&mut self, topic: &str, count: impl FnOnce(&mut Subscribers)) {
+        let subscribers = self.topics.get_mut(topic).expect("what is subtracted was added");
+        count(subscribers);
+        if *subscribers == Subscribers::default() {
+            self.topics.remove(topic);
+        }
+    }
+
+    /// Whether all of `members` subscribe to the same topics, as Kafka tells: by counting, so that members which name
+    /// what others match by a pattern count as different.
+    pub(crate) fn is_homogeneous(&self, members: usize) -> bool {
+        match self.regexes.values().next() {
+            None => self.topics.values().all(|topic| topic.by_name == members),
+            Some(count) if *count == members => {
+                self.topics.values().all(|topic| topic.by_regex == 1 && topic.by_name == 0)
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// The assignor that most members ask for; in a tie the first by name.
+    pub(crate) fn preferred_assignor(&self) -> Option<&str> {
+        let most = self.assignors.values().max()?;
+        self.assignors.iter().find(|(_, count)| *count == most).map(|(name, _)| &**name)
+    }
+}
+
+fn decrement<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    let count = counts.get_mut(key).expect("what is subtracted was added");
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(key);
+    }
+}

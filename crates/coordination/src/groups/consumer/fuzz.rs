@@ -1,0 +1,147 @@
+//! A body for fuzzing: any requests to consumer groups, by members of both protocols.
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
+use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
+use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+
+use super::super::group::Protocol;
+use super::super::{Effect, GroupConfig, GroupCoordinator, Request, RequestContext, Token};
+use crate::time::Now;
+
+/// The only partition of `__consumer_offsets`.
+const PARTITION: i32 = 0;
+/// Bytes of one step.
+const STEP: usize = 6;
+
+/// Makes requests of the data and lets appends succeed or fail. Whatever comes, no partition is held twice, what is
+/// counted is there, and at the end nothing is left.
+pub(crate) fn requests(data: &[u8]) {
+    let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
+    let mut heart = GroupCoordinator::new(config);
+    let mut now = Now { mono_ms: 1, wall_ms: 1 };
+    heart.begin_load(PARTITION);
+    heart.finish_load(now, PARTITION);
+    for (token, step) in (0..).zip(data.chunks_exact(STEP)) {
+        let step: &[u8; STEP] = step.try_into().expect("chunks are exact");
+        now.mono_ms += u64::from(step[5]) * 97;
+        take(&mut heart, now, Token(token), step);
+        settle(&mut heart, now, step[4] % 8 == 7);
+        heart.tick(now);
+        settle(&mut heart, now, false);
+        check(&heart);
+    }
+    heart.unload(now, PARTITION);
+    assert_eq!((heart.next_deadline_ms(), heart.stats().members, heart.stats().groups), (None, 0, 0));
+}
+
+/// One step: what, who, in which epoch, subscribed to what, having what.
+fn take(heart: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP]) {
+    let [what, who, epoch, topics, ..] = *step;
+    let member_id = format!("m{}", who % 5);
+    let instance = (who & 0x40 != 0).then(|| format!("i{}", who % 3));
+    let context = RequestContext { api_version: 4, client_id: "c", client_host: "/h" };
+    let request = match what % 8 {
+        0 => return heart.topic_changed(topic(topics), id(topics), i32::from(epoch % 5) + 1),
+        1 => return heart.topic_deleted(now, topic(topics)),
+        2 => Request::JoinGroup { request: join(&member_id, instance, topics), random: [who; 16] },
+        3 => Request::SyncGroup(SyncGroupRequest {
+            group_id: "g".into(),
+            member_id: member_id.into(),
+            generation_id: i32::from(epoch),
+            ..Default::default()
+        }),
+        4 => Request::LeaveGroup(LeaveGroupRequest {
+            group_id: "g".into(),
+            members: vec![MemberIdentity { member_id: member_id.into(), ..Default::default() }],
+            ..Default::default()
+        }),
+        _ => Request::ConsumerGroupHeartbeat { request: beat(&member_id, instance, step), random: [who; 16] },
+    };
+    heart.step(now, token, context, request);
+}
+
+fn join(member_id: &str, instance: Option<String>, topics: u8) -> JoinGroupRequest<'static> {
+    let name = topic(topics).as_bytes();
+    let metadata = [&[0, 1, 0, 0, 0, 1, 0, 1], name, &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]].concat();
+    JoinGroupRequest {
+        group_id: "g".into(),
+        session_timeout_ms: 10_000,
+        rebalance_timeout_ms: 5_000,
+        member_id: if topics & 0x80 == 0 { member_id.to_owned().into() } else { "".into() },
+        group_instance_id: instance.map(Into::into),
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol {
+            name: "range".into(),
+            metadata: metadata.into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn beat(
+    member_id: &str,
+    instance: Option<String>,
+    step: &[u8; STEP],
+) -> ConsumerGroupHeartbeatRequest<'static> {
+    let [what, _, epoch, topics, owned, _] = *step;
+    // 253 to 255 are -3 to -1.
+    let member_epoch = if epoch > 252 { i32::from(epoch.cast_signed()) } else { i32::from(epoch) };
+    let joining = member_epoch == 0;
+    let says = joining || what & 0x20 != 0;
+    let regex = (topics & 0x40 != 0).then(|| ["a|b", ".*", "(", ""][usize::from(topics) % 4].into());
+    let names =
+        says.then(|| (0..3).filter(|bit| topics & (1 << bit) != 0).map(|bit| topic(bit).into()).collect());
+    let partitions = (0..4).filter(|bit| owned & (1 << bit) != 0).collect();
+    let has = TopicPartitions { topic_id: id(owned >> 6), partitions, ..Default::default() };
+    let topic_partitions =
+        (joining || what & 0x40 != 0).then(|| if joining { Vec::new() } else { vec![has] });
+    ConsumerGroupHeartbeatRequest {
+        group_id: "g".into(),
+        member_id: member_id.to_owned().into(),
+        member_epoch,
+        instance_id: instance.map(Into::into),
+        rebalance_timeout_ms: if says { 5_000 } else { -1 },
+        subscribed_topic_names: names,
+        subscribed_topic_regex: regex,
+        server_assignor: (what & 0x10 != 0).then(|| if topics & 1 == 0 { "range" } else { "uniform" }.into()),
+        topic_partitions,
+        ..Default::default()
+    }
+}
+
+fn topic(choice: u8) -> &'static str {
+    ["a", "b", "c"][usize::from(choice) % 3]
+}
+
+fn id(choice: u8) -> Uuid {
+    Uuid([choice % 3 + 1; 16])
+}
+
+/// Gives every append its outcome; only the last one can fail.
+fn settle(heart: &mut GroupCoordinator, now: Now, fails: bool) {
+    loop {
+        let effects: Vec<Effect> = heart.effects().collect();
+        let tickets = effects.iter().filter_map(|effect| match effect {
+            Effect::Append { ticket, .. } => Some(*ticket),
+            Effect::Reply { .. } => None,
+        });
+        let tickets: Vec<_> = tickets.collect();
+        let Some((last, others)) = tickets.split_last() else { return };
+        others.iter().for_each(|ticket| heart.appended(now, *ticket, Ok(())));
+        let outcome = if fails { Err(mainstem_wire::ErrorCode::NOT_ENOUGH_REPLICAS) } else { Ok(()) };
+        heart.appended(now, *last, outcome);
+    }
+}
+
+fn check(heart: &GroupCoordinator) {
+    for group in heart.groups(PARTITION).values() {
+        if let Protocol::Consumer(group) = &group.protocol {
+            assert!(group.counts().owners.values().all(|owners| *owners == 1), "{:?}", group.counts().owners);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A heartbeat on its way to its group, which it may make or turn into a consumer group.
+
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
+
+use super::super::api::{Reply, Token};
+use super::super::group::{Group, Groups, Protocol};
+use super::super::io::Io;
+use super::super::member::MemberId;
+use super::super::{memory, removal};
+use super::group::ConsumerGroup;
+use super::heartbeat::{Beat, JOIN, beat, refused};
+use super::member::{Profile, profile_bytes};
+use super::migration::{self, Upgraded};
+use super::turn::{Outcome, Refusal, Turn};
+use super::write::{Conversion, write, write_conversion};
+use super::{fence, timers};
+
+/// Serves a ConsumerGroupHeartbeat whose form is right.
+pub(crate) fn heartbeat(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) {
+    let id = &*request.request.group_id;
+    let outcome = if request.is_leaving() {
+        existing(groups, id).and_then(|group| fence::leave(group, io, token, request))
+    } else {
+        stay(groups, io, token, request)
+    };
+    if let Err(refusal) = outcome {
+        io.reply(token, refused(refusal));
+    }
+    removal::drop_if_nothing(groups, io, id);
+}
+
+/// A consumer group that is there.
+fn existing<'g>(groups: &'g mut Groups, id: &str) -> Result<&'g mut Group, Refusal> {
+    let group = groups.get_mut(id).ok_or_else(|| not_found(id))?;
+    serving(group)?;
+    if matches!(group.protocol, Protocol::Classic(_)) { Err(not_found(id)) } else { Ok(group) }
+}
+
+/// A group that is being deleted, or changes its protocol, serves nobody.
+fn serving(group: &Group) -> Result<(), Refusal> {
+    if group.converting {
+        let message = "The group changes its protocol: try again.";
+        return Err(Refusal::new(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, message));
+    }
+    match &group.protocol {
+        Protocol::Consumer(consumer) if consumer.dead => {
+            Err(Refusal::new(ErrorCode::COORDINATOR_NOT_AVAILABLE, "The group is being deleted: try again."))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_found(id: &str) -> Refusal {
+    Refusal::new(ErrorCode::GROUP_ID_NOT_FOUND, format!("There is no consumer group {id}: join it first."))
+}
+
+/// A member that joins or stays.
+fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) -> Result<(), Refusal> {
+    let id = &*request.request.group_id;
+    if request.request.member_epoch != JOIN {
+        let group = existing(groups, id)?;
+        return run(group, io, token, request, None);
+    }
+    if !groups.contains_key(id) {
+        if io.usage.groups >= io.config.groups_max || !io.has_room(memory::GROUP + id.len()) {
+            let message = "The coordinator holds as many groups as it may: delete some.";
+            return Err(Refusal::new(ErrorCode::COORDINATOR_NOT_AVAILABLE, message));
+        }
+        let id: Arc<str> = id.into();
+        groups.insert(id.clone(), Group::consumer(id.clone()));
+        io.usage.groups += 1;
+        if let Some(Group { protocol: Protocol::Consumer(group), .. }) = groups.get_mut(&id) {
+            io.recount_consumer(group);
+        }
+    }
+    let group = groups.get_mut(id).expect("it was there or put there");
+    serving(group)?;
+    check_room(group, io, request)?;
+    let upgraded = match group.protocol {
+        Protocol::Classic(_) => Some(migration::upgrade(group, io)?),
+        Protocol::Consumer(_) => None,
+    };
+    run(group, io, token, request, upgraded)
+}
+
+/// A member that is new, or says more than before, needs room.
+fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refusal> {
+    let id = &*request.request.member_id;
+    let known = match &group.protocol {
+        Protocol::Consumer(group) => group.member(id),
+        Protocol::Classic(_) => None,
+    };
+    let profile = request.update(known.map_or(&Profile::default(), |member| &member.profile));
+    let before = known.map_or(0, |member| profile_bytes(id, &member.profile));
+    let growth = profile_bytes(id, &profile).saturating_sub(before);
+    if (known.is_some() || io.usage.members < io.config.members_max) && io.has_room(growth) {
+        return Ok(());
+    }
+    let message =
+        "The coordinator holds as many members as it may, or as many bytes: it has no room for this one.";
+    Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
+}
+
+/// Runs the member's turn, after that of a change of protocol if there is one.
+fn run(
+    group: &mut Group,
+    io: &mut Io<'_>,
+    token: Token,
+    request: &Beat<'_>,
+    upgraded: Option<Upgraded>,
+) -> Result<(), Refusal> {
+    let Protocol::Consumer(consumer) = &mut group.protocol else { return Ok(()) };
+    let mut turn = Turn::new(consumer, io);
+    let response = match beat(&mut turn, request) {
+        Ok(response) => response,
+        Err(refusal) => {
+            turn.abort(io);
+            if let Some(upgraded) = upgraded {
+                put_back(group, io, upgraded);
+            }
+            return Err(refusal);
+        }
+    };
+    let outcome = turn.finish(io);
+    match upgraded {
+        None => finish(consumer, io, outcome, token, response),
+        Some(Upgraded { mut records, before }) => {
+            records.extend(outcome.records);
+            let answer = Some((token, Reply::ConsumerGroupHeartbeat(response)));
+            let conversion = Conversion { before, rebalance: false };
+            write_conversion(group, io, records, outcome.undo, conversion, answer);
+        }
+    }
+    Ok(())
+}
+
+/// Ends the turn of a member that stays.
+fn finish(
+    group: &mut ConsumerGroup,
+    io: &mut Io<'_>,
+    outcome: Outcome,
+    token: Token,
+    response: ConsumerGroupHeartbeatResponse<'static>,
+) {
+    let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
+    timers::restart_session(group, io, &id);
+    // The time to give partitions up runs from the heartbeat that was told so.
+    if outcome.moves(&id) {
+        timers::await_revocation(group, io, &id);
+    }
+    write(group, io, outcome, Some((token, Reply::ConsumerGroupHeartbeat(response))));
+}
+
+/// The member that made a classic group change is refused: the group stays what it was.
+fn put_back(group: &mut Group, io: &mut Io<'_>, upgraded: Upgraded) {
+    io.exchange(group, *upgraded.before);
+    if let Protocol::Classic(classic) = &mut group.protocol {
+        super::write::resume(classic, io, !classic.members.is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! The target assignment: what every member of an epoch is to have in the end.
+
+use std::sync::Arc;
+
+use mainstem_wire::Uuid;
+
+use super::super::member::MemberId;
+use super::assignor::{Assignor, GroupSpec, Marks, MemberSpec, Topics};
+use super::change::{Change, GroupEpoch, TargetEpoch};
+use super::partitions::Assignment;
+use super::reconcile::subscribed_topics;
+use super::turn::Turn;
+
+/// Moves the group's epoch if `bump` says so, or if the topics that members subscribe to are not those of the last
+/// time.
+pub(crate) fn update_epoch(turn: &mut Turn<'_>, bump: bool) {
+    if !bump && !turn.group.topics_changed {
+        return;
+    }
+    let hash = turn.topics.group_hash(turn.group.counts().topics.keys().map(|name| &**name));
+    if bump || hash != turn.group.metadata_hash() {
+        let epoch = turn.group.epoch().saturating_add(1);
+        turn.put(Change::Group(Some(GroupEpoch { epoch, metadata_hash: hash })));
+    }
+    turn.group.topics_changed = false;
+    if turn.group.has_partition_metadata() {
+        turn.put(Change::PartitionMetadata(false));
+    }
+}
+
+/// Computes the target of the group's epoch, unless it is there or the last one is too young.
+pub(crate) fn update_target(turn: &mut Turn<'_>) {
+    let now_ms = turn.now.mono_ms;
+    let interval_ms = turn.config.consumer.of(&turn.group.id).assignment_interval_ms;
+    let interval_ms = u64::try_from(interval_ms).unwrap_or(0);
+    let too_young = turn.group.assigned_at_ms.is_some_and(|at| now_ms < at.saturating_add(interval_ms));
+    if turn.group.assignment_epoch() >= turn.group.epoch() || too_young {
+        return;
+    }
+    for (id, target) in targets(turn) {
+        if turn.group.target(&id) != Some(&target) {
+            turn.put(Change::Target(id, Some(target)));
+        }
+    }
+    let (epoch, timestamp_ms) = (turn.group.epoch(), turn.now.wall_ms);
+    turn.put(Change::TargetEpoch(Some(TargetEpoch { epoch, timestamp_ms })));
+    turn.group.assigned_at_ms = Some(now_ms);
+}
+
+/// The assignor's answer for every member.
+fn targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
+    let group = &*turn.group;
+    let assignor = group.counts().preferred_assignor().and_then(Assignor::named);
+    let assignor = assignor.unwrap_or_else(|| turn.config.consumer.default_assignor());
+    let subscriptions: Vec<Vec<Uuid>> = group
+        .members()
+        .values()
+        .map(|member| subscribed_topics(group, turn.topics, member).into_iter().collect())
+        .collect();
+    let known = |id: &Uuid| turn.topics.name(id).and_then(|name| turn.topics.get(name));
+    let existing = subscriptions.iter().flatten().filter_map(known);
+    let topics: Topics = existing.map(|topic| (topic.id, topic.partitions)).collect();
+    // The log may hold what no coordinator writes: a partition that is not there, or one that two members have.
+    let mut free = Marks::of(&topics);
+    let members = group.members().iter().zip(subscriptions).map(|((id, member), topics)| MemberSpec {
+        id,
+        instance_id: member.profile.instance_id.as_deref(),
+        topics,
+        assigned: group
+            .target(id)
+            .into_iter()
+            .flat_map(Assignment::iter)
+            .filter(|at| free.set(at))
+            .copied()
+            .collect(),
+    });
+    let members: Vec<MemberSpec<'_>> = members.collect();
+    let homogeneous = group.counts().is_homogeneous(members.len());
+    let spec = GroupSpec { members, topics, homogeneous };
+    let ids = group.members().keys().map(Arc::clone);
+    ids.zip(assignor.assign(&spec)).collect()
+}

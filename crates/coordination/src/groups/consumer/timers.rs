@@ -1,0 +1,116 @@
+//! The time-outs of a consumer group's members.
+
+use std::sync::Arc;
+
+use super::super::deadlines::{Fired, Key};
+use super::super::group::{Group, Protocol};
+use super::super::io::Io;
+use super::super::member::MemberId;
+use super::fence;
+use super::group::ConsumerGroup;
+use super::heartbeat::must_revoke;
+
+/// All members begin a session, and those that have to give partitions up a time by which they must have: the
+/// coordinator has just taken the group over, or taken something back.
+pub(crate) fn start(group: &mut ConsumerGroup, io: &mut Io<'_>) {
+    let ids: Vec<MemberId> = group.members().keys().cloned().collect();
+    for id in ids {
+        restart_session(group, io, &id);
+        await_revocation(group, io, &id);
+    }
+}
+
+/// Starts the session of a member anew. A member of the classic protocol brings its own length.
+pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let Some(member) = group.member(id) else { return };
+    let classic = member.profile.classic.as_ref().map(|classic| classic.session_timeout_ms);
+    let due = io.after(classic.unwrap_or_else(|| io.config.consumer.of(&group.id).session_timeout_ms));
+    let (partition, name) = (io.partition, group.id.clone());
+    let timers = group.timers(id).expect("the member was just found");
+    let key = || Key::Session { partition, group: name, member: Arc::clone(id) };
+    io.deadlines.set(&mut timers.session, due, key);
+}
+
+/// A member that was told to give partitions up has its rebalance time-out for it; one that has done so has no such
+/// end. Members of the classic protocol are told to rejoin instead.
+pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let Some(member) = group.member(id).filter(|member| !member.uses_classic_protocol()) else { return };
+    if !must_revoke(&member.current) {
+        return cancel_rebalance(group, io, id);
+    }
+    let (epoch, timeout_ms) = (member.current.epoch, member.profile.rebalance_timeout_ms);
+    set_rebalance(group, io, id, timeout_ms, epoch);
+}
+
+/// A member of the classic protocol that has to rejoin has its rebalance time-out for it, from the first time that it
+/// is told.
+pub(crate) fn await_rejoin(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let Some(member) = group.member(id).filter(|member| member.timers.rebalance.is_none()) else { return };
+    let (epoch, timeout_ms) = (member.current.epoch, member.profile.rebalance_timeout_ms);
+    set_rebalance(group, io, id, timeout_ms, epoch);
+}
+
+fn set_rebalance(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId, timeout_ms: i32, epoch: i32) {
+    let (due, partition, name) = (io.after(timeout_ms), io.partition, group.id.clone());
+    let Some(timers) = group.timers(id) else { return };
+    timers.rebalance_epoch = epoch;
+    let key = || Key::Rebalance { partition, group: name, member: Arc::clone(id) };
+    io.deadlines.set(&mut timers.rebalance, due, key);
+}
+
+pub(crate) fn cancel_rebalance(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let (partition, name) = (io.partition, group.id.clone());
+    let Some(timers) = group.timers(id) else { return };
+    let key = || Key::Rebalance { partition, group: name, member: Arc::clone(id) };
+    io.deadlines.cancel(&mut timers.rebalance, key);
+}
+
+/// A member of the classic protocol that has joined has its rebalance time-out to sync.
+pub(crate) fn await_sync(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let Some(member) = group.member(id) else { return };
+    let due = io.after(member.profile.rebalance_timeout_ms);
+    let (partition, name) = (io.partition, group.id.clone());
+    let timers = group.timers(id).expect("the member was just found");
+    let key = || Key::MemberSync { partition, group: name, member: Arc::clone(id) };
+    io.deadlines.set(&mut timers.sync, due, key);
+}
+
+pub(crate) fn cancel_sync(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
+    let (partition, name) = (io.partition, group.id.clone());
+    let Some(timers) = group.timers(id) else { return };
+    let key = || Key::MemberSync { partition, group: name, member: Arc::clone(id) };
+    io.deadlines.cancel(&mut timers.sync, key);
+}
+
+/// A time-out has come up. It may have been moved, and the member may be gone.
+pub(crate) fn fire(group: &mut Group, io: &mut Io<'_>, at: u64, key: &Key) {
+    let Protocol::Consumer(consumer) = &mut group.protocol else { return };
+    let (Key::Session { member, .. } | Key::Rebalance { member, .. } | Key::MemberSync { member, .. }) = key
+    else {
+        return;
+    };
+    let now_ms = io.now.mono_ms;
+    let epoch = consumer.member(member).map(|member| member.current.epoch);
+    let Some(timers) = consumer.timers(member) else { return };
+    let waits_for_epoch = timers.rebalance_epoch;
+    let slot = match key {
+        Key::Session { .. } => &mut timers.session,
+        Key::Rebalance { .. } => &mut timers.rebalance,
+        _ => &mut timers.sync,
+    };
+    let over = io.deadlines.fire(slot, (at, key), now_ms) == Fired::Now;
+    let has_moved_on = matches!(key, Key::Rebalance { .. }) && epoch != Some(waits_for_epoch);
+    if over && !has_moved_on {
+        fence::fence(group, io, vec![Arc::clone(member)], None);
+    }
+}
+
+/// The group is given up: no time-out is left.
+pub(crate) fn cancel_all(group: &mut ConsumerGroup, io: &mut Io<'_>) {
+    let ids: Vec<MemberId> = group.members().keys().cloned().collect();
+    for id in ids {
+        let Some(timers) = group.timers(&id) else { continue };
+        let mut timers = std::mem::take(timers);
+        io.cancel_timers(&group.id, &id, &mut timers);
+    }
+}

@@ -1,0 +1,101 @@
+//! One partition of `__consumer_offsets` with its groups, and what time and its loss do to all of them.
+
+use mainstem_wire::ErrorCode;
+
+use super::appends::{Appends, Completion};
+use super::consumer::timers;
+use super::deadlines::{Fired, Key, Timer};
+use super::group::{Groups, Protocol};
+use super::io::Io;
+use super::{rebalance, removal};
+
+/// One partition of `__consumer_offsets` that this node serves.
+#[derive(Debug, Default)]
+pub(super) struct Partition {
+    pub(super) service: Service,
+    pub(super) groups: Groups,
+    pub(super) appends: Appends,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    /// All records are in.
+    pub(super) loaded: bool,
+    /// The next look for expired offsets.
+    pub(super) expiry: Option<Timer>,
+}
+
+/// A partition with what its handlers may touch.
+pub(super) struct Lent<'a> {
+    pub(super) service: &'a mut Service,
+    pub(super) groups: &'a mut Groups,
+    pub(super) io: Io<'a>,
+}
+
+impl Lent<'_> {
+    /// Sets the next look for expired offsets.
+    pub(super) fn schedule_expiry(&mut self) {
+        let Io { now, partition, config, .. } = self.io;
+        let due = now.mono_ms.saturating_add(config.offsets_retention_check_interval_ms.max(1));
+        self.io.deadlines.set(&mut self.service.expiry, due, || Key::Expiry { partition });
+    }
+
+    /// A time-out has come up. It may have been moved or its owner may be gone.
+    pub(super) fn fire(&mut self, at: u64, key: &Key) {
+        let now_ms = self.io.now.mono_ms;
+        match key {
+            Key::Expiry { .. } => {
+                if self.io.deadlines.fire(&mut self.service.expiry, (at, key), now_ms) == Fired::Now {
+                    removal::expire(self.groups, &mut self.io);
+                    self.schedule_expiry();
+                }
+            }
+            Key::Append { .. } => {
+                if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
+                    self.io.time_out_appends();
+                }
+            }
+            Key::Session { group, .. }
+            | Key::Join { group, .. }
+            | Key::Sync { group, .. }
+            | Key::Rebalance { group, .. }
+            | Key::MemberSync { group, .. } => {
+                let Some(group) = self.groups.get_mut(group) else { return };
+                match &mut group.protocol {
+                    Protocol::Classic(classic) => {
+                        rebalance::fire(classic, &mut self.io, at, key);
+                        self.io.recount(classic);
+                    }
+                    Protocol::Consumer(_) => timers::fire(group, &mut self.io, at, key),
+                }
+            }
+        }
+    }
+
+    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
+    pub(super) fn give_up(mut self) {
+        let error = ErrorCode::NOT_COORDINATOR;
+        let pending: Vec<Completion> = self.io.appends.drain().collect();
+        for completion in pending {
+            self.io.left_queue(&completion);
+            completion.give_up(&mut self.io, error);
+        }
+        for mut group in std::mem::take(self.groups).into_values() {
+            match &mut group.protocol {
+                Protocol::Classic(classic) => rebalance::give_up(classic, &mut self.io, error),
+                Protocol::Consumer(consumer) => {
+                    timers::cancel_all(consumer, &mut self.io);
+                    self.io.usage.members -= consumer.members().len();
+                }
+            }
+            self.io.uncount_protocol(&group.protocol);
+            self.io.usage.groups -= 1;
+            self.io.usage.offsets -= group.offsets.len();
+            self.io.usage.bytes -= group.offsets.bytes();
+            group.offsets.clear(self.io.topics);
+        }
+        let partition = self.io.partition;
+        self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
+        self.io.unwatch_appends();
+    }
+}

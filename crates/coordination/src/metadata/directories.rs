@@ -1,0 +1,60 @@
+//! Log directories of this node that partitions moved to, and those that failed while it runs (KIP-858).
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
+use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::heart::{Decision, MetadataHeart};
+
+/// A partition on this node, and the log directory that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryAssignment {
+    /// The partition's topic.
+    pub topic_id: Uuid,
+    /// Its number.
+    pub partition: i32,
+    /// The directory's id.
+    pub directory: Uuid,
+}
+
+impl MetadataHeart {
+    /// Notes where partitions are on this node. Partitions that are gone by now, that this node does not hold, or of
+    /// which this is known already are left out.
+    pub fn assign_directories(&mut self, assignments: &[DirectoryAssignment]) -> Decision<()> {
+        let records = assignments.iter().filter_map(|assignment| self.reassignment(assignment)).collect();
+        self.decide(records, ())
+    }
+
+    fn reassignment(&self, assignment: &DirectoryAssignment) -> Option<MetadataRecord<'static>> {
+        let topic = self.ahead().topic_by_id(assignment.topic_id)?;
+        let partition = topic.partitions.get(usize::try_from(assignment.partition).ok()?)?;
+        let own = partition.replicas.iter().position(|replica| *replica == self.node_id())?;
+        let mut directories = partition.directories.clone();
+        directories.resize(partition.replicas.len(), Uuid::ZERO);
+        if std::mem::replace(&mut directories[own], assignment.directory) == assignment.directory {
+            return None;
+        }
+        Some(MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+            partition_id: assignment.partition,
+            topic_id: topic.id,
+            directories: Some(directories),
+            ..PartitionChangeRecord::default()
+        })))
+    }
+
+    /// Notes that only these of the node's log directories are online: new partitions go into them alone. At least one
+    /// is.
+    pub fn directories_online(&mut self, online: &[Uuid]) -> Decision<()> {
+        assert!(!online.is_empty(), "a node without a directory stops");
+        let broker = self.ahead().broker(self.node_id()).filter(|broker| broker.log_dirs != online);
+        let change = broker.map(|broker| BrokerRegistrationChangeRecord {
+            broker_id: broker.id,
+            broker_epoch: broker.epoch,
+            log_dirs: online.to_vec(),
+            ..BrokerRegistrationChangeRecord::default()
+        });
+        let change = change.map(|record| MetadataRecord::BrokerRegistrationChangeRecord(Box::new(record)));
+        self.decide(change.into_iter().collect(), ())
+    }
+}

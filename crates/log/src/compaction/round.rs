@@ -1,0 +1,168 @@
+//! One round over one log: its segments as they were when it began, and how they are read.
+
+use super::cleaner::{CleanError, LogAccess, Pace, Task};
+use super::grouping::Member;
+use super::reader::BatchReader;
+use super::transaction_index::{self, AbortedTransaction};
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::files::{FileKind, PartitionFiles};
+use crate::index::Entry;
+use crate::offset_index::OffsetEntry;
+use crate::patience::Patience;
+use crate::segment::{Segment, patient};
+use crate::storage::{OpenMode, StorageFile, read_small_file};
+use crate::time_index::TimeEntry;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The transaction indexes of one log may have so many bytes: 120,000 aborted transactions.
+pub(super) const TRANSACTION_INDEX_BYTES_MAX: usize = 4 << 20;
+
+/// One round over one log.
+pub(super) struct Round<'a, A> {
+    pub(super) access: &'a A,
+    pub(super) task: &'a Task,
+    /// When the task began.
+    begin: Instant,
+    pub(super) files: PartitionFiles,
+    pub(super) config: Arc<LogConfig>,
+    /// The closed segments before the first one that may not be touched.
+    pub(super) segments: Vec<Segment>,
+    /// How many of them were swapped for new ones.
+    pub(super) swapped: usize,
+    pub(super) aborted: Vec<AbortedTransaction>,
+    pub(super) pace: &'a mut Pace<'a>,
+}
+
+impl<'a, A: LogAccess> Round<'a, A> {
+    pub(super) fn begin(
+        access: &'a A,
+        task: &'a Task,
+        begin: Instant,
+        pace: &'a mut Pace<'a>,
+    ) -> Result<Round<'a, A>, CleanError> {
+        let taken = access.with_log(|log| {
+            let closed = &log.segments[..log.segments.len() - 1];
+            let count = closed.partition_point(|segment| segment.base_offset < task.first_uncleanable);
+            let all = log.segments.iter().map(|segment| segment.base_offset).collect::<Vec<_>>();
+            (closed[..count].to_vec(), all, log.files.clone(), log.config.clone())
+        });
+        let (segments, all, files, config) = taken.ok_or(CleanError::Changed)?;
+        if segments.is_empty() {
+            return Err(CleanError::Changed);
+        }
+        let aborted = read_aborted(&files, &all)?;
+        Ok(Round { access, task, begin, files, config, segments, swapped: 0, aborted, pace })
+    }
+
+    /// Whether everything before an offset is still clean: a truncation may have let other records take its place.
+    pub(super) fn check_start(&self, first_dirty: i64) -> Result<(), CleanError> {
+        let cut = self.access.with_log(|log| {
+            let noted = log.dir.checkpoints().cleaner.get(&log.partition);
+            first_dirty > log.log_end || noted.is_some_and(|noted| noted < first_dirty)
+        });
+        if cut == Some(false) { Ok(()) } else { Err(CleanError::Changed) }
+    }
+
+    /// Monotonic time now, in ms.
+    pub(super) fn mono_ms(&self) -> u64 {
+        let elapsed = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.task.mono_ms.saturating_add(elapsed)
+    }
+
+    /// Whether the segments that were not swapped yet are what they were.
+    pub(super) fn is_valid(&self) -> bool {
+        let input = &self.segments[self.swapped..];
+        input.is_empty() || self.access.with_log(|log| log.has(input)).unwrap_or(false)
+    }
+
+    pub(super) fn end_of(&self, number: usize) -> i64 {
+        self.segments.get(number + 1).map_or(self.task.first_uncleanable, |next| next.base_offset)
+    }
+
+    pub(super) fn member(&self, number: usize) -> Member {
+        let segment = &self.segments[number];
+        Member {
+            base_offset: segment.base_offset,
+            next_offset: self.end_of(number),
+            bytes: u64::from(segment.len),
+            index_bytes: u64::from(segment.offsets.len()) * OffsetEntry::BYTES as u64,
+            time_index_bytes: u64::from(segment.times.len()) * TimeEntry::BYTES as u64,
+        }
+    }
+
+    pub(super) fn aborted_behind(&self, offset: i64) -> Vec<AbortedTransaction> {
+        self.aborted.iter().filter(|aborted| aborted.last_offset >= offset).copied().collect()
+    }
+
+    pub(super) fn log_path(&self, number: usize) -> PathBuf {
+        self.files.path(self.segments[number].base_offset, FileKind::Log)
+    }
+
+    /// Where the batch begins that holds an offset or follows it; `None`: the segment ends before.
+    pub(super) fn position_of(&self, number: usize, offset: i64) -> Result<Option<u64>, CleanError> {
+        let segment = &self.segments[number];
+        if offset <= segment.base_offset {
+            return Ok(Some(0));
+        }
+        let path = self.log_path(number);
+        let files = segment.lookup_files(&self.files, None).map_err(LogError::io("open", &*path))?;
+        let found = patient(segment.lookup(offset, files).find(offset, Patience::Wait));
+        Ok(found.map_err(LogError::io("read", path))?.map(|batch| batch.position))
+    }
+
+    /// A handle of its own: what a reader of the shared one has told the kernel does not hold here.
+    fn open(&self, number: usize) -> Result<Arc<dyn StorageFile>, CleanError> {
+        let path = self.log_path(number);
+        let opened = self.files.storage.open(&path, OpenMode::Read);
+        opened.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => CleanError::Changed,
+            _ => CleanError::Log(LogError::io("open", path)(source)),
+        })
+    }
+
+    pub(super) fn reader<'b>(
+        &self,
+        number: usize,
+        start: u64,
+        io_bytes: usize,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<BatchReader<'b>, CleanError> {
+        let range = start..u64::from(self.segments[number].len);
+        Ok(BatchReader::new(self.open(number)?, self.log_path(number), range, io_bytes, buffer))
+    }
+
+    /// So many bytes were read or written.
+    pub(super) fn spend(&mut self, bytes: u64) -> Result<(), CleanError> {
+        match bytes > 0 && (self.pace)(bytes).is_break() {
+            true => Err(CleanError::BrokenOff),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The aborted transactions in the indexes of all segments: data in one may be ended by a marker in a later one.
+fn read_aborted(files: &PartitionFiles, segments: &[i64]) -> Result<Vec<AbortedTransaction>, CleanError> {
+    let (mut aborted, mut left) = (Vec::new(), TRANSACTION_INDEX_BYTES_MAX);
+    for base_offset in segments {
+        let path = files.path(*base_offset, FileKind::TransactionIndex);
+        let bytes = match read_small_file(&*files.storage, &path, left) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(CleanError::TooManyAborted { path: files.dir.to_path_buf() });
+            }
+            Err(error) => return Err(CleanError::Log(LogError::io("read", path)(error))),
+        };
+        left -= bytes.len();
+        let reason = "no transaction index";
+        let entries = transaction_index::decode(&bytes)
+            .ok_or(LogError::Damaged { path, position: 0, reason })
+            .map_err(CleanError::Log)?;
+        aborted.extend(entries);
+    }
+    Ok(aborted)
+}

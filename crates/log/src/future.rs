@@ -1,0 +1,301 @@
+//! A copy of a log that grows in another log directory until it takes the original's place.
+//!
+//! Whoever moves a partition asks again and again, with the original locked, what comes next ([`FutureLog::next`]), and
+//! copies it without the lock ([`FutureLog::copy`]); [`FutureLog::sync`] puts it on disk. When little is left,
+//! [`FutureLog::take_over`] does the rest with the original locked. Batches are copied as they are, with offsets and
+//! leader epochs; segments begin where this copy's configuration wants them to.
+
+use crate::append::Prepared;
+use crate::config::LogConfig;
+use crate::dir::{LastStop, LogDir};
+use crate::epoch_checkpoint::EpochCheckpoint;
+use crate::error::{AppendError, LogError, ReadError};
+use crate::flusher::FlushWork;
+use crate::log::Log;
+use crate::partition_dir::TopicPartition;
+use crate::partition_metadata::PARTITION_METADATA;
+use crate::read::{ReadBound, ReadPlan};
+use crate::recovery::Left;
+use crate::storage::OpenMode;
+use mainstem_records::{Batch, BatchError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are copied at once; a larger batch is copied whole.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A log that is not served yet.
+#[derive(Debug)]
+pub struct FutureLog {
+    log: Log,
+    /// See [`CopyStart::compacted`].
+    compacted: Option<i64>,
+}
+
+/// What a copy begins with: the original at one moment.
+#[derive(Debug, Clone)]
+pub struct CopyStart {
+    partition: TopicPartition,
+    config: Arc<LogConfig>,
+    /// No record has a smaller offset.
+    base_offset: i64,
+    /// The original is compacted up to here, and so is whatever is copied from now on. What is compacted later may have
+    /// been copied before.
+    compacted: Option<i64>,
+}
+
+impl Log {
+    /// What a copy of this log begins with.
+    pub fn copy_start(&self) -> CopyStart {
+        CopyStart {
+            partition: self.partition.clone(),
+            config: self.config.clone(),
+            base_offset: self.segments[0].base_offset,
+            compacted: self.dir.checkpoints().cleaner.get(&self.partition),
+        }
+    }
+}
+
+/// What is to be copied next. Holds the file open: the original may go on, or be cut.
+#[derive(Debug)]
+pub struct CopyPlan(Step);
+
+#[derive(Debug)]
+enum Step {
+    Batches(ReadPlan),
+    /// There are no records before this offset that the copy has not.
+    SkipTo(i64),
+}
+
+/// Why a copy does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The original cannot be read.
+    #[error("the original cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// What was read from the original is not a batch, or not the one that follows.
+    #[error("the original has a damaged batch behind offset {0}")]
+    Damaged(i64),
+    /// The copy cannot be written.
+    #[error("the copy cannot be written: {0}")]
+    Append(#[from] AppendError),
+    /// The copy's files cannot be created or synced.
+    #[error("the copy cannot be written: {0}")]
+    Log(#[from] LogError),
+}
+
+/// Why a copy did not take the original's place.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeOverError {
+    /// Nothing has changed: the original goes on. The copy is to be removed.
+    #[error("{0}")]
+    Aborted(CopyError),
+    /// Which of the two has the partition's name is not known: neither may be used until a start has looked, and the
+    /// copy has to stay.
+    #[error("the directories could not be renamed: {0}; the next start decides which one counts")]
+    Broken(LogError),
+}
+
+impl FutureLog {
+    /// Opens an empty copy in a directory made by [`LogDir::create_future`].
+    ///
+    /// # Errors
+    /// When its files cannot be created.
+    pub fn open(
+        dir: &Arc<LogDir>,
+        path: PathBuf,
+        start: CopyStart,
+        mono_ms: u64,
+    ) -> Result<FutureLog, LogError> {
+        let CopyStart { partition, config, base_offset: base, compacted } = start;
+        let metadata = path.join(PARTITION_METADATA);
+        let opened = dir.storage().open(&metadata, OpenMode::ReadWrite);
+        let names = FlushWork {
+            files: vec![opened.map_err(LogError::io("open", metadata))?],
+            directories: vec![Arc::from(&*path), Arc::from(dir.path())],
+            upto: 0,
+        };
+        let left = Left { last_stop: LastStop::New, recovery_point: base, noted_start: base, names };
+        let (log, _) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
+        Ok(FutureLog { log, compacted })
+    }
+
+    /// The directory of the copy.
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+
+    /// The offset up to which it is copied.
+    pub fn log_end(&self) -> i64 {
+        self.log.log_end
+    }
+
+    /// Bytes of its segments.
+    pub fn size(&self) -> u64 {
+        self.log.size()
+    }
+
+    /// What comes next; `None`: the copy has all that the original has at this moment. Never waits.
+    ///
+    /// # Errors
+    /// When the original cannot be read.
+    pub fn next(&self, original: &Log) -> Result<Option<CopyPlan>, ReadError> {
+        let ends = original.ends();
+        let from = self.log.log_end.max(ends.log_start);
+        if from >= ends.log_end {
+            let behind = self.log.log_end < ends.log_end;
+            return Ok(behind.then_some(CopyPlan(Step::SkipTo(ends.log_end))));
+        }
+        Ok(Some(CopyPlan(match original.read(from, ReadBound::LogEnd, CHUNK_BYTES, true)? {
+            ReadPlan::Empty => Step::SkipTo(ends.log_end),
+            plan => Step::Batches(plan),
+        })))
+    }
+
+    /// Copies; returns how many bytes. May wait for both disks.
+    ///
+    /// # Errors
+    /// The copy is to be removed then.
+    pub fn copy(&mut self, plan: CopyPlan, mono_ms: u64) -> Result<usize, CopyError> {
+        let mut plan = match plan.0 {
+            Step::Batches(plan) => plan,
+            Step::SkipTo(offset) => {
+                self.log.skip_to(offset, mono_ms)?;
+                return Ok(0);
+            }
+        };
+        if let ReadPlan::Later(pending) = plan {
+            plan = pending.resolve()?;
+        }
+        // Compaction took the last records of the segment: planning anew finds the next one.
+        let ReadPlan::Range(range) = plan else { return Ok(0) };
+        let bytes = range.to_vec().map_err(ReadError::Storage)?;
+        self.append(&bytes, mono_ms)?;
+        Ok(bytes.len())
+    }
+
+    fn append(&mut self, mut bytes: &[u8], mono_ms: u64) -> Result<(), CopyError> {
+        let before = self.log.log_end;
+        while !bytes.is_empty() {
+            let batch = match Batch::split_first(bytes) {
+                Ok((batch, rest)) if batch.verify_crc() => {
+                    bytes = rest;
+                    batch
+                }
+                // The range ends within a batch; the next one begins with it.
+                Err(BatchError::Truncated { .. }) if self.log.log_end > before => break,
+                _ => return Err(CopyError::Damaged(self.log.log_end)),
+            };
+            if batch.base_offset() < self.log.log_end {
+                return Err(CopyError::Damaged(self.log.log_end));
+            }
+            if self.log.active_segment().len == 0 && batch.base_offset() > self.log.log_end {
+                self.log.skip_to(batch.base_offset(), mono_ms)?;
+            }
+            self.log.append(&Prepared::copy_of(batch), batch.partition_leader_epoch(), mono_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Puts on disk what is copied, and its names.
+    ///
+    /// # Errors
+    /// The copy is to be removed then.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        let storage = self.log.files.storage.clone();
+        let work = self.log.flush_work();
+        let files = work.files.iter().try_for_each(|file| file.sync_data());
+        let synced = files.and_then(|()| work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)));
+        match synced {
+            Ok(()) => {
+                self.log.flushed(work.upto);
+                Ok(())
+            }
+            Err(source) => {
+                self.log.failed(&source);
+                Err(LogError::Io { action: "sync", path: self.path().to_owned(), source })
+            }
+        }
+    }
+
+    /// Copies the rest and takes the original's place; the original comes back, out of service: its directory is named
+    /// `-delete` and is removed from `due_mono_ms` on. The checkpoints of its log directory have to forget it yet
+    /// ([`LogDir::forget`]). Syncs on this thread, and waits for no other.
+    ///
+    /// # Errors
+    /// See [`TakeOverError`].
+    pub fn take_over(
+        mut self,
+        original: &mut Log,
+        mono_ms: u64,
+        due_mono_ms: u64,
+    ) -> Result<Log, TakeOverError> {
+        self.catch_up(original, mono_ms).map_err(TakeOverError::Aborted)?;
+        self.rename(original, due_mono_ms).map_err(TakeOverError::Broken)?;
+        Ok(std::mem::replace(original, self.log))
+    }
+
+    /// Makes this log whole, and what a restart needs of it durable.
+    fn catch_up(&mut self, original: &mut Log, mono_ms: u64) -> Result<(), CopyError> {
+        original.check_running()?;
+        while let Some(plan) = self.next(original)? {
+            self.copy(plan, mono_ms)?;
+        }
+        if self.log.log_end != original.log_end {
+            return Err(CopyError::Damaged(original.log_end));
+        }
+        let log = &mut self.log;
+        log.log_start = original.log_start;
+        log.follow_log_end = original.follow_log_end;
+        log.high_watermark = original.high_watermark;
+        log.maintained_end = original.maintained_end;
+        log.epoch_checkpoint.note(log.epochs != original.epochs);
+        log.epochs = original.epochs.clone();
+        // The original also knows producers whose batches are gone.
+        log.producers = original.producers.clone();
+        log.snapshot_offset = None;
+        log.write_epochs()?;
+        log.write_snapshot()?;
+        self.sync()?;
+        self.note_checkpoints().map_err(LogError::io("write the checkpoints in", self.log.dir.path()))?;
+        Ok(())
+    }
+
+    /// Log start and recovery point, durably: by the latter a start believes the snapshot of the producers. Written by this
+    /// thread, since whoever else writes for others may wait for the partition's lock.
+    fn note_checkpoints(&self) -> io::Result<()> {
+        let (log, checkpoints) = (&self.log, self.log.dir.checkpoints());
+        log.note_checkpoints(log.durable_end);
+        if let Some(compacted) = self.compacted {
+            checkpoints.cleaner.set(&log.partition, compacted);
+        }
+        checkpoints.log_start.write()?;
+        checkpoints.recovery_point.write()
+    }
+
+    /// See [`crate::placement`] for why in this order.
+    fn rename(&mut self, original: &Log, due_mono_ms: u64) -> Result<(), LogError> {
+        let (from, to) = (original.dir.clone(), self.log.dir.clone());
+        let partition = &self.log.partition;
+        from.retire(partition, due_mono_ms).map_err(failing(&from, original.path()))?;
+        let path = to.promote_future(self.path(), partition).map_err(failing(&to, self.path()))?;
+        let log = &mut self.log;
+        log.files.dir = Arc::from(path);
+        // They know their files by name.
+        log.epoch_checkpoint = EpochCheckpoint::new(log.files.clone(), false);
+        log.segments.iter_mut().for_each(|segment| segment.close_cached());
+        Ok(())
+    }
+}
+
+/// A directory that cannot rename what is in it is of no use any more.
+fn failing<'a>(dir: &'a LogDir, path: &'a Path) -> impl FnOnce(io::Error) -> LogError + 'a {
+    move |source| {
+        dir.fail(&source);
+        LogError::Io { action: "rename", path: path.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Which directory a partition is served from after a start, when there are several.
+//!
+//! A move ends in this order, under the partition's lock: the copy is whole and synced; the original is renamed to
+//! `-delete`, durably; the copy gets the partition's name, durably; the metadata learns of it. So wherever a kill or a
+//! power cut hits, one of two things is found: the original, and the copy counts for nothing; or no original, and
+//! the copy is whole.
+
+/// The id of a log directory.
+pub type DirectoryId = [u8; 16];
+
+/// What is found of one partition in the directories that could be opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sightings {
+    /// Where it is by name.
+    pub originals: Vec<DirectoryId>,
+    /// Where a copy of it is.
+    pub copies: Vec<DirectoryId>,
+}
+
+/// All log directories, as far as they matter here.
+#[derive(Debug, Clone, Copy)]
+pub struct Directories<'a> {
+    /// Those that could be opened.
+    pub online: &'a [DirectoryId],
+    /// Whether there are others, which could not be opened: their ids need not be known.
+    pub any_offline: bool,
+}
+
+/// Where a partition is served from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// It is here.
+    Here(DirectoryId),
+    /// A whole copy of it is here and gets its name.
+    Promote(DirectoryId),
+    /// It was never written to, and is created here.
+    Create(DirectoryId),
+    /// It was assigned to no directory, and is nowhere: any directory will do.
+    Anywhere,
+    /// It may be in a directory that is offline.
+    Offline,
+    /// It is assigned to a directory that is not among `log.dirs`.
+    Missing,
+    /// It is in two directories; somebody has to say which one counts.
+    Twice(DirectoryId, DirectoryId),
+}
+
+/// Decides for one partition that the metadata assigns to `assigned`; `None`: to no directory in particular.
+pub fn place(assigned: Option<DirectoryId>, found: &Sightings, dirs: Directories<'_>) -> Placement {
+    match found.originals[..] {
+        [one] => return Placement::Here(one),
+        [one, other, ..] => return Placement::Twice(one, other),
+        [] => {}
+    }
+    let Some(assigned) = assigned else {
+        return if dirs.any_offline { Placement::Offline } else { Placement::Anywhere };
+    };
+    if !dirs.online.contains(&assigned) {
+        return if dirs.any_offline { Placement::Offline } else { Placement::Missing };
+    }
+    match found.copies[..] {
+        // Only the end of a move takes the original away from the directory that it is assigned to.
+        [copy] => Placement::Promote(copy),
+        [one, other, ..] => Placement::Twice(one, other),
+        // A move may have ended in a directory that is offline by now, before the metadata could learn of it.
+        [] if dirs.any_offline => Placement::Offline,
+        [] => Placement::Create(assigned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: DirectoryId = [0xa; 16];
+    const B: DirectoryId = [0xb; 16];
+    const C: DirectoryId = [0xc; 16];
+
+    #[test]
+    fn a_partition_is_served_from_where_its_records_are() {
+        use Placement::*;
+        let check = |assigned, originals: &[_], copies: &[_], any_offline, expected| {
+            let found = Sightings { originals: originals.to_vec(), copies: copies.to_vec() };
+            let dirs = Directories { online: &[A, B], any_offline };
+            let placed = place(assigned, &found, dirs);
+            assert_eq!(placed, expected, "{assigned:?} {found:?} offline: {any_offline}");
+        };
+        check(Some(A), &[A], &[], false, Here(A));
+        // Somebody moved its directory while the broker was stopped.
+        check(Some(A), &[B], &[], false, Here(B));
+        check(Some(C), &[B], &[], true, Here(B));
+        check(None, &[B], &[], true, Here(B));
+        // A move that was cut short before its end, and at it.
+        check(Some(A), &[A], &[B], false, Here(A));
+        check(Some(A), &[], &[B], false, Promote(B));
+        check(Some(A), &[], &[B], true, Promote(B));
+        // Created, and killed before its directory was.
+        check(Some(A), &[], &[], false, Create(A));
+        check(None, &[], &[], false, Anywhere);
+        // It may be where nobody can look.
+        check(Some(A), &[], &[], true, Offline);
+        check(Some(C), &[], &[], true, Offline);
+        check(Some(C), &[], &[B], true, Offline);
+        check(None, &[], &[], true, Offline);
+        check(Some(C), &[], &[], false, Missing);
+        check(Some(C), &[], &[B], false, Missing);
+        check(Some(A), &[A, B], &[], false, Twice(A, B));
+        check(Some(B), &[A, B], &[], true, Twice(A, B));
+    }
+}

@@ -1,0 +1,133 @@
+//! How long a consumer group of 100 members on 1,000 partitions takes to settle (KIP-848), against any broker.
+//!
+//! `cargo test --release -p mainstem-tests --test consumer_rebalance -- --ignored --nocapture` starts a broker of its
+//! own; `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
+//! sockets and shares nothing else with the broker. Members send their next heartbeat 5 ms after the answer to the last
+//! one, so what is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from
+//! the page cache, as Kafka does.
+#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mainstem_tests::broker::Setup;
+use mainstem_tests::client::Client;
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
+
+const MEMBERS: usize = 100;
+const PARTITIONS: i32 = 1_000;
+const SHARE: usize = PARTITIONS as usize / MEMBERS;
+const ROUNDS: usize = 5;
+/// Between two heartbeats of a member: the cores are the broker's.
+const PAUSE: Duration = Duration::from_millis(5);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What all members know.
+struct Board {
+    start: Barrier,
+    /// Members that have their share.
+    settled: AtomicUsize,
+    done: AtomicBool,
+}
+
+fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board, waits: bool) {
+    let mut client = Client::connect(address).unwrap();
+    let mut request = ConsumerGroupHeartbeatRequest {
+        group_id: group.into(),
+        member_id: format!("member-{number}").into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(vec![topic.into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    if waits {
+        board.start.wait();
+    }
+    let mut has_share = false;
+    while !board.done.load(Ordering::Acquire) {
+        let response = client.call(&request, 1);
+        assert_eq!(response.error_code, 0, "{number}: {:?}", response.error_message);
+        let (epoch, assignment) = (response.member_epoch, response.assignment);
+        if let Some(assignment) = assignment {
+            let topics = assignment.topic_partitions.into_iter();
+            let topics = topics.map(|topic| TopicPartitions {
+                topic_id: topic.topic_id,
+                partitions: topic.partitions,
+                ..Default::default()
+            });
+            request.topic_partitions = Some(topics.collect());
+        }
+        request.member_epoch = epoch;
+        request.rebalance_timeout_ms = -1;
+        request.subscribed_topic_names = None;
+        let count: usize =
+            request.topic_partitions.iter().flatten().map(|topic| topic.partitions.len()).sum();
+        if (count == SHARE) != has_share {
+            has_share = !has_share;
+            if has_share {
+                board.settled.fetch_add(1, Ordering::AcqRel);
+            } else {
+                board.settled.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Half of the members are there and share all partitions; then the other half comes. How long until all have 10.
+fn settle(address: &str, topic: &str, group: &str) -> Duration {
+    let half = MEMBERS / 2;
+    let board = Arc::new(Board {
+        start: Barrier::new(half + 1),
+        settled: AtomicUsize::new(0),
+        done: AtomicBool::new(false),
+    });
+    let spawn = |number: usize, waits: bool| {
+        let (board, address) = (board.clone(), address.to_owned());
+        let (topic, group) = (topic.to_owned(), group.to_owned());
+        thread::spawn(move || member(&address, &topic, &group, number, &board, waits))
+    };
+    let mut threads: Vec<_> = (0..half).map(|number| spawn(number, false)).collect();
+    threads.extend((half..MEMBERS).map(|number| spawn(number, true)));
+    // The first half has settled when nothing has moved for longer than targets take.
+    thread::sleep(Duration::from_secs(4));
+    board.start.wait();
+    let begin = Instant::now();
+    while board.settled.load(Ordering::Acquire) < MEMBERS {
+        assert!(begin.elapsed() < LIMIT, "{} have their share", board.settled.load(Ordering::Acquire));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let took = begin.elapsed();
+    board.done.store(true, Ordering::Release);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    took
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn a_hundred_members_settle_on_a_thousand_partitions() {
+    let own = std::env::var("REBALANCE_BROKER").is_err().then(|| {
+        let interval = std::env::var("REBALANCE_INTERVAL").unwrap_or_else(|_| "0".to_owned());
+        let caching = std::env::var("REBALANCE_CACHING").unwrap_or_else(|_| "false".to_owned());
+        let setup = Setup::new("rebalance").set("group.consumer.assignment.interval.ms", interval);
+        setup.set("write.caching.default", caching).start()
+    });
+    let address =
+        own.as_ref().map_or_else(|| std::env::var("REBALANCE_BROKER").unwrap(), |broker| broker.address());
+    let mut client = Client::connect(&address).unwrap();
+    let stamp = mainstem_tests::kafka::wall_ms();
+    let topic = format!("rebalance-{stamp}");
+    client.create_topic(&topic, PARTITIONS, &[]).unwrap();
+    mainstem_tests::wait::eventually("a coordinator", || client.find_coordinator("g").ok());
+    thread::sleep(Duration::from_secs(3));
+    let mut took: Vec<u128> = (0..ROUNDS)
+        .map(|round| settle(&address, &topic, &format!("group-{stamp}-{round}")).as_millis())
+        .collect();
+    println!("settled after (ms): {took:?}");
+    took.sort_unstable();
+    println!("median: {} ms", took[ROUNDS / 2]);
+}
