@@ -169,7 +169,6 @@ fn assignment_bytes(word: &str) -> Vec<u8> {
     let topic = |(topic, index): (String, i32)| TopicPartition {
         topic: topic.into(),
         partitions: vec![index],
-        ..Default::default()
     };
     let assigned_partitions = partitions.into_iter().map(topic).collect();
     let assignment = ConsumerProtocolAssignment { assigned_partitions, ..Default::default() };
