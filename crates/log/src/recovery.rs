@@ -371,7 +371,9 @@ impl Opening<'_> {
             end = Some(walked.end);
             segments.push(walked.segment);
             let next = found.get(number + 1).map(|next| next.base_offset);
-            if walked.bytes_cut > 0 || (suspect && self.is_gap(walked.end, next)) {
+            // Where the next one begins at the end, it is whole: what was cut was never part of the log.
+            let is_torn = walked.bytes_cut > 0 && next != Some(walked.end);
+            if is_torn || (suspect && self.is_gap(walked.end, next)) {
                 self.drop_all(&found[number + 1..])?;
                 break;
             }
@@ -465,10 +467,10 @@ impl Opening<'_> {
         behind_it.try_for_each(|offset| self.files.remove(*offset, FileKind::Snapshot))
     }
 
-    /// Has everything behind the recovery point synced with the next flush.
+    /// Has everything behind the recovery point synced with the next flush, and what is cut off at it.
     fn note_unsynced(&mut self, segments: &[Segment]) -> Result<(), LogError> {
         for pair in segments.windows(2) {
-            if pair[1].base_offset > self.recovery_point {
+            if pair[1].base_offset >= self.recovery_point {
                 for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex] {
                     self.flush.add_file(self.files.open(pair[0].base_offset, kind)?);
                 }

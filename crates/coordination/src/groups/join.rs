@@ -187,6 +187,8 @@ fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
 
 /// KIP-394: the member is told its id and has a session's time to come back with it.
 fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: MemberId) {
+    // Whoever makes the random part may have made it before.
+    remove_pending(group, io, &id);
     let (mut slot, due) = (None, io.after(join.request.session_timeout_ms));
     io.deadlines.set(&mut slot, due, || super::io::session_key(io.partition, &group.id, &id));
     group.tell(id.clone(), slot);

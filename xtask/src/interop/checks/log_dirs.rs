@@ -122,10 +122,8 @@ fn move_replicas(tools: &Tools<'_>) -> Result<()> {
     let file = format!("--reassignment-json-file {}", file.display());
     let execute = format!("{file} --execute --replica-alter-log-dirs-throttle 100000000");
     let executed = tools.output(REASSIGN, &execute)?;
-    expect(
-        &executed,
-        &["Successfully started log directory move", "tool-log-dirs-0-1", "tool-log-dirs-1-1"],
-    )?;
+    let started = [0, 1].map(|partition| format!("for replica {TOPIC}-{partition} with broker 1"));
+    expect(&executed, &["Successfully started moving log directory", &started[0], &started[1]])?;
     let done = [0, 1]
         .map(|partition| format!("Reassignment of replica {TOPIC}-{partition}-1 completed successfully"));
     tools.await_output(REASSIGN, &format!("{file} --verify"), &[&done[0], &done[1]])?;

@@ -27,6 +27,8 @@ const RECORDS: u32 = 6_000;
 const FETCH_BYTES: u32 = 50_000;
 /// How far from its quota a client may end up. What a request has besides records counts too.
 const TOLERANCE: f64 = 0.15;
+/// How often a client may be too slow, of which the machine may be the cause.
+const ATTEMPTS: u32 = 3;
 const CLIENT_DEADLINE: Duration = Duration::from_secs(90);
 
 type Check = fn(&Tools<'_>) -> Result<()>;
@@ -44,8 +46,27 @@ const CHECKS: &[(&str, &str, Check)] = &[
 pub(crate) fn run(world: &World, report: &Report) {
     let tools = Tools::new(world);
     for (tool, check, body) in CHECKS {
-        report.check(tool, check, || body(&tools));
+        report.check(tool, check, || patiently(|| body(&tools)));
     }
+}
+
+/// A client that ended up below its quota, which it also does on a machine that has no time for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{share:.3} of its quota, in {seconds:.1} s")]
+struct TooSlow {
+    share: f64,
+    seconds: f64,
+}
+
+/// Tries again what was too slow. Nothing makes a client faster than its quota but the broker.
+fn patiently(body: impl Fn() -> Result<()>) -> Result<()> {
+    for _ in 1..ATTEMPTS {
+        match body() {
+            Err(error) if error.is::<TooSlow>() => {}
+            done => return done,
+        }
+    }
+    body()
 }
 
 fn quotas(tools: &Tools<'_>) -> Result<()> {
@@ -108,10 +129,8 @@ fn hold(tools: &Tools<'_>, client_id: &str, key: &str) -> Result<()> {
 /// Whether a client that moved so many bytes took as long as its quota says.
 fn judge(bytes: f64, seconds: f64, throttle_max: f64) -> Result<()> {
     let share = bytes / seconds / f64::from(BYTES_PER_SECOND);
-    ensure!(
-        (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&share),
-        "{share:.3} of its quota, in {seconds:.1} s"
-    );
+    ensure!(share <= 1.0 + TOLERANCE, "{share:.3} of its quota, in {seconds:.1} s");
+    ensure!(share >= 1.0 - TOLERANCE, TooSlow { share, seconds });
     ensure!(throttle_max > 0.0, "it was not told that it is held back");
     Ok(())
 }
@@ -128,7 +147,7 @@ fn metric(output: &str, name: &str) -> Result<f64> {
 
 fn slow_producer(tools: &Tools<'_>) -> Result<()> {
     hold(tools, "quota-java-producer", "producer_byte_rate")?;
-    tools.output(TOPICS, "--create --topic tool-quota --partitions 1")?;
+    tools.output(TOPICS, "--create --if-not-exists --topic tool-quota --partitions 1")?;
     let options = format!(
         "--topic tool-quota --num-records {RECORDS} --record-size {RECORD_BYTES} --throughput -1 --print-metrics \
          --command-property client.id=quota-java-producer"

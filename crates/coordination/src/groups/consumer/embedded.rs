@@ -56,7 +56,7 @@ pub(crate) fn assignment(
 ) -> Vec<u8> {
     let named = partitions.filter_map(|(id, partitions)| {
         let topic = topics.name(&id)?.to_string().into();
-        Some(TopicPartition { topic, partitions, ..Default::default() })
+        Some(TopicPartition { topic, partitions })
     });
     let assignment =
         ConsumerProtocolAssignment { assigned_partitions: named.collect(), ..Default::default() };

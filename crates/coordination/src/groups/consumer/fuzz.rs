@@ -139,6 +139,15 @@ fn settle(heart: &mut GroupCoordinator, now: Now, fails: bool) {
 }
 
 fn check(heart: &GroupCoordinator) {
+    let members = heart.groups(PARTITION).values().map(|group| match &group.protocol {
+        Protocol::Classic(group) => group.members.len() + group.pending_joins.len(),
+        Protocol::Consumer(group) => group.members().len(),
+    });
+    assert_eq!(
+        heart.stats().members,
+        members.sum::<usize>(),
+        "members that are counted and those that are there"
+    );
     for group in heart.groups(PARTITION).values() {
         if let Protocol::Consumer(group) = &group.protocol {
             assert!(group.counts().owners.values().all(|owners| *owners == 1), "{:?}", group.counts().owners);

@@ -166,11 +166,8 @@ fn assignment_bytes(word: &str) -> Vec<u8> {
     let Some(partitions) = word.split('+').map(partition).collect::<Option<Vec<_>>>() else {
         return word.as_bytes().to_vec();
     };
-    let topic = |(topic, index): (String, i32)| TopicPartition {
-        topic: topic.into(),
-        partitions: vec![index],
-        ..Default::default()
-    };
+    let topic =
+        |(topic, index): (String, i32)| TopicPartition { topic: topic.into(), partitions: vec![index] };
     let assigned_partitions = partitions.into_iter().map(topic).collect();
     let assignment = ConsumerProtocolAssignment { assigned_partitions, ..Default::default() };
     encode_with_version(&assignment, 0).expect("names are short")

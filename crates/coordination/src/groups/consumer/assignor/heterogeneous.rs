@@ -58,7 +58,7 @@ impl<'g> Board<'g> {
             }
         }
         let mut topics: Vec<Topic> = topics.into_values().collect();
-        topics.sort_by(|a, b| Topic::rank(a, b));
+        topics.sort_by(Topic::rank);
         Self { group, topics, loads }
     }
 

@@ -1,11 +1,12 @@
 //! How long a consumer group of 100 members on 1,000 partitions takes to settle (KIP-848), against any broker.
 //!
-//! `cargo test --release -p mainstem-tests --test consumer_rebalance -- --ignored --nocapture` starts a broker of its
-//! own; `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
+//! `cargo run --release -p mainstem-tests --example consumer_rebalance` starts a broker of its own, which has to be built;
+//! `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
 //! sockets and shares nothing else with the broker. Members send their next heartbeat 5 ms after the answer to the last
 //! one, so what is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from
 //! the page cache, as Kafka does.
-#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
+#![allow(clippy::unwrap_used, reason = "a measurement that fails says so by a panic")]
+#![allow(clippy::print_stdout, reason = "what it measures is for people")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -107,9 +108,7 @@ fn settle(address: &str, topic: &str, group: &str) -> Duration {
     took
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn a_hundred_members_settle_on_a_thousand_partitions() {
+fn main() {
     let own = std::env::var("REBALANCE_BROKER").is_err().then(|| {
         let interval = std::env::var("REBALANCE_INTERVAL").unwrap_or_else(|_| "0".to_owned());
         let caching = std::env::var("REBALANCE_CACHING").unwrap_or_else(|_| "false".to_owned());
