@@ -96,6 +96,7 @@ class Member(AsyncConsumerRebalanceListener):
     def __init__(self, arguments):
         self.topic = arguments["topic"]
         self.notes = Notes(arguments)
+        self.unplaced = set()
         self.consumer = KafkaConsumer(
             **common(arguments),
             group_id=arguments["group"],
@@ -107,9 +108,10 @@ class Member(AsyncConsumerRebalanceListener):
         )
 
     def run(self, stopping):
-        # A leader that joins before it has the topic's metadata assigns nothing, and at times never assigns again.
-        until(lambda: self.consumer.partitions_for_topic(self.topic), "the topic's partitions are known")
         self.consumer.subscribe([self.topic], listener=self)
+        # A leader that joins before it has learnt of its subscription's topic wants to assign anew as soon as it has. If
+        # it has when the second join is under way, it takes that for done and is without heartbeats from then on.
+        until(lambda: self.topic in self.consumer.topics(), "the topic is known")
         while not stopping.is_set():
             self.poll()
             if self.notes.is_commit_due():
@@ -119,10 +121,25 @@ class Member(AsyncConsumerRebalanceListener):
         self.consumer.close()
 
     def poll(self):
-        for found in self.consumer.poll(100).values():
-            for record in found:
+        found = self.consumer.poll(100)
+        for partition in self.unplaced:
+            found.pop(partition, None)
+            self.begin_at_committed(partition)
+        self.unplaced.clear()
+        for records in found.values():
+            for record in records:
                 self.notes.read(record.partition, record.offset, record.value)
         self.notes.out.flush()
+
+    def begin_at_committed(self, partition):
+        """The client keeps its position in a partition that it had, gave up and has again, when it joined a generation in
+        between without learning what it was assigned there: it would read again what others read meanwhile.
+        """
+        committed = self.consumer.committed(partition)
+        if committed is None:
+            self.consumer.seek_to_beginning(partition)
+        else:
+            self.consumer.seek(partition, committed)
 
     def try_commit(self):
         """Commits, unless a rebalance is under way: it is to be polled to its end first."""
@@ -139,10 +156,12 @@ class Member(AsyncConsumerRebalanceListener):
         return {TopicPartition(self.topic, p): OffsetAndMetadata(o, "", -1) for p, o in offsets.items()}
 
     async def on_partitions_assigned(self, assigned):
+        self.unplaced.update(assigned)
         self.notes.note("assigned", [p.partition for p in assigned])
 
     async def on_partitions_revoked(self, revoked):
         """Runs on the consumer's own thread, where a call that blocks is refused, so the commit is awaited."""
+        self.unplaced.difference_update(revoked)
         revoked = [p.partition for p in revoked]
         offsets = self.notes.to_commit(revoked)
         if offsets:
@@ -151,6 +170,7 @@ class Member(AsyncConsumerRebalanceListener):
         self.notes.note("revoked", revoked)
 
     async def on_partitions_lost(self, lost):
+        self.unplaced.difference_update(lost)
         self.notes.note("lost", [p.partition for p in lost])
 
 
