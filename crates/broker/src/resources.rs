@@ -78,7 +78,7 @@ impl<'a> ConfigTarget<'a> {
 ///
 /// # Errors
 /// `INVALID_REQUEST` where there is nothing to alter, or that it is not allowed.
-pub(crate) fn permit_alteration(
+fn permit_alteration(
     broker: &Broker,
     context: &RequestContext,
     (kind, name): (i8, &str),
@@ -92,4 +92,19 @@ pub(crate) fn permit_alteration(
         | ConfigTarget::ClientMetrics(_) => Resource::Cluster,
     };
     Ok(authorize(context, Operation::AlterConfigs, resource)?)
+}
+
+/// Takes out of a request what may not be altered, and answers for it.
+pub(crate) fn refuse_what_is_not_permitted<R, A>(
+    (broker, context): (&Broker, &RequestContext),
+    resources: &mut Vec<R>,
+    names: impl Fn(&R) -> (i8, &str),
+    refuse: impl Fn(&R, &Refused) -> A,
+) -> Vec<A> {
+    let mut refused = Vec::new();
+    resources.retain(|resource| {
+        let permitted = permit_alteration(broker, context, names(resource));
+        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
+    });
+    refused
 }

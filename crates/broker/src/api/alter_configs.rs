@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::resources::{Refused, permit_alteration};
+use crate::resources::{Refused, refuse_what_is_not_permitted};
 use crate::respond::respond;
 
 pub(crate) fn serve(
@@ -20,11 +20,8 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let mut refused = Vec::new();
-    request.resources.retain(|resource| {
-        let permitted = permit_alteration(broker, context, (resource.resource_type, &resource.resource_name));
-        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
-    });
+    let refused =
+        refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let altered = broker.controller.decide(broker, |heart| heart.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,
@@ -32,6 +29,10 @@ pub(crate) fn serve(
     };
     responses.extend(refused);
     Ok(respond(context, AlterConfigsResponse { responses, ..Default::default() }, out))
+}
+
+fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {
+    (resource.resource_type, &resource.resource_name)
 }
 
 fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {

@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
-use crate::resources::{BROKER_LOGGER, Refused, permit_alteration};
+use crate::resources::{BROKER_LOGGER, Refused, refuse_what_is_not_permitted};
 use crate::respond::respond;
 
 pub(crate) fn serve(
@@ -25,11 +25,8 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: IncrementalAlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let mut refused = Vec::new();
-    request.resources.retain(|resource| {
-        let permitted = permit_alteration(broker, context, (resource.resource_type, &resource.resource_name));
-        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
-    });
+    let refused =
+        refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
     let altered = broker.controller.alter_configs(broker, &request);
@@ -59,6 +56,10 @@ fn alter_loggers(
         Err(error) => answer(resource, error.code.code(), Some(error.message)),
     });
     answers.collect()
+}
+
+fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {
+    (resource.resource_type, &resource.resource_name)
 }
 
 fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {
