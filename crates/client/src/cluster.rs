@@ -45,6 +45,13 @@ pub struct Partition {
     pub isr: Vec<i32>,
 }
 
+/// Why a topic is not known.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) topic: Arc<str>,
+    pub(crate) error: Error,
+}
+
 /// What is to be thought of what is known of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
@@ -116,7 +123,7 @@ impl Cluster {
     /// The connection to a node that some metadata named.
     pub(crate) async fn node(&self, id: i32) -> Result<Connection, Error> {
         if !self.inner.known.lock().nodes.contains_key(&id) {
-            self.refresh(Some(&[])).await?;
+            self.refresh(&[], false).await?;
         }
         let address = self.inner.known.lock().nodes.get(&id).cloned();
         let address = address.ok_or_else(|| Error::Unknown(format!("the cluster has no node {id}")))?;
@@ -153,31 +160,33 @@ impl Cluster {
         }
     }
 
-    /// Asks for some topics, or all; each has its own error.
+    /// A topic, as known or asked for now. `create`: brokers may create it if their configuration has it so.
+    pub(crate) async fn topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
+        match self.known_topic(name) {
+            Some((topic, Freshness::Fresh | Freshness::Old)) => Ok(topic),
+            _ => {
+                let found = self.refresh(&[name], create).await?.pop();
+                found
+                    .unwrap_or_else(|| Err(Refused { topic: name.into(), error: left_out(name) }))
+                    .map_err(|refused| refused.error)
+            }
+        }
+    }
+
+    /// Asks for some topics; each has its own error. `create`: brokers may create what does not exist if their
+    /// configuration has it so.
     pub(crate) async fn refresh(
         &self,
-        names: Option<&[&str]>,
-    ) -> Result<Vec<Result<Arc<Topic>, Error>>, Error> {
-        self.ask_for(names, false).await
-    }
-
-    /// Asks for topics that brokers may create if they do not exist and the brokers' configuration has it so.
-    pub(crate) async fn refresh_or_create(
-        &self,
         names: &[&str],
-    ) -> Result<Vec<Result<Arc<Topic>, Error>>, Error> {
-        self.ask_for(Some(names), true).await
-    }
-
-    async fn ask_for(
-        &self,
-        names: Option<&[&str]>,
-        allow_auto_topic_creation: bool,
-    ) -> Result<Vec<Result<Arc<Topic>, Error>>, Error> {
-        let named = |name| MetadataRequestTopic { name: Some(Cow::Borrowed(name)), ..Default::default() };
+        create: bool,
+    ) -> Result<Vec<Result<Arc<Topic>, Refused>>, Error> {
+        let named = |name: &&str| MetadataRequestTopic {
+            name: Some(Cow::Owned((*name).to_owned())),
+            ..Default::default()
+        };
         let request = MetadataRequest {
-            topics: names.map(|names| names.iter().copied().map(named).collect()),
-            allow_auto_topic_creation,
+            topics: Some(names.iter().map(named).collect()),
+            allow_auto_topic_creation: create,
             ..Default::default()
         };
         let reply = self.any().await?.call(&request).await?;
@@ -189,7 +198,7 @@ impl Cluster {
         &self,
         reply: &Reply<MetadataRequest<'_>>,
         response: &MetadataResponse<'_>,
-    ) -> Vec<Result<Arc<Topic>, Error>> {
+    ) -> Vec<Result<Arc<Topic>, Refused>> {
         let address = |host: &str, port: i32| match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
@@ -215,13 +224,19 @@ impl Cluster {
     }
 }
 
+fn left_out(name: &str) -> Error {
+    Error::Unknown(format!("the broker left out topic {name}"))
+}
+
 impl Topic {
     fn from_response(
         reply: &Reply<MetadataRequest<'_>>,
         topic: &MetadataResponseTopic<'_>,
-    ) -> Result<Arc<Topic>, Error> {
+    ) -> Result<Arc<Topic>, Refused> {
         let name = topic.name.as_deref().unwrap_or_default();
-        reply.check(topic.error_code, None, || format!("no topic {name}"))?;
+        reply
+            .check(topic.error_code, None, || format!("no topic {name}"))
+            .map_err(|error| Refused { topic: name.into(), error })?;
         let mut partitions: Vec<Partition> = topic.partitions.iter().map(Partition::from_response).collect();
         partitions.sort_by_key(|partition| partition.index);
         Ok(Arc::new(Topic {

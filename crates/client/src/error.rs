@@ -76,6 +76,20 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Records are not what the format says, or have changed since they were written.
+    #[error("{what} cannot be read: {reason}; seek past it to go on")]
+    Damaged {
+        /// Which records.
+        what: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// A partition has no leader at present.
+    #[error("{partition} has no leader at present, so that nothing can be written to it or read from it")]
+    NoLeader {
+        /// The partition.
+        partition: String,
+    },
     /// The cluster does not name what was asked for.
     #[error("{0}")]
     Unknown(String),
@@ -105,9 +119,10 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Error::Broker { code, .. } => class_of(*code),
-            Error::Connect { .. } | Error::ConnectionLost { .. } | Error::RequestTimedOut { .. } => {
-                ErrorClass::Retriable
-            }
+            Error::Connect { .. }
+            | Error::ConnectionLost { .. }
+            | Error::RequestTimedOut { .. }
+            | Error::NoLeader { .. } => ErrorClass::Retriable,
             Error::Closed => ErrorClass::Fatal,
             _ => ErrorClass::Permanent,
         }

@@ -58,6 +58,11 @@ impl<R> Reply<R> {
         R::Response::decode(&mut decoder, self.version).map_err(|error| malformed::<R>(&self.broker, &error))
     }
 
+    /// The bytes of the response, for what outlives it.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.frame
+    }
+
     /// The version that was spoken.
     pub(crate) fn version(&self) -> i16 {
         self.version

@@ -202,11 +202,8 @@ impl Shared {
 
     async fn find_topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
         let what = format!("finding topic {name}");
-        retrying(&self.config.client, self.config.max_block, &what, || async {
-            let mut found = self.cluster.refresh_or_create(&[name]).await?;
-            found.pop().unwrap_or_else(|| Err(Error::Unknown(format!("the broker left out topic {name}"))))
-        })
-        .await
+        let find = || self.cluster.topic(name, true);
+        retrying(&self.config.client, self.config.max_block, &what, find).await
     }
 
     /// The room that a record takes.

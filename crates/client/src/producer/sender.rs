@@ -22,6 +22,7 @@ use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Freshness, Topic};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
 
 /// A look is due at least this often, whatever else happens.
@@ -33,7 +34,7 @@ pub(crate) struct Sender {
     tasks: JoinSet<Event>,
     nodes: HashMap<i32, Node>,
     producer: ProducerId,
-    metadata: Metadata,
+    questions: Questions,
     /// The queue that is looked at first, so that none is always the last.
     turn: usize,
 }
@@ -61,26 +62,19 @@ enum ProducerId {
     Known(i64, i16),
 }
 
-/// Questions about topics.
-struct Metadata {
-    is_asked: bool,
-    retry_at: Instant,
-    backoff: Backoff,
-}
-
 /// Something that was under way has ended.
 enum Event {
     Connected(i32, Result<Connection, Error>),
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
-    Refreshed(Result<(), Error>),
+    Refreshed(Answer),
     Named(Result<(i64, i16), Error>),
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
         let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
-        let metadata = Metadata { is_asked: false, retry_at: Instant::now(), backoff: backoff(&shared) };
-        Sender { shared, tasks: JoinSet::new(), nodes: HashMap::new(), producer, metadata, turn: 0 }
+        let questions = Questions::new(&shared.cluster);
+        Sender { shared, tasks: JoinSet::new(), nodes: HashMap::new(), producer, questions, turn: 0 }
     }
 
     /// Sends until the producer is closed.
@@ -158,22 +152,9 @@ impl Sender {
 
     /// Asks for topics, unless a question is under way or it was asked just now.
     fn refresh(&mut self, topics: BTreeSet<Arc<str>>, next_look: &mut Instant) {
-        if topics.is_empty() || self.metadata.is_asked {
-            return;
+        if let Some(question) = self.questions.ask(topics, next_look) {
+            self.tasks.spawn(async move { Event::Refreshed(question.await) });
         }
-        if self.metadata.retry_at > Instant::now() {
-            *next_look = self.metadata.retry_at.min(*next_look);
-            return;
-        }
-        self.metadata.is_asked = true;
-        let cluster = self.shared.cluster.clone();
-        self.tasks.spawn(async move {
-            let names: Vec<&str> = topics.iter().map(|name| &**name).collect();
-            let answered = cluster.refresh(Some(&names)).await;
-            Event::Refreshed(
-                answered.and_then(|topics| topics.into_iter().try_for_each(|topic| topic.map(drop))),
-            )
-        });
     }
 
     /// Sends one request to a node if it can take one; whether it did.
@@ -280,7 +261,8 @@ impl Sender {
                 let shared = self.shared.clone();
                 self.settle(loads, outcomes, &mut shared.state.lock().queues);
             }
-            Event::Refreshed(answered) => self.metadata.answered(answered),
+            // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
+            Event::Refreshed(answer) => drop(self.questions.answered(answer)),
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
@@ -332,18 +314,6 @@ impl Sender {
             queues.settle(load.queue);
         }
         self.shared.memory.add_permits(freed);
-    }
-}
-
-impl Metadata {
-    fn answered(&mut self, answered: Result<(), Error>) {
-        self.is_asked = false;
-        match answered {
-            // A topic that has no leader yet is asked for again, so that there is a wait after a good answer too.
-            Ok(()) => self.backoff.reset(),
-            Err(error) => tracing::debug!("metadata: {error}"),
-        }
-        self.retry_at = Instant::now() + self.backoff.next(rand::random());
     }
 }
 

@@ -8,6 +8,7 @@ use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, Fetch
 use mainstem_wire::{ErrorCode, Records};
 
 use super::*;
+use crate::broken_network::BrokenNetwork;
 use crate::config::ClientConfig;
 use crate::producer::partitioner::partition_of_key;
 use crate::{Compression, ErrorClass};
@@ -23,7 +24,7 @@ fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
 /// All values of a partition, with their batches' codecs.
 async fn read(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<(String, Compression)> {
     let cluster = Cluster::new(ClientConfig::new(broker.address()).unwrap());
-    let found = cluster.refresh(Some(&[topic])).await.unwrap().remove(0).unwrap();
+    let found = cluster.topic(topic, false).await.unwrap();
     let partitions = vec![FetchPartition { partition, partition_max_bytes: 64 << 20, ..Default::default() }];
     let topics =
         vec![FetchTopic { topic: topic.into(), topic_id: found.id, partitions, ..Default::default() }];
@@ -199,37 +200,11 @@ async fn a_batch_that_the_topic_does_not_take_goes_in_pieces() {
     assert_eq!(values(&broker, "t", 0).await, numbers(0..2_000));
 }
 
-/// Passes connections on to a broker and cuts each one after so many bytes of answers, in the midst of what is under way;
-/// from the connection number `whole_from` on it cuts no more.
-async fn cutting_proxy(listener: tokio::net::TcpListener, to: String, after_bytes: u64, whole_from: usize) {
-    for number in 0.. {
-        let (mut client, _) = listener.accept().await.unwrap();
-        let mut broker = tokio::net::TcpStream::connect(&to).await.unwrap();
-        tokio::spawn(async move {
-            let (mut from_client, mut to_client) = client.split();
-            let (from_broker, mut to_broker) = broker.split();
-            let limit = if number < whole_from { after_bytes } else { u64::MAX };
-            let mut answers = tokio::io::AsyncReadExt::take(from_broker, limit);
-            tokio::select! {
-                _ = tokio::io::copy(&mut from_client, &mut to_broker) => {}
-                _ = tokio::io::copy(&mut answers, &mut to_client) => {}
-            }
-        });
-    }
-}
-
 #[tokio::test]
 async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let broker = broker(&[("advertised.listeners", &format!("PLAINTEXT://{address}"))]);
-    let proxy = tokio::spawn(cutting_proxy(listener, broker.address().to_owned(), 1_500, 20));
-    let client = ClientConfig {
-        retry_backoff: Duration::from_millis(1),
-        retry_backoff_max: Duration::from_millis(5),
-        ..ClientConfig::new(&address).unwrap()
-    };
-    let producer = Producer::new(ProducerConfig { batch_bytes: 300, ..ProducerConfig::new(client) }).unwrap();
+    let broken = BrokenNetwork::start(1_500, 20).await;
+    let producer =
+        Producer::new(ProducerConfig { batch_bytes: 300, ..ProducerConfig::new(broken.client()) }).unwrap();
     let mut deliveries = Vec::new();
     for value in numbers(0..20_000) {
         deliveries.push(producer.send(Record::new("t", value)).await.unwrap());
@@ -239,8 +214,7 @@ async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
         let told = delivery.await.unwrap();
         assert!(told.offset.is_none_or(|offset| offset == at as i64), "{at} is at {told:?}");
     }
-    assert_eq!(values(&broker, "t", 0).await, numbers(0..20_000));
-    proxy.abort();
+    assert_eq!(values(&broken.broker, "t", 0).await, numbers(0..20_000));
 }
 
 #[tokio::test]
