@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::metadata_response::{
     MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
@@ -16,6 +17,9 @@ use crate::config::ClientConfig;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::reply::Reply;
+
+/// The type of a group's key in FindCoordinator.
+const GROUP_KEY: i8 = 0;
 
 /// A topic as the cluster describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,8 @@ struct Known {
     nodes: BTreeMap<i32, Arc<str>>,
     /// With the time of the answer; none since something has proved it wrong.
     topics: HashMap<Arc<str>, (Arc<Topic>, Option<Instant>)>,
+    /// Nodes by group.
+    coordinators: HashMap<Arc<str>, i32>,
 }
 
 impl Cluster {
@@ -216,6 +222,41 @@ impl Cluster {
             known.topics.insert(topic.name.clone(), (topic.clone(), Some(now)));
         }
         topics
+    }
+
+    /// The node that coordinates a group.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<Connection, Error> {
+        let known = self.inner.known.lock().coordinators.get(group).copied();
+        let node = match known {
+            Some(node) => node,
+            None => self.find_coordinator(group).await?,
+        };
+        self.node(node).await
+    }
+
+    /// A broker said that it is not the coordinator, or cannot be reached.
+    pub(crate) fn forget_coordinator(&self, group: &str) {
+        self.inner.known.lock().coordinators.remove(group);
+    }
+
+    async fn find_coordinator(&self, group: &str) -> Result<i32, Error> {
+        let connection = self.any().await?;
+        let mut request = FindCoordinatorRequest { key_type: GROUP_KEY, ..Default::default() };
+        // Version 4 asks for several at once.
+        if connection.version::<FindCoordinatorRequest<'_>>()? >= 4 {
+            request.coordinator_keys = vec![group.into()];
+        } else {
+            request.key = group.into();
+        }
+        let reply = connection.call(&request).await?;
+        let response = reply.read()?;
+        let (code, message, node) = match response.coordinators.first() {
+            Some(found) => (found.error_code, &found.error_message, found.node_id),
+            None => (response.error_code, &response.error_message, response.node_id),
+        };
+        reply.check(code, message.as_deref(), || format!("no coordinator of group {group}"))?;
+        self.inner.known.lock().coordinators.insert(group.into(), node);
+        Ok(node)
     }
 
     /// Calls any broker.

@@ -154,6 +154,8 @@ fn class_of(code: ErrorCode) -> ErrorClass {
         | ErrorCode::SASL_AUTHENTICATION_FAILED
         | ErrorCode::UNSUPPORTED_VERSION => ErrorClass::Fatal,
         ErrorCode::TRANSACTION_ABORTABLE | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => ErrorClass::Abortable,
+        // Kafka calls it final, as its consumer has to poll before it goes on; here the member does so by itself.
+        ErrorCode::REBALANCE_IN_PROGRESS => ErrorClass::Retriable,
         code if code.is_retriable() => ErrorClass::Retriable,
         _ => ErrorClass::Permanent,
     }
@@ -167,6 +169,7 @@ mod tests {
     fn codes_have_their_class() {
         for (code, class) in [
             (ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorClass::Retriable),
+            (ErrorCode::REBALANCE_IN_PROGRESS, ErrorClass::Retriable),
             (ErrorCode::PRODUCER_FENCED, ErrorClass::Fatal),
             (ErrorCode::TRANSACTION_ABORTABLE, ErrorClass::Abortable),
             (ErrorCode::MESSAGE_TOO_LARGE, ErrorClass::Permanent),

@@ -1,6 +1,7 @@
 //! A native client for Mainstem and Apache Kafka.
 //!
-//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, [`Consumer`] reads partitions;
+//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, [`Consumer`] reads partitions,
+//! [`GroupConsumer`] those that its group gives it;
 //! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each broker.
 //!
 //! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
@@ -14,6 +15,7 @@ mod config;
 mod connection;
 mod consumer;
 mod error;
+mod group;
 mod offsets;
 mod producer;
 mod questions;
@@ -25,6 +27,7 @@ pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
 pub use consumer::{Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, Position};
 pub use error::{Error, ErrorClass};
+pub use group::{GroupConfig, GroupConsumer, GroupOffsets, HookFuture, PendingCommit, RebalanceHooks};
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record};

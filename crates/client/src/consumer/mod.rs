@@ -170,6 +170,13 @@ impl Consumer {
         self.shared.state.lock().assignment.position(partition)
     }
 
+    /// The offsets of all partitions whose position is known.
+    pub(crate) fn positions(&self) -> BTreeMap<TopicPartition, i64> {
+        let state = self.shared.state.lock();
+        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
+        state.assignment.keys().filter_map(known).collect()
+    }
+
     /// How many offsets there are between the position and the end of the partition, as of its last answer; with
     /// [`Isolation::ReadCommitted`] the end is the first open transaction. None until there is an answer.
     ///
