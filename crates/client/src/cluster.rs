@@ -179,6 +179,20 @@ impl Cluster {
         }
     }
 
+    /// The ids of all nodes, asked for now.
+    pub(crate) async fn node_ids(&self) -> Result<Vec<i32>, Error> {
+        self.refresh(&[], false).await?;
+        Ok(self.inner.known.lock().nodes.keys().copied().collect())
+    }
+
+    /// All topics, by name, asked for now.
+    pub(crate) async fn topics(&self) -> Result<Vec<Arc<Topic>>, Error> {
+        let found = self.ask(None, false).await?.into_iter();
+        let mut topics: Vec<_> = found.collect::<Result<_, Refused>>().map_err(|refused| refused.error)?;
+        topics.sort_by(|a: &Arc<Topic>, b| a.name.cmp(&b.name));
+        Ok(topics)
+    }
+
     /// Asks for some topics; each has its own error. `create`: brokers may create what does not exist if their
     /// configuration has it so.
     pub(crate) async fn refresh(
@@ -190,11 +204,15 @@ impl Cluster {
             name: Some(Cow::Owned((*name).to_owned())),
             ..Default::default()
         };
-        let request = MetadataRequest {
-            topics: Some(names.iter().map(named).collect()),
-            allow_auto_topic_creation: create,
-            ..Default::default()
-        };
+        self.ask(Some(names.iter().map(named).collect()), create).await
+    }
+
+    async fn ask(
+        &self,
+        topics: Option<Vec<MetadataRequestTopic<'static>>>,
+        allow_auto_topic_creation: bool,
+    ) -> Result<Vec<Result<Arc<Topic>, Refused>>, Error> {
+        let request = MetadataRequest { topics, allow_auto_topic_creation, ..Default::default() };
         let reply = self.any().await?.call(&request).await?;
         let response = reply.read()?;
         Ok(self.learn(&reply, &response))

@@ -18,6 +18,9 @@ pub(crate) const LATEST: i64 = -1;
 /// Stands for the offset of the first record that is there.
 pub(crate) const EARLIEST: i64 = -2;
 
+/// Offsets of partitions; none for a time behind all records.
+pub(crate) type FoundOffsets = BTreeMap<TopicPartition, Option<i64>>;
+
 /// A partition, and the timestamp to look for.
 type Sought<'a> = (&'a TopicPartition, i64);
 
@@ -27,7 +30,7 @@ pub(crate) async fn list_offsets(
     cluster: &Cluster,
     isolation: Isolation,
     sought: &[(TopicPartition, i64)],
-) -> Result<BTreeMap<TopicPartition, Option<i64>>, Error> {
+) -> Result<FoundOffsets, Error> {
     let mut by_leader: BTreeMap<i32, Vec<(Sought<'_>, Arc<Topic>)>> = BTreeMap::new();
     for (key, timestamp) in sought {
         let topic = cluster.topic(&key.topic, false).await?;
@@ -53,7 +56,7 @@ async fn ask_leader(
     leader: i32,
     isolation: Isolation,
     sought: &[(Sought<'_>, Arc<Topic>)],
-    found: &mut BTreeMap<TopicPartition, Option<i64>>,
+    found: &mut FoundOffsets,
 ) -> Result<(), Error> {
     let reply = cluster.node(leader).await?.call(&request(isolation, sought)).await?;
     let response = reply.read()?;

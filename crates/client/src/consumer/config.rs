@@ -1,10 +1,12 @@
 //! What a consumer is configured with.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::ClientConfig;
 use crate::error::Error;
-use crate::offsets::{EARLIEST, LATEST};
+use crate::offsets::{EARLIEST, FoundOffsets, LATEST};
+use crate::topic_partition::TopicPartition;
 
 /// Which records a consumer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +43,20 @@ pub enum Position {
 }
 
 impl Position {
+    /// What has to be asked for, with its timestamps, and offsets for which nobody has to be asked.
+    pub(crate) fn sort(
+        positions: impl IntoIterator<Item = (TopicPartition, Position)>,
+    ) -> (Vec<(TopicPartition, i64)>, FoundOffsets) {
+        let (mut sought, mut known) = (Vec::new(), BTreeMap::new());
+        for (key, position) in positions {
+            match position.timestamp() {
+                Ok(timestamp) => sought.push((key, timestamp)),
+                Err(offset) => drop(known.insert(key, Some(offset))),
+            }
+        }
+        (sought, known)
+    }
+
     /// What ListOffsets is asked for.
     ///
     /// # Errors

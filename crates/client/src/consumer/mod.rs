@@ -208,13 +208,7 @@ impl Consumer {
         &self,
         positions: impl IntoIterator<Item = (TopicPartition, Position)>,
     ) -> Result<BTreeMap<TopicPartition, Option<i64>>, Error> {
-        let (mut found, mut sought) = (BTreeMap::new(), Vec::new());
-        for (key, position) in positions {
-            match position.timestamp() {
-                Ok(timestamp) => sought.push((key, timestamp)),
-                Err(offset) => drop(found.insert(key, Some(offset))),
-            }
-        }
+        let (sought, mut found) = Position::sort(positions);
         let (config, isolation) = (&self.shared.config.client, self.shared.config.isolation);
         let ask = || list_offsets(&self.shared.cluster, isolation, &sought);
         found.extend(retrying(config, config.operation_timeout, "finding offsets", ask).await?);

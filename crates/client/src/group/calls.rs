@@ -7,15 +7,15 @@ use std::sync::Arc;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
-use mainstem_wire::messages::offset_commit_request::{
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
-use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
+use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
 use mainstem_wire::{ApiKey, ErrorCode, Request};
 
 use super::assignor::Assignments;
 use super::config::GroupConfig;
+use super::offsets::{
+    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+};
 use super::protocol::encode_assignment;
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -26,11 +26,6 @@ use crate::topic_partition::TopicPartition;
 const PROTOCOL_TYPE: &str = "consumer";
 /// The one assignor that is offered.
 const ASSIGNOR: &str = "cooperative-sticky";
-/// The last version of OffsetFetch with one group and names of topics.
-const FETCH_NAMES_UNTIL: i16 = 7;
-/// The last version of OffsetCommit with names of topics.
-const COMMIT_NAMES_UNTIL: i16 = 9;
-
 /// A member's name in its group, and the generation that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -94,11 +89,16 @@ impl Calls {
 
     /// The error of an answer.
     fn check<R>(&self, reply: &Reply<R>, code: i16, what: &str) -> Result<(), Error> {
-        if matches!(ErrorCode::from(code), ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE)
-        {
-            self.cluster.forget_coordinator(&self.config.group_id);
-        }
-        reply.check(code, None, || self.failed(what))
+        self.noted(reply.check(code, None, || self.failed(what)))
+    }
+
+    /// An outcome; after some errors the coordinator is looked for again.
+    fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.inspect_err(|error| {
+            if let Some(ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE) = error.code() {
+                self.cluster.forget_coordinator(&self.config.group_id);
+            }
+        })
     }
 
     /// JoinGroup (11): takes part in the next generation.
@@ -203,31 +203,14 @@ impl Calls {
         identity: &Identity,
         offsets: &BTreeMap<TopicPartition, i64>,
     ) -> Result<(), Error> {
-        let mut topics: BTreeMap<&str, OffsetCommitRequestTopic<'_>> = BTreeMap::new();
-        for (key, offset) in offsets {
-            let topic = topics.entry(&key.topic).or_insert_with(|| OffsetCommitRequestTopic {
-                name: Cow::Borrowed(&key.topic),
-                ..Default::default()
-            });
-            topic.partitions.push(OffsetCommitRequestPartition {
-                partition_index: key.partition,
-                committed_offset: *offset,
-                committed_metadata: Some(Cow::Borrowed("")),
-                ..Default::default()
-            });
-        }
         let request = OffsetCommitRequest {
-            group_id: self.group(),
             generation_id_or_member_epoch: identity.generation,
             member_id: Cow::Borrowed(&identity.member_id),
-            group_instance_id: self.instance().filter(|_| identity.generation >= 0),
-            topics: topics.into_values().collect(),
-            ..Default::default()
+            group_instance_id: self.instance(),
+            ..commit_request(&self.config.group_id, offsets)
         };
         let reply = self.call(&request, COMMIT_NAMES_UNTIL).await?;
-        let response = reply.read()?;
-        let codes = response.topics.iter().flat_map(|topic| &topic.partitions).map(|one| one.error_code);
-        codes.into_iter().try_for_each(|code| self.check(&reply, code, "commit offsets of"))
+        self.noted(check_commit(&reply, &self.config.group_id))
     }
 
     /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is
@@ -236,28 +219,8 @@ impl Calls {
         &self,
         keys: &BTreeSet<TopicPartition>,
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
-        let mut topics: BTreeMap<&str, OffsetFetchRequestTopic<'_>> = BTreeMap::new();
-        for key in keys {
-            let topic = topics.entry(&key.topic).or_insert_with(|| OffsetFetchRequestTopic {
-                name: Cow::Borrowed(&key.topic),
-                ..Default::default()
-            });
-            topic.partition_indexes.push(key.partition);
-        }
-        let topics = Some(topics.into_values().collect());
-        let request =
-            OffsetFetchRequest { group_id: self.group(), topics, require_stable: true, ..Default::default() };
+        let request = fetch_request(&self.config.group_id, Some(keys));
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
-        let response = reply.read()?;
-        self.check(&reply, response.error_code, "read the offsets of")?;
-        let mut committed = BTreeMap::new();
-        for topic in &response.topics {
-            for one in &topic.partitions {
-                self.check(&reply, one.error_code, "read the offsets of")?;
-                let key = TopicPartition::new(&*topic.name, one.partition_index);
-                committed.extend((one.committed_offset >= 0).then_some((key, one.committed_offset)));
-            }
-        }
-        Ok(committed)
+        self.noted(read_committed(&reply, &self.config.group_id))
     }
 }

@@ -6,7 +6,8 @@ mod assignor;
 mod calls;
 mod config;
 mod member;
-mod protocol;
+pub(crate) mod offsets;
+pub(crate) mod protocol;
 #[cfg(test)]
 mod tests;
 
