@@ -26,7 +26,7 @@ mod topic_partition;
 
 pub use admin::{
     Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource, GroupDescription, GroupListing,
-    GroupMember, NewTopic,
+    GroupMember, LogDir, LogDirReplica, NewTopic,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;

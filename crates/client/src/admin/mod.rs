@@ -1,13 +1,15 @@
-//! What administrators ask of a cluster: topics, settings, groups.
+//! What administrators ask of a cluster: topics, settings, groups, room on the disks.
 
 mod configs;
 mod groups;
+mod log_dirs;
 #[cfg(test)]
 mod tests;
 mod topics;
 
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
+pub use log_dirs::{LogDir, LogDirReplica};
 pub use topics::NewTopic;
 
 use std::future::Future;

@@ -69,7 +69,7 @@ async fn settings_are_changed_and_say_where_they_come_from() {
     assert_eq!(shown(&topic, "retention.ms").await.1, ConfigSource::Default);
     let wrong = admin.alter_configs(&topic, &[set("retention.ms", "soon")], false).await.unwrap_err();
     assert_eq!(wrong.code(), Some(ErrorCode::INVALID_CONFIG));
-    let node = admin.cluster.node_ids().await.unwrap()[0];
+    let node = admin.nodes().await.unwrap()[0];
     assert_eq!(shown(&ConfigResource::Broker(node), "log.dirs").await.1, ConfigSource::StaticBroker);
     for (resource, name, value, source) in [
         (ConfigResource::AllBrokers, "log.retention.ms", "7000", ConfigSource::DynamicDefaultBroker),
@@ -117,4 +117,20 @@ async fn groups_are_described_and_their_offsets_moved() {
     assert_eq!(admin.describe_group("third").await.unwrap(), None);
     let end = admin.offsets([(key.clone(), Position::End)], Isolation::ReadUncommitted).await.unwrap();
     assert_eq!(end, BTreeMap::from([(key, Some(1))]));
+}
+
+#[tokio::test]
+async fn what_a_partition_takes_is_told() {
+    let broker = broker();
+    let admin = Admin::new(config(&broker));
+    let producer = Producer::new(ProducerConfig::new(config(&broker))).unwrap();
+    producer.send(Record::new("t", vec![b'x'; 5_000])).await.unwrap().await.unwrap();
+    let nodes = admin.nodes().await.unwrap();
+    assert_eq!(nodes.len(), 1);
+    let dirs = admin.log_dirs(nodes[0]).await.unwrap();
+    assert_eq!((dirs.len(), &dirs[0].error), (1, &None));
+    assert!(dirs[0].usable_bytes.unwrap() <= dirs[0].total_bytes.unwrap());
+    let key = TopicPartition::new("t", 0);
+    let replica = dirs[0].replicas.iter().find(|replica| replica.partition == key).unwrap();
+    assert!((5_000..6_000).contains(&replica.size_bytes) && !replica.is_future, "{replica:?}");
 }
