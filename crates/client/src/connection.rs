@@ -131,7 +131,16 @@ impl Connection {
 
     /// Sends a request in the newest common version and waits for its response.
     pub(crate) async fn call<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
-        let version = self.version::<R>()?;
+        self.call_up_to(request, i16::MAX).await
+    }
+
+    /// The same in the newest common version up to `newest`.
+    pub(crate) async fn call_up_to<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        newest: i16,
+    ) -> Result<Reply<R>, Error> {
+        let version = self.version_up_to::<R>(newest)?;
         self.call_within(request, version, self.options.request_timeout).await
     }
 

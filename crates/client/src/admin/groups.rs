@@ -9,11 +9,9 @@ use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response as classic;
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
-use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_delete_request::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
-use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequest;
 
 use super::{Admin, left_out};
 use crate::connection::Connection;
@@ -138,9 +136,7 @@ impl Admin {
     pub async fn group_offsets(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let version = coordinator.version_up_to::<OffsetFetchRequest<'_>>(FETCH_NAMES_UNTIL)?;
-            let limit = self.cluster.config().request_timeout;
-            let reply = coordinator.call_within(&fetch_request(group, None), version, limit).await?;
+            let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
             read_committed(&reply, group)
         })
         .await
@@ -157,10 +153,8 @@ impl Admin {
     ) -> Result<(), Error> {
         let what = format!("committing offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let version = coordinator.version_up_to::<OffsetCommitRequest<'_>>(COMMIT_NAMES_UNTIL)?;
-            let limit = self.cluster.config().request_timeout;
-            let reply = coordinator.call_within(&commit_request(group, offsets), version, limit).await?;
-            check_commit(&reply, group)
+            let request = commit_request(group, offsets);
+            check_commit(&coordinator.call_up_to(&request, COMMIT_NAMES_UNTIL).await?, group)
         })
         .await
     }

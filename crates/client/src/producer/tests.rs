@@ -217,6 +217,29 @@ async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
     assert_eq!(values(&broken.broker, "t", 0).await, numbers(0..20_000));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tasks_on_many_threads_share_a_producer() {
+    let broker = broker(&[("num.partitions", "4")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|partition| {
+            let producer = producer.clone();
+            tokio::spawn(async move {
+                for value in numbers(0..5_000) {
+                    let _ = producer.send(Record::new("t", value).partition(partition)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    producer.close().await;
+    for partition in 0..4 {
+        assert_eq!(values(&broker, "t", partition).await, numbers(0..5_000), "{partition}");
+    }
+}
+
 #[tokio::test]
 async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are() {
     let broker = broker(&[("num.partitions", "2")]);
