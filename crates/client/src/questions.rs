@@ -38,9 +38,14 @@ impl Questions {
         if topics.is_empty() || self.is_asked {
             return None;
         }
-        if self.retry_at > Instant::now() {
+        let now = Instant::now();
+        if self.retry_at > now {
             *next_look = self.retry_at.min(*next_look);
             return None;
+        }
+        if self.retry_at + self.cluster.config().retry_backoff_max < now {
+            // It was quiet: this is about something new.
+            self.backoff.reset();
         }
         self.is_asked = true;
         let cluster = self.cluster.clone();
@@ -54,22 +59,15 @@ impl Questions {
     /// Takes an answer; the topics that are refused.
     pub(crate) fn answered(&mut self, answer: Answer) -> Vec<Refused> {
         self.is_asked = false;
-        let refused = match answer {
-            Ok(refused) => refused,
-            Err(error) => {
-                tracing::debug!("metadata: {error}");
-                self.retry_at = Instant::now() + self.backoff.next(rand::random());
-                return Vec::new();
-            }
-        };
+        // After a good answer too: it may say that there is no leader yet, and then it is asked for again.
+        self.retry_at = Instant::now() + self.backoff.next(rand::random());
+        let refused = answer.unwrap_or_else(|error| {
+            tracing::debug!("metadata: {error}");
+            Vec::new()
+        });
         for Refused { topic, error } in &refused {
             tracing::debug!("metadata of {topic}: {error}");
         }
-        if refused.is_empty() {
-            // A topic that has no leader yet is asked for again, so that there is a wait after a good answer too.
-            self.backoff.reset();
-        }
-        self.retry_at = Instant::now() + self.backoff.next(rand::random());
         refused
     }
 }
