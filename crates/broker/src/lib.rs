@@ -23,6 +23,7 @@ mod context;
 mod controller;
 mod dir_failures;
 mod dispatch;
+mod embedded;
 mod errors;
 mod event_loop;
 mod fetch_sessions;
@@ -57,6 +58,7 @@ mod wake;
 
 pub use controller::ControllerError;
 pub use dir_failures::OnFatal;
+pub use embedded::EmbeddedBroker;
 pub use log_dirs::LogDirsError;
 pub use loggers::Loggers;
 pub use mainstem_coordination::config;

@@ -2,6 +2,7 @@
 //!
 //! The offsets below repeat the byte diagram in docs/format.md.
 
+use crate::builder::ProducerFields;
 use crate::error::BatchError;
 
 /// Bytes of a batch header, up to the first record.
@@ -410,6 +411,16 @@ pub fn rewrite_log_append_time(batch: &Batch<'_>, now_ms: i64, out: &mut Vec<u8>
 /// than its records have. Kafka corrects it in the same way.
 pub fn rewrite_max_timestamp(batch: &Batch<'_>, max_timestamp: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&restamped_header(batch, TimestampType::CreateTime, max_timestamp));
+    out.extend_from_slice(batch.payload());
+}
+
+/// Appends `batch` to `out` under another producer's name and place: a client that sends again what it built before.
+pub fn rewrite_producer(batch: &Batch<'_>, producer: ProducerFields, out: &mut Vec<u8>) {
+    let mut header = batch.header();
+    header.producer_id = producer.producer_id;
+    header.producer_epoch = producer.producer_epoch;
+    header.base_sequence = producer.base_sequence;
+    out.extend_from_slice(&header.encode(batch.payload()));
     out.extend_from_slice(batch.payload());
 }
 

@@ -94,19 +94,40 @@ impl<'a> Batch<'a> {
     where
         'a: 'b,
     {
+        self.records_in(self.decompressed(buffer, decompressed_bytes_max, scratch)?)
+    }
+
+    /// The payload without compression: the batch's own bytes, or `buffer`, which is cleared and receives at most
+    /// `decompressed_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// When the records do not decompress, or to more than the bound.
+    pub fn decompressed<'b>(
+        &self,
+        buffer: &'b mut Vec<u8>,
+        decompressed_bytes_max: usize,
+        scratch: &mut Scratch,
+    ) -> Result<&'b [u8], InvalidBatch>
+    where
+        'a: 'b,
+    {
         let compression = self.attributes().compression().map_err(InvalidBatch::UnknownCompression)?;
         if compression == Compression::None {
-            return self.records_in(self.payload());
+            return Ok(self.payload());
         }
         buffer.clear();
         scratch.with_pieces(self, decompressed_bytes_max, |piece| {
             buffer.extend_from_slice(piece);
             Ok::<(), InvalidBatch>(())
         })?;
-        self.records_in(buffer)
+        Ok(buffer)
     }
 
-    fn records_in<'b>(&self, records: &'b [u8]) -> Result<RecordIter<'b>, InvalidBatch> {
+    /// The records in what [`Batch::decompressed`] gave for this batch, without decompressing it again.
+    ///
+    /// # Errors
+    /// When the batch's count of records is negative.
+    pub fn records_in<'b>(&self, records: &'b [u8]) -> Result<RecordIter<'b>, InvalidBatch> {
         let count = u32::try_from(self.record_count())
             .map_err(|_| InvalidBatch::Header(format!("batch has {} records", self.record_count())))?;
         let append_time = match self.attributes().timestamp_type() {

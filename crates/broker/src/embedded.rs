@@ -1,0 +1,67 @@
+//! A broker within a test: a free port of this host, a directory of its own that goes when it does.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mainstem_coordination::config::loggers::{LogLevel, LoggerLevels};
+use mainstem_coordination::config::{BrokerConfig, Sources};
+
+use crate::{Loggers, Server};
+
+/// Tells the directories of one process's brokers apart.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// A broker for tests. It stops, and its data goes, when it is dropped.
+///
+/// ```
+/// let broker = mainstem_broker::EmbeddedBroker::start(&[("num.partitions", "4")]);
+/// assert!(broker.address().starts_with("127.0.0.1:"));
+/// ```
+pub struct EmbeddedBroker {
+    /// Some until it is dropped.
+    server: Option<Server>,
+    directory: PathBuf,
+    address: String,
+}
+
+impl EmbeddedBroker {
+    /// Starts a broker with Kafka's settings by name, beside those for the listener and the directory.
+    ///
+    /// # Panics
+    /// When the broker cannot be started, with the reason.
+    pub fn start(settings: &[(&str, &str)]) -> EmbeddedBroker {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mainstem-embedded-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let server = start(&directory, settings);
+        let address = server.ready().listeners.first().expect("one was configured").1.to_string();
+        EmbeddedBroker { server: Some(server), directory, address }
+    }
+
+    /// Where clients find it, as HOST:PORT.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for EmbeddedBroker {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(&AtomicBool::new(true), &mut |_, _| {});
+        }
+        // What cannot be removed stays in the directory for temporary files, which the system cleans.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn start(directory: &Path, settings: &[(&str, &str)]) -> Server {
+    let directory = directory.to_str().expect("the directory for temporary files has a name in UTF-8");
+    let own = [("log.dirs", directory), ("listeners", "PLAINTEXT://127.0.0.1:0")];
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let overrides: Vec<_> = own.iter().chain(settings).map(pair).collect();
+    let sources = Sources { file: None, environment: &[], overrides: &overrides };
+    let config = BrokerConfig::from_sources(sources).unwrap_or_else(|error| panic!("{error}"));
+    let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
+    Server::start(config, loggers).unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,228 @@
+//! Settings: DescribeConfigs (32) and IncrementalAlterConfigs (44).
+
+use std::fmt;
+
+use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
+use mainstem_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+
+use super::{Admin, left_out};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// What has settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigResource {
+    /// A topic.
+    Topic(String),
+    /// A broker, by its node id.
+    Broker(i32),
+    /// The defaults of all brokers.
+    AllBrokers,
+    /// The levels of a broker's loggers, by its node id.
+    Loggers(i32),
+    /// A subscription to clients' metrics (KIP-714).
+    ClientMetrics(String),
+    /// A group.
+    Group(String),
+}
+
+impl ConfigResource {
+    /// Kafka's number of the kind, and the name.
+    fn wire(&self) -> (i8, String) {
+        match self {
+            ConfigResource::Topic(name) => (2, name.clone()),
+            ConfigResource::Broker(id) => (4, id.to_string()),
+            ConfigResource::AllBrokers => (4, String::new()),
+            ConfigResource::Loggers(id) => (8, id.to_string()),
+            ConfigResource::ClientMetrics(name) => (16, name.clone()),
+            ConfigResource::Group(name) => (32, name.clone()),
+        }
+    }
+
+    /// The one node that can be asked, if not any.
+    fn node(&self) -> Option<i32> {
+        match self {
+            ConfigResource::Broker(id) | ConfigResource::Loggers(id) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ConfigResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigResource::Topic(name) => write!(f, "topic {name}"),
+            ConfigResource::Broker(id) => write!(f, "broker {id}"),
+            ConfigResource::AllBrokers => write!(f, "all brokers"),
+            ConfigResource::Loggers(id) => write!(f, "the loggers of broker {id}"),
+            ConfigResource::ClientMetrics(name) => write!(f, "client metrics {name}"),
+            ConfigResource::Group(name) => write!(f, "group {name}"),
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// Set for the topic.
+    Topic,
+    /// Set for the broker while it runs.
+    DynamicBroker,
+    /// Set for all brokers while they run.
+    DynamicDefaultBroker,
+    /// The broker's file or command line.
+    StaticBroker,
+    /// The default.
+    Default,
+    /// Set for the logger.
+    Logger,
+    /// Set for the subscription to clients' metrics.
+    ClientMetrics,
+    /// Set for the group.
+    Group,
+    /// Another one, by Kafka's number.
+    Other(i8),
+}
+
+impl ConfigSource {
+    fn from_code(code: i8) -> ConfigSource {
+        match code {
+            1 => ConfigSource::Topic,
+            2 => ConfigSource::DynamicBroker,
+            3 => ConfigSource::DynamicDefaultBroker,
+            4 => ConfigSource::StaticBroker,
+            5 => ConfigSource::Default,
+            6 => ConfigSource::Logger,
+            7 => ConfigSource::ClientMetrics,
+            8 => ConfigSource::Group,
+            other => ConfigSource::Other(other),
+        }
+    }
+}
+
+/// A setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigEntry {
+    /// Kafka's name.
+    pub name: String,
+    /// The value that counts; none if it is null or a secret.
+    pub value: Option<String>,
+    /// Where it comes from.
+    pub source: ConfigSource,
+    /// It cannot be changed by [`Admin::alter_configs`].
+    pub is_read_only: bool,
+    /// A secret, whose value is not told.
+    pub is_sensitive: bool,
+}
+
+impl ConfigEntry {
+    fn from_response(config: &DescribeConfigsResourceResult<'_>) -> ConfigEntry {
+        ConfigEntry {
+            name: config.name.clone().into_owned(),
+            value: config.value.as_deref().map(str::to_owned),
+            source: ConfigSource::from_code(config.config_source),
+            is_read_only: config.read_only,
+            is_sensitive: config.is_sensitive,
+        }
+    }
+}
+
+/// A change of a setting (KIP-339).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigChange {
+    /// Gives it a value.
+    Set(String, String),
+    /// Takes its own value away: the next source counts.
+    Delete(String),
+    /// Adds to a list.
+    Append(String, String),
+    /// Takes from a list.
+    Subtract(String, String),
+}
+
+impl ConfigChange {
+    fn wire(&self) -> AlterableConfig<'_> {
+        let (operation, name, value) = match self {
+            ConfigChange::Set(name, value) => (0, name, Some(value)),
+            ConfigChange::Delete(name) => (1, name, None),
+            ConfigChange::Append(name, value) => (2, name, Some(value)),
+            ConfigChange::Subtract(name, value) => (3, name, Some(value)),
+        };
+        AlterableConfig {
+            name: name.into(),
+            config_operation: operation,
+            value: value.map(Into::into),
+            ..Default::default()
+        }
+    }
+}
+
+impl Admin {
+    /// All settings of something, also those that have their defaults.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn configs(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, Error> {
+        self.retried(&format!("reading the settings of {resource}"), || async {
+            let (resource_type, name) = resource.wire();
+            let wanted = DescribeConfigsResource {
+                resource_type,
+                resource_name: name.into(),
+                configuration_keys: None,
+                ..Default::default()
+            };
+            let request = DescribeConfigsRequest { resources: vec![wanted], ..Default::default() };
+            let reply = self.connection_for(resource).await?.call(&request).await?;
+            let response = reply.read()?;
+            let result = response.results.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
+            let refused = || format!("cannot read the settings of {resource}");
+            reply.check(result.error_code, result.error_message.as_deref(), refused)?;
+            Ok(result.configs.iter().map(ConfigEntry::from_response).collect())
+        })
+        .await
+    }
+
+    /// Makes changes, all or none; with `validate_only` it only sees whether they could be made.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_CONFIG.
+    pub async fn alter_configs(
+        &self,
+        resource: &ConfigResource,
+        changes: &[ConfigChange],
+        validate_only: bool,
+    ) -> Result<(), Error> {
+        self.retried(&format!("changing the settings of {resource}"), || async {
+            let (resource_type, name) = resource.wire();
+            let configs = changes.iter().map(ConfigChange::wire).collect();
+            let altered = AlterConfigsResource {
+                resource_type,
+                resource_name: name.into(),
+                configs,
+                ..Default::default()
+            };
+            let request = IncrementalAlterConfigsRequest {
+                resources: vec![altered],
+                validate_only,
+                ..Default::default()
+            };
+            let reply = self.connection_for(resource).await?.call(&request).await?;
+            let response = reply.read()?;
+            let result = response.responses.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
+            let refused = || format!("cannot change the settings of {resource}");
+            reply.check(result.error_code, result.error_message.as_deref(), refused)
+        })
+        .await
+    }
+
+    /// A connection to who knows the settings.
+    async fn connection_for(&self, resource: &ConfigResource) -> Result<Connection, Error> {
+        match resource.node() {
+            Some(node) => self.cluster.node(node).await,
+            None => self.cluster.any().await,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Groups: list, describe, delete, and their offsets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_describe_response as modern;
+use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
+use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
+use mainstem_wire::messages::describe_groups_response as classic;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::offset_delete_request::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
+
+use super::{Admin, left_out};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::group::offsets::{
+    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+};
+use crate::group::protocol::decode_assignment;
+use crate::topic_partition::TopicPartition;
+
+/// The state of a classic group that does not exist.
+const DEAD: &str = "Dead";
+
+/// A group in a list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupListing {
+    /// Its name.
+    pub group_id: String,
+    /// What its members are, such as `consumer`; empty for a group that has only offsets.
+    pub protocol_type: String,
+    /// Its state, such as `Stable`; empty where brokers are too old to tell (KIP-518).
+    pub state: String,
+    /// Its protocol, such as `classic` or `consumer`; empty where brokers are too old to tell (KIP-848).
+    pub group_type: String,
+}
+
+/// A group as its coordinator describes it, whichever protocol its members speak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// Its name.
+    pub group_id: String,
+    /// Its state, such as `Stable`.
+    pub state: String,
+    /// Its assignor; empty while there is none.
+    pub assignor: String,
+    /// Its members.
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The coordinator's name for it.
+    pub member_id: String,
+    /// Its own name if it is a static member (KIP-345).
+    pub instance_id: Option<String>,
+    /// Its client's name.
+    pub client_id: String,
+    /// Where it is.
+    pub host: String,
+    /// What it reads.
+    pub assignment: BTreeSet<TopicPartition>,
+}
+
+impl Admin {
+    /// All groups of all brokers, by name.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why a broker refuses.
+    pub async fn groups(&self) -> Result<Vec<GroupListing>, Error> {
+        self.retried("listing groups", || async {
+            let mut groups = Vec::new();
+            for node in self.cluster.node_ids().await? {
+                let reply = self.cluster.node(node).await?.call(&ListGroupsRequest::default()).await?;
+                let response = reply.read()?;
+                reply.check(response.error_code, None, || "cannot list groups".to_owned())?;
+                groups.extend(response.groups.iter().map(|group| GroupListing {
+                    group_id: group.group_id.clone().into_owned(),
+                    protocol_type: group.protocol_type.clone().into_owned(),
+                    state: group.group_state.clone().into_owned(),
+                    group_type: group.group_type.clone().into_owned(),
+                }));
+            }
+            groups.sort();
+            Ok(groups)
+        })
+        .await
+    }
+
+    /// A group, if it exists.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses.
+    pub async fn describe_group(&self, group: &str) -> Result<Option<GroupDescription>, Error> {
+        self.of_group(group, &format!("describing group {group}"), |coordinator| async move {
+            let is_missing = |error: &Error| error.code() == Some(ErrorCode::GROUP_ID_NOT_FOUND);
+            match describe_classic(&coordinator, group).await {
+                Ok(found) if found.state != DEAD => return Ok(Some(found)),
+                Err(error) if !is_missing(&error) => return Err(error),
+                _ => {}
+            }
+            if coordinator.version::<ConsumerGroupDescribeRequest<'_>>().is_err() {
+                return Ok(None);
+            }
+            match describe_modern(&coordinator, group).await {
+                Err(error) if is_missing(&error) => Ok(None),
+                found => found.map(Some),
+            }
+        })
+        .await
+    }
+
+    /// Deletes a group without members, with its offsets.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses, such as NON_EMPTY_GROUP.
+    pub async fn delete_group(&self, group: &str) -> Result<(), Error> {
+        self.of_group(group, &format!("deleting group {group}"), |coordinator| async move {
+            let request = DeleteGroupsRequest { groups_names: vec![group.into()], ..Default::default() };
+            let reply = coordinator.call(&request).await?;
+            let response = reply.read()?;
+            let result = response.results.first().ok_or_else(|| left_out(&reply, group))?;
+            reply.check(result.error_code, None, || format!("cannot delete group {group}"))
+        })
+        .await
+    }
+
+    /// All offsets that a group has committed.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses.
+    pub async fn group_offsets(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let what = format!("reading the offsets of group {group}");
+        self.of_group(group, &what, |coordinator| async move {
+            let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
+            read_committed(&reply, group)
+        })
+        .await
+    }
+
+    /// Sets where a group without members goes on.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses, such as UNKNOWN_MEMBER_ID while it has members.
+    pub async fn set_group_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, i64>,
+    ) -> Result<(), Error> {
+        let what = format!("committing offsets of group {group}");
+        self.of_group(group, &what, |coordinator| async move {
+            let request = commit_request(group, offsets);
+            check_commit(&coordinator.call_up_to(&request, COMMIT_NAMES_UNTIL).await?, group)
+        })
+        .await
+    }
+
+    /// Forgets where a group goes on in some partitions.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses, such as GROUP_SUBSCRIBED_TO_TOPIC while members read the topic.
+    pub async fn delete_group_offsets(
+        &self,
+        group: &str,
+        partitions: &BTreeSet<TopicPartition>,
+    ) -> Result<(), Error> {
+        let what = format!("deleting offsets of group {group}");
+        self.of_group(group, &what, |coordinator| async move {
+            let mut topics: BTreeMap<&str, OffsetDeleteRequestTopic<'_>> = BTreeMap::new();
+            for key in partitions {
+                let topic = topics.entry(&key.topic).or_insert_with(|| OffsetDeleteRequestTopic {
+                    name: (&*key.topic).into(),
+                    ..Default::default()
+                });
+                let partition_index = key.partition;
+                topic.partitions.push(OffsetDeleteRequestPartition { partition_index });
+            }
+            let topics = topics.into_values().collect();
+            let request = OffsetDeleteRequest { group_id: group.into(), topics };
+            let reply = coordinator.call(&request).await?;
+            let response = reply.read()?;
+            let refused = || format!("cannot delete offsets of group {group}");
+            reply.check(response.error_code, None, refused)?;
+            let mut codes =
+                response.topics.iter().flat_map(|topic| &topic.partitions).map(|one| one.error_code);
+            codes.try_for_each(|code| reply.check(code, None, refused))
+        })
+        .await
+    }
+}
+
+async fn describe_classic(coordinator: &Connection, group: &str) -> Result<GroupDescription, Error> {
+    let request = DescribeGroupsRequest { groups: vec![group.into()], ..Default::default() };
+    let reply = coordinator.call(&request).await?;
+    let response = reply.read()?;
+    let found = response.groups.first().ok_or_else(|| left_out(&reply, group))?;
+    reply.check(found.error_code, found.error_message.as_deref(), || {
+        format!("cannot describe group {group}")
+    })?;
+    let is_consumer = found.protocol_type == "consumer";
+    Ok(GroupDescription {
+        group_id: group.to_owned(),
+        state: found.group_state.clone().into_owned(),
+        assignor: found.protocol_data.clone().into_owned(),
+        members: found.members.iter().map(|member| GroupMember::from_classic(member, is_consumer)).collect(),
+    })
+}
+
+async fn describe_modern(coordinator: &Connection, group: &str) -> Result<GroupDescription, Error> {
+    let request = ConsumerGroupDescribeRequest { group_ids: vec![group.into()], ..Default::default() };
+    let reply = coordinator.call(&request).await?;
+    let response = reply.read()?;
+    let found = response.groups.first().ok_or_else(|| left_out(&reply, group))?;
+    reply.check(found.error_code, found.error_message.as_deref(), || {
+        format!("cannot describe group {group}")
+    })?;
+    Ok(GroupDescription {
+        group_id: group.to_owned(),
+        state: found.group_state.clone().into_owned(),
+        assignor: found.assignor_name.clone().into_owned(),
+        members: found.members.iter().map(GroupMember::from_modern).collect(),
+    })
+}
+
+impl GroupMember {
+    /// Members that are no consumers have assignments that only they understand.
+    fn from_classic(member: &classic::DescribedGroupMember<'_>, is_consumer: bool) -> GroupMember {
+        let assignment = is_consumer.then(|| decode_assignment(&member.member_assignment).ok()).flatten();
+        GroupMember {
+            member_id: member.member_id.clone().into_owned(),
+            instance_id: member.group_instance_id.as_deref().map(str::to_owned),
+            client_id: member.client_id.clone().into_owned(),
+            host: member.client_host.clone().into_owned(),
+            assignment: assignment.unwrap_or_default(),
+        }
+    }
+
+    fn from_modern(member: &modern::Member<'_>) -> GroupMember {
+        let topics = member.assignment.topic_partitions.iter();
+        let keys = topics.flat_map(|topic| {
+            topic.partitions.iter().map(|partition| TopicPartition::new(&*topic.topic_name, *partition))
+        });
+        GroupMember {
+            member_id: member.member_id.clone().into_owned(),
+            instance_id: member.instance_id.as_deref().map(str::to_owned),
+            client_id: member.client_id.clone().into_owned(),
+            host: member.client_host.clone().into_owned(),
+            assignment: keys.collect(),
+        }
+    }
+}

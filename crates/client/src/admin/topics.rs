@@ -1,0 +1,184 @@
+//! Topics: list, describe, create, grow, delete.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
+use mainstem_wire::messages::create_topics_request::{
+    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
+use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+
+use super::{Admin, left_out, timeout_ms};
+use crate::cluster::Topic;
+use crate::consumer::{Isolation, Position};
+use crate::error::Error;
+use crate::offsets::list_offsets;
+use crate::topic_partition::TopicPartition;
+
+/// A count that is the broker's to choose (KIP-464).
+const BROKERS_CHOICE: i16 = -1;
+/// The first version of DeleteTopics that takes topics by name or by id.
+const DELETE_STATES_SINCE: i16 = 6;
+
+/// A topic to be created.
+///
+/// ```
+/// use mainstem_client::NewTopic;
+///
+/// let topic = NewTopic::new("orders").partitions(6).config("cleanup.policy", "compact");
+/// assert_eq!(topic.replication_factor, None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTopic {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How many partitions; as many as the brokers are configured to make if there is none.
+    pub partitions: Option<i32>,
+    /// How many copies; as the brokers are configured if there is none.
+    pub replication_factor: Option<i16>,
+    /// Settings of its own, by Kafka's names.
+    pub configs: BTreeMap<String, String>,
+    /// Only see whether it could be created.
+    pub validate_only: bool,
+}
+
+impl NewTopic {
+    /// A topic as the brokers are configured to make them.
+    pub fn new(name: impl Into<Arc<str>>) -> NewTopic {
+        NewTopic {
+            name: name.into(),
+            partitions: None,
+            replication_factor: None,
+            configs: BTreeMap::new(),
+            validate_only: false,
+        }
+    }
+
+    /// The same with so many partitions.
+    pub fn partitions(mut self, partitions: i32) -> NewTopic {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// The same with a setting.
+    pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> NewTopic {
+        self.configs.insert(name.into(), value.into());
+        self
+    }
+
+    fn request(&self, timeout_ms: i32) -> CreateTopicsRequest<'_> {
+        let config = |(name, value): (&'_ String, &'_ String)| CreatableTopicConfig {
+            name: Cow::Owned(name.clone()),
+            value: Some(Cow::Owned(value.clone())),
+            ..Default::default()
+        };
+        let topic = CreatableTopic {
+            name: Cow::Borrowed(&self.name),
+            num_partitions: self.partitions.unwrap_or(BROKERS_CHOICE.into()),
+            replication_factor: self.replication_factor.unwrap_or(BROKERS_CHOICE),
+            configs: self.configs.iter().map(config).collect(),
+            ..Default::default()
+        };
+        let validate_only = self.validate_only;
+        CreateTopicsRequest { topics: vec![topic], timeout_ms, validate_only, ..Default::default() }
+    }
+}
+
+impl Admin {
+    /// All topics, by name.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn topics(&self) -> Result<Vec<Arc<Topic>>, Error> {
+        self.retried("listing topics", || self.cluster.topics()).await
+    }
+
+    /// A topic with its partitions, asked for now.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
+    pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        self.cluster.doubt_topic(name);
+        self.retried(&format!("finding topic {name}"), || self.cluster.topic(name, false)).await
+    }
+
+    /// Creates a topic, or sees whether it could be.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS.
+    pub async fn create_topic(&self, topic: &NewTopic) -> Result<(), Error> {
+        let what = format!("creating topic {}", topic.name);
+        self.retried(&what, || async {
+            let request = topic.request(timeout_ms(self.cluster.config()));
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
+            let refused = || format!("cannot create topic {}", topic.name);
+            reply.check(result.error_code, result.error_message.as_deref(), refused)
+        })
+        .await
+    }
+
+    /// Gives a topic more partitions: so many in all.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_PARTITIONS if it has as many.
+    pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
+        self.retried(&format!("adding partitions to topic {name}"), || async {
+            let topic =
+                CreatePartitionsTopic { name: name.into(), count, assignments: None, ..Default::default() };
+            let request = CreatePartitionsRequest {
+                topics: vec![topic],
+                timeout_ms: timeout_ms(self.cluster.config()),
+                ..Default::default()
+            };
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            let result = response.results.first().ok_or_else(|| left_out(&reply, name))?;
+            let refused = || format!("cannot add partitions to topic {name}");
+            reply.check(result.error_code, result.error_message.as_deref(), refused)
+        })
+        .await
+    }
+
+    /// Deletes a topic with all of its records.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
+        self.retried(&format!("deleting topic {name}"), || async {
+            let connection = self.cluster.any().await?;
+            let timeout_ms = timeout_ms(self.cluster.config());
+            let mut request = DeleteTopicsRequest { timeout_ms, ..Default::default() };
+            if connection.version::<DeleteTopicsRequest<'_>>()? >= DELETE_STATES_SINCE {
+                request.topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+            } else {
+                request.topic_names = vec![name.into()];
+            }
+            let reply = connection.call(&request).await?;
+            let response = reply.read()?;
+            let result = response.responses.first().ok_or_else(|| left_out(&reply, name))?;
+            let refused = || format!("cannot delete topic {name}");
+            reply.check(result.error_code, result.error_message.as_deref(), refused)
+        })
+        .await
+    }
+
+    /// The offsets of positions in partitions; none for a time behind all records. [`Position::Offset`] is its own answer.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses a partition.
+    pub async fn offsets(
+        &self,
+        positions: impl IntoIterator<Item = (TopicPartition, Position)>,
+        isolation: Isolation,
+    ) -> Result<BTreeMap<TopicPartition, Option<i64>>, Error> {
+        let (sought, mut found) = Position::sort(positions);
+        found.extend(
+            self.retried("finding offsets", || list_offsets(&self.cluster, isolation, &sought)).await?,
+        );
+        Ok(found)
+    }
+}

@@ -1,0 +1,333 @@
+//! A cluster seen from outside: its nodes, one connection to each, and who leads what.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::messages::metadata_response::{
+    MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
+};
+use mainstem_wire::{ErrorCode, Request, Uuid};
+use parking_lot::Mutex;
+
+use crate::config::ClientConfig;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::reply::Reply;
+
+/// The type of a group's key in FindCoordinator.
+const GROUP_KEY: i8 = 0;
+
+/// A topic as the cluster describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The id that it has had since it was created; zero where brokers are too old to know.
+    pub id: Uuid,
+    /// Whether it is one of the brokers' own.
+    pub is_internal: bool,
+    /// By number.
+    pub partitions: Vec<Partition>,
+}
+
+/// A partition as the cluster describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number in the topic.
+    pub index: i32,
+    /// The node that serves it; none while there is none.
+    pub leader: Option<i32>,
+    /// Counts the changes of the leader; -1 where brokers are too old to know.
+    pub leader_epoch: i32,
+    /// Nodes that have a copy.
+    pub replicas: Vec<i32>,
+    /// Those of them that are in sync.
+    pub isr: Vec<i32>,
+}
+
+/// Why a topic is not known.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) topic: Arc<str>,
+    pub(crate) error: Error,
+}
+
+/// What is to be thought of what is known of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// Nothing speaks against it.
+    Fresh,
+    /// Older than `metadata_max_age`: it is used, and asked for again.
+    Old,
+    /// The leaders are others: it is asked for before anything is sent. The number of partitions still counts.
+    Wrong,
+}
+
+/// The cluster; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: ClientConfig,
+    known: Mutex<Known>,
+    slots: Mutex<HashMap<Arc<str>, Slot>>,
+}
+
+/// The connection to an address; the lock is held while one is made, so that there is never a second one.
+type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
+
+#[derive(Debug, Default)]
+struct Known {
+    nodes: BTreeMap<i32, Arc<str>>,
+    /// With the time of the answer; none since something has proved it wrong.
+    topics: HashMap<Arc<str>, (Arc<Topic>, Option<Instant>)>,
+    /// Nodes by group.
+    coordinators: HashMap<Arc<str>, i32>,
+}
+
+impl Cluster {
+    /// A cluster of which nothing is known yet but where to ask.
+    pub(crate) fn new(config: ClientConfig) -> Self {
+        Cluster { inner: Arc::new(Inner { config, known: Mutex::default(), slots: Mutex::default() }) }
+    }
+
+    /// What the client was configured with.
+    pub(crate) fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    /// A connection to any broker: one that is there, or the first that can be made.
+    pub(crate) async fn any(&self) -> Result<Connection, Error> {
+        let mut addresses: Vec<Arc<str>> = self.inner.known.lock().nodes.values().cloned().collect();
+        addresses.extend(self.inner.config.bootstrap.iter().map(|one| Arc::from(one.as_str())));
+        if let Some(open) = addresses.iter().find_map(|address| self.open_already(address)) {
+            return Ok(open);
+        }
+        let mut first_error = None;
+        for address in &addresses {
+            match self.connect(address).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or_else(|| Error::Invalid("no broker is named".to_owned())))
+    }
+
+    fn open_already(&self, address: &Arc<str>) -> Option<Connection> {
+        let slot = self.inner.slots.lock().get(address).cloned()?;
+        let open = slot.try_lock().ok()?;
+        open.as_ref().filter(|connection| !connection.is_lost()).cloned()
+    }
+
+    /// The connection to a node that some metadata named.
+    pub(crate) async fn node(&self, id: i32) -> Result<Connection, Error> {
+        if !self.inner.known.lock().nodes.contains_key(&id) {
+            self.refresh(&[], false).await?;
+        }
+        let address = self.inner.known.lock().nodes.get(&id).cloned();
+        let address = address.ok_or_else(|| Error::Unknown(format!("the cluster has no node {id}")))?;
+        self.connect(&address).await
+    }
+
+    async fn connect(&self, address: &Arc<str>) -> Result<Connection, Error> {
+        let slot = self.inner.slots.lock().entry(address.clone()).or_default().clone();
+        let mut open = slot.lock().await;
+        if let Some(connection) = open.as_ref().filter(|connection| !connection.is_lost()) {
+            return Ok(connection.clone());
+        }
+        let connection = Connection::open(address, self.inner.config.connection()).await?;
+        *open = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// A topic if it is known, and how well.
+    pub(crate) fn known_topic(&self, name: &str) -> Option<(Arc<Topic>, Freshness)> {
+        let known = self.inner.known.lock();
+        let (topic, at) = known.topics.get(name)?;
+        let freshness = match at {
+            None => Freshness::Wrong,
+            Some(at) if at.elapsed() >= self.inner.config.metadata_max_age => Freshness::Old,
+            Some(_) => Freshness::Fresh,
+        };
+        Some((topic.clone(), freshness))
+    }
+
+    /// Something that a broker said, or left unsaid, proves that what is known of a topic's leaders is out of date.
+    pub(crate) fn doubt_topic(&self, name: &str) {
+        if let Some((_, at)) = self.inner.known.lock().topics.get_mut(name) {
+            *at = None;
+        }
+    }
+
+    /// A topic, as known or asked for now. `create`: brokers may create it if their configuration has it so.
+    pub(crate) async fn topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
+        match self.known_topic(name) {
+            Some((topic, Freshness::Fresh | Freshness::Old)) => Ok(topic),
+            _ => {
+                let found = self.refresh(&[name], create).await?.pop();
+                found
+                    .unwrap_or_else(|| Err(Refused { topic: name.into(), error: left_out(name) }))
+                    .map_err(|refused| refused.error)
+            }
+        }
+    }
+
+    /// The ids of all nodes, asked for now.
+    pub(crate) async fn node_ids(&self) -> Result<Vec<i32>, Error> {
+        self.refresh(&[], false).await?;
+        Ok(self.inner.known.lock().nodes.keys().copied().collect())
+    }
+
+    /// All topics, by name, asked for now.
+    pub(crate) async fn topics(&self) -> Result<Vec<Arc<Topic>>, Error> {
+        let found = self.ask(None, false).await?.into_iter();
+        let mut topics: Vec<_> = found.collect::<Result<_, Refused>>().map_err(|refused| refused.error)?;
+        topics.sort_by(|a: &Arc<Topic>, b| a.name.cmp(&b.name));
+        Ok(topics)
+    }
+
+    /// Asks for some topics; each has its own error. `create`: brokers may create what does not exist if their
+    /// configuration has it so.
+    pub(crate) async fn refresh(
+        &self,
+        names: &[&str],
+        create: bool,
+    ) -> Result<Vec<Result<Arc<Topic>, Refused>>, Error> {
+        let named = |name: &&str| MetadataRequestTopic {
+            name: Some(Cow::Owned((*name).to_owned())),
+            ..Default::default()
+        };
+        self.ask(Some(names.iter().map(named).collect()), create).await
+    }
+
+    async fn ask(
+        &self,
+        topics: Option<Vec<MetadataRequestTopic<'static>>>,
+        allow_auto_topic_creation: bool,
+    ) -> Result<Vec<Result<Arc<Topic>, Refused>>, Error> {
+        let request = MetadataRequest { topics, allow_auto_topic_creation, ..Default::default() };
+        let reply = self.any().await?.call(&request).await?;
+        let response = reply.read()?;
+        Ok(self.learn(&reply, &response))
+    }
+
+    fn learn(
+        &self,
+        reply: &Reply<MetadataRequest<'_>>,
+        response: &MetadataResponse<'_>,
+    ) -> Vec<Result<Arc<Topic>, Refused>> {
+        let address = |host: &str, port: i32| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        let nodes = response.brokers.iter();
+        let nodes = nodes.map(|node| (node.node_id, address(&node.host, node.port).into())).collect();
+        let topics: Vec<_> = response.topics.iter().map(|topic| Topic::from_response(reply, topic)).collect();
+        let mut known = self.inner.known.lock();
+        known.nodes = nodes;
+        for name in response.topics.iter().filter_map(|topic| topic.name.as_deref()) {
+            known.topics.remove(name);
+        }
+        let now = Instant::now();
+        for topic in topics.iter().flatten() {
+            known.topics.insert(topic.name.clone(), (topic.clone(), Some(now)));
+        }
+        topics
+    }
+
+    /// The node that coordinates a group.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<Connection, Error> {
+        let known = self.inner.known.lock().coordinators.get(group).copied();
+        let node = match known {
+            Some(node) => node,
+            None => self.find_coordinator(group).await?,
+        };
+        self.node(node).await
+    }
+
+    /// A broker said that it is not the coordinator, or cannot be reached.
+    pub(crate) fn forget_coordinator(&self, group: &str) {
+        self.inner.known.lock().coordinators.remove(group);
+    }
+
+    async fn find_coordinator(&self, group: &str) -> Result<i32, Error> {
+        let connection = self.any().await?;
+        let mut request = FindCoordinatorRequest { key_type: GROUP_KEY, ..Default::default() };
+        // Version 4 asks for several at once.
+        if connection.version::<FindCoordinatorRequest<'_>>()? >= 4 {
+            request.coordinator_keys = vec![group.into()];
+        } else {
+            request.key = group.into();
+        }
+        let reply = connection.call(&request).await?;
+        let response = reply.read()?;
+        let (code, message, node) = match response.coordinators.first() {
+            Some(found) => (found.error_code, &found.error_message, found.node_id),
+            None => (response.error_code, &response.error_message, response.node_id),
+        };
+        reply.check(code, message.as_deref(), || format!("no coordinator of group {group}"))?;
+        self.inner.known.lock().coordinators.insert(group.into(), node);
+        Ok(node)
+    }
+
+    /// Calls any broker.
+    pub(crate) async fn call_any<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
+        self.any().await?.call(request).await
+    }
+}
+
+fn left_out(name: &str) -> Error {
+    Error::Unknown(format!("the broker left out topic {name}"))
+}
+
+impl Topic {
+    fn from_response(
+        reply: &Reply<MetadataRequest<'_>>,
+        topic: &MetadataResponseTopic<'_>,
+    ) -> Result<Arc<Topic>, Refused> {
+        let name = topic.name.as_deref().unwrap_or_default();
+        reply
+            .check(topic.error_code, None, || format!("no topic {name}"))
+            .map_err(|error| Refused { topic: name.into(), error })?;
+        let mut partitions: Vec<Partition> = topic.partitions.iter().map(Partition::from_response).collect();
+        partitions.sort_by_key(|partition| partition.index);
+        Ok(Arc::new(Topic {
+            name: name.into(),
+            id: topic.topic_id,
+            is_internal: topic.is_internal,
+            partitions,
+        }))
+    }
+
+    /// A partition by its number.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] says how many there are.
+    pub fn partition(&self, index: i32) -> Result<&Partition, Error> {
+        let found = usize::try_from(index).ok().and_then(|index| self.partitions.get(index));
+        found.filter(|partition| partition.index == index).ok_or_else(|| {
+            let count = self.partitions.len();
+            Error::Unknown(format!("topic {} has no partition {index}; it has {count}", self.name))
+        })
+    }
+}
+
+impl Partition {
+    fn from_response(partition: &MetadataResponsePartition<'_>) -> Partition {
+        let has_leader = partition.leader_id >= 0 && partition.error_code == ErrorCode::NONE.code();
+        Partition {
+            index: partition.partition_index,
+            leader: has_leader.then_some(partition.leader_id),
+            leader_epoch: partition.leader_epoch,
+            replicas: partition.replica_nodes.clone(),
+            isr: partition.isr_nodes.clone(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What all clients are configured with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connection::ConnectionOptions;
+use crate::error::Error;
+
+/// How clients connect and how long they try.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Brokers to connect to first, as HOST:PORT; the others are found through them.
+    pub bootstrap: Vec<String>,
+    /// Names this client in the brokers' logs, metrics and quotas.
+    pub client_id: String,
+    /// How long connecting to one broker may take.
+    pub connect_timeout: Duration,
+    /// How long a broker may take to answer one request.
+    pub request_timeout: Duration,
+    /// How long an operation with its retries may take, unless it has a limit of its own.
+    pub operation_timeout: Duration,
+    /// The first wait before a retry; it doubles up to `retry_backoff_max` (KIP-580).
+    pub retry_backoff: Duration,
+    /// The longest wait before a retry.
+    pub retry_backoff_max: Duration,
+    /// After this time, what is known of topics is asked for again though nothing went wrong.
+    pub metadata_max_age: Duration,
+}
+
+impl ClientConfig {
+    /// The usual settings for a comma-separated list of brokers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a broker is not HOST:PORT.
+    pub fn new(bootstrap: &str) -> Result<ClientConfig, Error> {
+        let bootstrap: Vec<String> =
+            bootstrap.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        let wrong = |one: &&String| one.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err());
+        match bootstrap.iter().find(wrong) {
+            Some(wrong) => Err(Error::Invalid(format!(
+                "brokers are named as HOST:PORT, such as 127.0.0.1:9092, not {wrong:?}"
+            ))),
+            None if bootstrap.is_empty() => Err(Error::Invalid("no broker is named".to_owned())),
+            None => Ok(ClientConfig {
+                bootstrap,
+                client_id: "mainstem-client".to_owned(),
+                connect_timeout: Duration::from_secs(10),
+                request_timeout: Duration::from_secs(30),
+                operation_timeout: Duration::from_secs(60),
+                retry_backoff: Duration::from_millis(100),
+                retry_backoff_max: Duration::from_secs(1),
+                metadata_max_age: Duration::from_secs(300),
+            }),
+        }
+    }
+
+    /// The same with another client id.
+    pub fn client_id(mut self, client_id: impl Into<String>) -> ClientConfig {
+        self.client_id = client_id.into();
+        self
+    }
+
+    pub(crate) fn connection(&self) -> ConnectionOptions {
+        ConnectionOptions {
+            client_id: Arc::from(self.client_id.as_str()),
+            connect_timeout: self.connect_timeout,
+            request_timeout: self.request_timeout,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_have_a_host_and_a_port() {
+        assert_eq!(ClientConfig::new("a:1, [::1]:2").unwrap().bootstrap, ["a:1", "[::1]:2"]);
+        for wrong in ["", "localhost", "a:1,b", "a:port"] {
+            assert!(matches!(ClientConfig::new(wrong), Err(Error::Invalid(_))), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One connection to a broker: many requests in flight, answers in their order.
+//!
+//! Two tasks own the halves of the socket. The writer puts each request's promise into the queue of those in flight
+//! before its bytes are written; the reader resolves the oldest promise by each frame that arrives. Whoever of the two
+//! fails first ends the connection for all.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use mainstem_wire::frame::{self, LENGTH_BYTES};
+use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::request_header::RequestHeader;
+use mainstem_wire::{ApiKey, Request};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Error;
+use crate::reply::Reply;
+
+/// The version of ApiVersions that every broker answers, if need be with what it has.
+const API_VERSIONS_FIRST: i16 = 3;
+/// A response is not larger than this, whatever its length says.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
+/// The buffer grows with what arrives by at most this, not with what was announced.
+const READ_STEP_BYTES: usize = 256 << 10;
+/// Requests that were waiting together are written together, up to about this many bytes.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// What every connection of a client is made with.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionOptions {
+    /// Sent in each request's header.
+    pub(crate) client_id: Arc<str>,
+    /// How long connecting may take.
+    pub(crate) connect_timeout: Duration,
+    /// How long a broker may take to answer what does not wait by itself.
+    pub(crate) request_timeout: Duration,
+}
+
+/// A connection; cheap to clone. It ends when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    broker: Arc<str>,
+    options: ConnectionOptions,
+    versions: Arc<HashMap<i16, RangeInclusive<i16>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+    next_id: AtomicI32,
+    /// Why the connection ended.
+    lost: Arc<Lost>,
+}
+
+/// Set once, by whoever notices first.
+type Lost = Mutex<Option<Error>>;
+
+#[derive(Debug)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    /// None for a request that gets no response.
+    answer: Option<oneshot::Sender<Bytes>>,
+}
+
+/// The promises of requests in flight, oldest first.
+type InFlight = Arc<Mutex<VecDeque<oneshot::Sender<Bytes>>>>;
+
+impl Connection {
+    /// Connects and asks which versions the broker has.
+    pub(crate) async fn open(broker: &str, options: ConnectionOptions) -> Result<Connection, Error> {
+        let failed = |reason: String| Error::Connect { broker: broker.to_owned(), reason };
+        let stream = tokio::time::timeout(options.connect_timeout, TcpStream::connect(broker))
+            .await
+            .map_err(|_| failed(format!("no answer within {:?}", options.connect_timeout)))?
+            .map_err(|error| failed(error.to_string()))?;
+        stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
+        let mut connection = Connection {
+            broker: broker.into(),
+            options,
+            versions: Arc::new(HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS_FIRST)])),
+            shared: Arc::new(run(stream, broker)),
+        };
+        connection.versions = Arc::new(connection.ask_versions().await?);
+        Ok(connection)
+    }
+
+    async fn ask_versions(&self) -> Result<HashMap<i16, RangeInclusive<i16>>, Error> {
+        let request = ApiVersionsRequest {
+            client_software_name: "mainstem-client".into(),
+            client_software_version: env!("CARGO_PKG_VERSION").into(),
+            ..Default::default()
+        };
+        let reply = self.call(&request).await?;
+        let response = reply.read()?;
+        reply.check(response.error_code, None, || "the broker's versions".to_owned())?;
+        let versions = response.api_keys.iter();
+        Ok(versions.map(|api| (api.api_key, api.min_version..=api.max_version)).collect())
+    }
+
+    /// Whether the connection has ended, so that nothing more can be asked.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.shared.lost.lock().is_some() || self.shared.outgoing.is_closed()
+    }
+
+    /// The newest version of a request that both sides have, up to `newest`.
+    pub(crate) fn version_up_to<'q, R: Request<'q>>(&self, newest: i16) -> Result<i16, Error> {
+        let unsupported = |reason| Error::Unsupported { broker: self.broker.to_string(), reason };
+        let name = R::KEY.name();
+        let theirs = self.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(format!("no {name}")))?;
+        let ours = R::VERSIONS;
+        let version = newest.min(*ours.end()).min(*theirs.end());
+        if version < *ours.start() || version < *theirs.start() {
+            return Err(unsupported(format!("{name} in versions {theirs:?} there, {ours:?} here")));
+        }
+        Ok(version)
+    }
+
+    /// The newest version of a request that both sides have.
+    pub(crate) fn version<'q, R: Request<'q>>(&self) -> Result<i16, Error> {
+        self.version_up_to::<R>(i16::MAX)
+    }
+
+    /// Sends a request in the newest common version and waits for its response.
+    pub(crate) async fn call<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
+        self.call_up_to(request, i16::MAX).await
+    }
+
+    /// The same in the newest common version up to `newest`.
+    pub(crate) async fn call_up_to<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        newest: i16,
+    ) -> Result<Reply<R>, Error> {
+        let version = self.version_up_to::<R>(newest)?;
+        self.call_within(request, version, self.options.request_timeout).await
+    }
+
+    /// Sends a request in a version and waits for its response for so long; after that the connection is given up, as
+    /// nothing behind a request that is not answered can be.
+    pub(crate) async fn call_within<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        version: i16,
+        limit: Duration,
+    ) -> Result<Reply<R>, Error> {
+        self.ask(request, version)?.reply(limit).await
+    }
+
+    /// Sends a request in a version, before this returns and so behind all that was asked before; the response comes
+    /// later.
+    pub(crate) fn ask<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Pending, Error> {
+        let (answer, answered) = oneshot::channel();
+        let correlation_id = self.send(request, version, Some(answer))?;
+        Ok(Pending { connection: self.clone(), version, correlation_id, answered })
+    }
+
+    /// Sends a request that gets no response: a produce with acks=0.
+    pub(crate) fn tell<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<(), Error> {
+        self.send(request, version, None).map(|_| ())
+    }
+
+    fn send<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        version: i16,
+        answer: Option<oneshot::Sender<Bytes>>,
+    ) -> Result<i32, Error> {
+        if self.is_lost() {
+            return Err(self.why_lost());
+        }
+        let correlation_id = self.shared.next_id.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let header = RequestHeader {
+            request_api_key: R::KEY as i16,
+            request_api_version: version,
+            correlation_id,
+            client_id: Some((&*self.options.client_id).into()),
+            ..Default::default()
+        };
+        let mut bytes = Vec::new();
+        frame::write_request(&mut bytes, &header, request).map_err(|error| Error::Unsupported {
+            broker: self.broker.to_string(),
+            reason: format!("{} in version {version}: {error}", R::KEY.name()),
+        })?;
+        self.shared.outgoing.send(Outgoing { bytes, answer }).map_err(|_| self.why_lost())?;
+        Ok(correlation_id)
+    }
+
+    fn why_lost(&self) -> Error {
+        self.shared.lost.lock().clone().unwrap_or_else(|| Error::ConnectionLost {
+            broker: self.broker.to_string(),
+            reason: "it was closed".to_owned(),
+        })
+    }
+}
+
+/// A response that is awaited.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    connection: Connection,
+    version: i16,
+    correlation_id: i32,
+    answered: oneshot::Receiver<Bytes>,
+}
+
+impl Pending {
+    /// The response to a request of kind `R`, as which it was asked; after `limit` the connection is given up.
+    pub(crate) async fn reply<'q, R: Request<'q>>(self, limit: Duration) -> Result<Reply<R>, Error> {
+        let connection = &self.connection;
+        let frame = match tokio::time::timeout(limit, self.answered).await {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(_)) => return Err(connection.why_lost()),
+            Err(_) => {
+                let broker = connection.broker.to_string();
+                let late = Error::RequestTimedOut { broker, api: R::KEY.name(), after: limit };
+                connection.shared.lost.lock().get_or_insert(late.clone());
+                return Err(late);
+            }
+        };
+        Reply::open(frame, self.version, self.correlation_id, &connection.broker)
+    }
+}
+
+/// Starts the tasks of a connection.
+fn run(stream: TcpStream, broker: &str) -> Shared {
+    let (reading, writing) = stream.into_split();
+    let (outgoing, requests) = mpsc::unbounded_channel();
+    let in_flight = InFlight::default();
+    let lost = Arc::new(Lost::default());
+    let note = {
+        let (lost, broker) = (lost.clone(), broker.to_owned());
+        move |reason: String| {
+            lost.lock().get_or_insert(Error::ConnectionLost { broker, reason });
+        }
+    };
+    let promises = in_flight.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
+            reason = read(reading, promises) => note(reason),
+            () = write(writing, requests, &in_flight) => note("it was closed".to_owned()),
+        }
+        in_flight.lock().clear();
+    });
+    Shared { outgoing, next_id: AtomicI32::new(0), lost }
+}
+
+/// Writes requests until the connection is dropped or fails.
+async fn write(
+    mut socket: OwnedWriteHalf,
+    mut requests: mpsc::UnboundedReceiver<Outgoing>,
+    in_flight: &InFlight,
+) {
+    let mut bytes = Vec::new();
+    while let Some(first) = requests.recv().await {
+        let mut next = Some(first);
+        bytes.clear();
+        while let Some(request) = next {
+            in_flight.lock().extend(request.answer);
+            bytes.extend_from_slice(&request.bytes);
+            next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
+        }
+        if socket.write_all(&bytes).await.is_err() {
+            // The reader sees why.
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Reads responses until the connection fails; why it did.
+async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> String {
+    let mut buffer = BytesMut::new();
+    loop {
+        loop {
+            match take_frame(&mut buffer) {
+                Ok(Some(frame)) => match in_flight.lock().pop_front() {
+                    // Who asked may have given up.
+                    Some(answer) => drop(answer.send(frame)),
+                    None => return "it sent a response that nobody asked for".to_owned(),
+                },
+                Ok(None) => break,
+                Err(error) => return error.to_string(),
+            }
+        }
+        buffer.reserve(READ_STEP_BYTES.min(missing(&buffer)));
+        match socket.read_buf(&mut buffer).await {
+            Ok(0) => return "the broker closed it".to_owned(),
+            Ok(_) => {}
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// Bytes that are missing to the end of the first frame, at least a small read's worth.
+fn missing(buffer: &BytesMut) -> usize {
+    let len = frame::frame_len(buffer, RESPONSE_BYTES_MAX).ok().flatten().unwrap_or(0);
+    (LENGTH_BYTES + len).saturating_sub(buffer.len()).max(4096)
+}
+
+/// The body of the first frame in the buffer, if it is complete.
+fn take_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, frame::FrameError> {
+    let Some(len) = frame::frame_len(buffer, RESPONSE_BYTES_MAX)? else { return Ok(None) };
+    if buffer.len() < LENGTH_BYTES + len {
+        return Ok(None);
+    }
+    let mut frame = buffer.split_to(LENGTH_BYTES + len);
+    Ok(Some(frame.split_off(LENGTH_BYTES).freeze()))
+}

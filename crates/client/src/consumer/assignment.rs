@@ -1,0 +1,488 @@
+//! The partitions that a consumer reads: where it is in each, and what has arrived and was not taken yet.
+//!
+//! Pure: answers go in; batches, and what to ask for next, come out. Reading ahead is a second offset for each
+//! partition: `fetch_offset` is behind all that has arrived, `position` is behind all that was taken.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use mainstem_records::Scratch;
+
+use super::batch::FetchedBatch;
+use super::chunk::{Arrived, Chunk};
+use super::config::{ConsumerConfig, Isolation, OutOfRange, Position};
+use super::session::Wanted;
+use crate::error::Error;
+use crate::topic_partition::TopicPartition;
+
+/// The partitions of a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Assignment {
+    partitions: BTreeMap<TopicPartition, Progress>,
+    /// What has arrived, oldest first.
+    chunks: VecDeque<Chunk>,
+    buffered_bytes: usize,
+    /// Errors that nobody was told yet.
+    failures: VecDeque<Error>,
+    generations: u64,
+    scratch: Scratch,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Changes with every seek: answers to what was asked before one do not count.
+    generation: u64,
+    state: State,
+    is_paused: bool,
+    buffered_bytes: usize,
+    /// Behind the last record that may be read, as of the last answer.
+    end_offset: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The offset has to be asked for.
+    Unlocated(Position),
+    /// The offset is being asked for.
+    Locating(Position),
+    /// Offsets are known.
+    Reading { position: i64, fetch_offset: i64 },
+    /// An error was told; only a seek helps.
+    Failed,
+}
+
+/// An offset to be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Locate {
+    pub(crate) key: TopicPartition,
+    pub(crate) generation: u64,
+    pub(crate) position: Position,
+}
+
+/// What [`Assignment::take`] has.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) batch: Option<Result<FetchedBatch, Error>>,
+    /// There is room for more: the fetcher has work.
+    pub(crate) has_room: bool,
+}
+
+impl Assignment {
+    /// Reads these partitions and no others. Those that were read already go on from there they are.
+    pub(crate) fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Position)>) {
+        let mut before = std::mem::take(&mut self.partitions);
+        for (key, position) in partitions {
+            let kept = before.remove(&key);
+            let progress = kept.unwrap_or_else(|| self.begin(position));
+            self.partitions.insert(key, progress);
+        }
+        self.drop_stale();
+    }
+
+    fn begin(&mut self, position: Position) -> Progress {
+        Progress {
+            generation: self.next_generation(),
+            state: begin_at(position),
+            is_paused: false,
+            buffered_bytes: 0,
+            end_offset: None,
+        }
+    }
+
+    fn next_generation(&mut self) -> u64 {
+        self.generations += 1;
+        self.generations
+    }
+
+    /// Goes on elsewhere.
+    pub(crate) fn seek(&mut self, key: &TopicPartition, position: Position) -> Result<(), Error> {
+        let anew = self.begin(position);
+        let progress = self.progress_mut(key)?;
+        *progress = Progress { is_paused: progress.is_paused, ..anew };
+        self.drop_stale();
+        Ok(())
+    }
+
+    /// Stops reading a partition, and forgets what was read ahead; or goes on.
+    pub(crate) fn set_paused(&mut self, key: &TopicPartition, is_paused: bool) -> Result<(), Error> {
+        let generation = self.next_generation();
+        let progress = self.progress_mut(key)?;
+        progress.is_paused = is_paused;
+        if is_paused {
+            progress.generation = generation;
+            progress.buffered_bytes = 0;
+            progress.state = match progress.state {
+                State::Reading { position, .. } => State::Reading { position, fetch_offset: position },
+                State::Locating(position) => State::Unlocated(position),
+                state => state,
+            };
+            self.drop_stale();
+        }
+        Ok(())
+    }
+
+    /// The offset of the next record that is handed out; none until it was asked for.
+    pub(crate) fn position(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
+        let progress = self.partitions.get(key).ok_or_else(|| not_assigned(key))?;
+        Ok(match progress.state {
+            State::Reading { position, .. } => Some(position),
+            _ => None,
+        })
+    }
+
+    /// How many offsets there are between the position and the end, as of the last answer.
+    pub(crate) fn lag(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
+        let position = self.position(key)?;
+        let end = self.partitions.get(key).and_then(|progress| progress.end_offset);
+        Ok(position.zip(end).map(|(position, end)| (end - position).max(0)))
+    }
+
+    /// What is read.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.partitions.keys()
+    }
+
+    fn progress_mut(&mut self, key: &TopicPartition) -> Result<&mut Progress, Error> {
+        self.partitions.get_mut(key).ok_or_else(|| not_assigned(key))
+    }
+
+    /// Forgets what arrived for partitions that are not read any more, or elsewhere.
+    fn drop_stale(&mut self) {
+        let partitions = &self.partitions;
+        let is_current =
+            |chunk: &Chunk| partitions.get(&chunk.key).is_some_and(|now| now.generation == chunk.generation);
+        let (kept, stale) = std::mem::take(&mut self.chunks).into_iter().partition(is_current);
+        self.chunks = kept;
+        let stale: VecDeque<Chunk> = stale;
+        self.buffered_bytes -= stale.iter().map(|chunk| chunk.size).sum::<usize>();
+    }
+
+    /// The next batch with something in it, in the order of arrival.
+    pub(crate) fn take(&mut self, config: &ConsumerConfig) -> Taken {
+        let mut has_room = false;
+        loop {
+            if let Some(error) = self.failures.pop_front() {
+                return Taken { batch: Some(Err(error)), has_room };
+            }
+            let Some(chunk) = self.chunks.front_mut() else { return Taken { batch: None, has_room } };
+            let Some(bytes) = chunk.next() else {
+                has_room = true;
+                self.finish_first();
+                continue;
+            };
+            let key = chunk.key.clone();
+            let opened = self.open(key.clone(), bytes, config);
+            match opened {
+                Ok(batch) if batch.next_offset() <= batch.first_offset() => {}
+                Ok(batch) => {
+                    self.advance(&key, batch.next_offset());
+                    return Taken { batch: Some(Ok(batch)), has_room };
+                }
+                Err(error) => {
+                    self.stop(&key);
+                    return Taken { batch: Some(Err(error)), has_room };
+                }
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        key: TopicPartition,
+        bytes: Bytes,
+        config: &ConsumerConfig,
+    ) -> Result<FetchedBatch, Error> {
+        let State::Reading { position, .. } = self.partitions[&key].state else {
+            unreachable!("what is not read has no chunks")
+        };
+        FetchedBatch::open(key, bytes, position, config.decompressed_bytes_max, &mut self.scratch)
+    }
+
+    fn advance(&mut self, key: &TopicPartition, next_offset: i64) {
+        if let Some(Progress { state: State::Reading { position, .. }, .. }) = self.partitions.get_mut(key) {
+            *position = next_offset.max(*position);
+        }
+    }
+
+    /// The first chunk has nothing more; what nobody is to see at its end is passed too.
+    fn finish_first(&mut self) {
+        let Some(chunk) = self.chunks.pop_front() else { return };
+        self.buffered_bytes -= chunk.size;
+        if let Some(progress) = self.partitions.get_mut(&chunk.key) {
+            progress.buffered_bytes -= chunk.size;
+        }
+        self.advance(&chunk.key, chunk.next_offset);
+    }
+
+    /// An error was or will be told: nothing more is read until a seek.
+    fn stop(&mut self, key: &TopicPartition) {
+        let anew = self.begin(Position::End);
+        if let Some(progress) = self.partitions.get_mut(key) {
+            *progress = Progress { is_paused: progress.is_paused, state: State::Failed, ..anew };
+        }
+        self.drop_stale();
+    }
+
+    /// Offsets that have to be asked for; they count as being asked for from now on.
+    pub(crate) fn locate(&mut self) -> Vec<Locate> {
+        let mut wanted = Vec::new();
+        for (key, progress) in &mut self.partitions {
+            if let State::Unlocated(position) = progress.state {
+                progress.state = State::Locating(position);
+                wanted.push(Locate { key: key.clone(), generation: progress.generation, position });
+            }
+        }
+        wanted
+    }
+
+    /// An offset that was asked for, or none: it has to be asked for again.
+    pub(crate) fn located(&mut self, asked: &Locate, offset: Option<i64>) {
+        let Some(progress) = self.current(&asked.key, asked.generation) else { return };
+        progress.state = match offset {
+            Some(offset) => State::Reading { position: offset, fetch_offset: offset },
+            None => State::Unlocated(asked.position),
+        };
+    }
+
+    /// The offsets to be asked for are refused for good, or a partition cannot be read.
+    pub(crate) fn fail(&mut self, key: &TopicPartition, generation: u64, error: Error) {
+        if self.current(key, generation).is_some() {
+            self.failures.push_back(error);
+            self.stop(key);
+        }
+    }
+
+    /// A topic is refused.
+    pub(crate) fn fail_topic(&mut self, topic: &str, error: &Error) {
+        let of_topic = |(key, one): (&TopicPartition, &Progress)| {
+            (&*key.topic == topic && one.state != State::Failed).then(|| (key.clone(), one.generation))
+        };
+        let concerned: Vec<_> = self.partitions.iter().filter_map(of_topic).collect();
+        for (key, generation) in concerned {
+            self.fail(&key, generation, error.clone());
+        }
+    }
+
+    fn current(&mut self, key: &TopicPartition, generation: u64) -> Option<&mut Progress> {
+        self.partitions.get_mut(key).filter(|progress| progress.generation == generation)
+    }
+
+    /// Partitions of which more is wanted, with offset and generation.
+    pub(crate) fn wanted(&self, config: &ConsumerConfig) -> Vec<(&TopicPartition, i64, u64)> {
+        if self.buffered_bytes >= config.prefetch_bytes {
+            return Vec::new();
+        }
+        let part = usize::try_from(config.partition_bytes_max).expect("the configuration was checked");
+        self.partitions
+            .iter()
+            .filter_map(|(key, one)| match one.state {
+                State::Reading { fetch_offset, .. } if !one.is_paused && one.buffered_bytes < part => {
+                    Some((key, fetch_offset, one.generation))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Takes what a broker had for a partition.
+    pub(crate) fn arrived(
+        &mut self,
+        key: &TopicPartition,
+        asked: &Wanted,
+        arrived: Arrived,
+        isolation: Isolation,
+    ) {
+        let Some(progress) = self.current(key, asked.generation) else { return };
+        let State::Reading { fetch_offset, .. } = &mut progress.state else { return };
+        if *fetch_offset != asked.offset {
+            return;
+        }
+        progress.end_offset = Some(arrived.end_offset);
+        match Chunk::open(key.clone(), asked.generation, isolation, arrived) {
+            Ok(None) => {}
+            Ok(Some(chunk)) => {
+                *fetch_offset = chunk.next_offset.max(*fetch_offset);
+                progress.buffered_bytes += chunk.size;
+                self.buffered_bytes += chunk.size;
+                self.chunks.push_back(chunk);
+            }
+            Err(error) => {
+                let what = format!("the batch at offset {} of {key}", asked.offset);
+                self.fail(key, asked.generation, Error::Damaged { what, reason: error.to_string() });
+            }
+        }
+    }
+
+    /// The offset to read is not there.
+    pub(crate) fn out_of_range(
+        &mut self,
+        key: &TopicPartition,
+        asked: &Wanted,
+        error: Error,
+        then: OutOfRange,
+    ) {
+        let position = match then {
+            OutOfRange::Fail => return self.fail(key, asked.generation, error),
+            OutOfRange::Beginning => Position::Beginning,
+            OutOfRange::End => Position::End,
+        };
+        let is_current = self.current(key, asked.generation).is_some_and(
+            |one| matches!(one.state, State::Reading { fetch_offset, .. } if fetch_offset == asked.offset),
+        );
+        if is_current {
+            tracing::warn!("{error}; going on at {position:?}");
+            self.seek(key, position).expect("it is assigned");
+        }
+    }
+}
+
+fn begin_at(position: Position) -> State {
+    match position {
+        Position::Offset(offset) => State::Reading { position: offset, fetch_offset: offset },
+        position => State::Unlocated(position),
+    }
+}
+
+fn not_assigned(key: &TopicPartition) -> Error {
+    Error::Invalid(format!("{key} is not assigned to this consumer; assign it first"))
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_records::{BatchBuilder, BatchOptions};
+    use mainstem_wire::Uuid;
+
+    use super::*;
+    use crate::config::ClientConfig;
+
+    fn key() -> TopicPartition {
+        TopicPartition::new("t", 0)
+    }
+
+    fn config() -> ConsumerConfig {
+        ConsumerConfig::new(ClientConfig::new("a:1").unwrap())
+    }
+
+    /// An assignment of one partition at an offset.
+    fn at(offset: i64) -> Assignment {
+        let mut assignment = Assignment::default();
+        assignment.assign([(key(), Position::Offset(offset))]);
+        assignment
+    }
+
+    /// What would be asked of the one partition.
+    fn asked(assignment: &Assignment) -> Option<Wanted> {
+        let wanted = assignment.wanted(&config());
+        wanted.first().map(|(_, offset, generation)| Wanted {
+            topic_id: Uuid::default(),
+            offset: *offset,
+            leader_epoch: 0,
+            generation: *generation,
+        })
+    }
+
+    /// An answer with a batch of two records at an offset.
+    fn answer(assignment: &mut Assignment, asked: &Wanted, base_offset: i64) {
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
+        builder.append(0, None, Some(b"a"), &[]).unwrap();
+        builder.append(0, None, Some(b"b"), &[]).unwrap();
+        let mut bytes = Vec::new();
+        builder.finish(&mut bytes).unwrap();
+        answer_bytes(assignment, asked, bytes);
+    }
+
+    fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
+        let arrived = Arrived { bytes: bytes.into(), aborted: vec![], end_offset: 100 };
+        assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
+    }
+
+    fn take(assignment: &mut Assignment) -> Option<Result<Vec<i64>, Error>> {
+        let batch = assignment.take(&config()).batch?;
+        Some(batch.map(|batch| batch.records().map(|record| record.unwrap().offset).collect()))
+    }
+
+    #[test]
+    fn reading_goes_ahead_of_taking() {
+        let mut assignment = at(1);
+        let first = asked(&assignment).unwrap();
+        answer(&mut assignment, &first, 0);
+        let second = asked(&assignment).unwrap();
+        assert_eq!((second.offset, assignment.position(&key())), (2, Ok(Some(1))));
+        answer(&mut assignment, &second, 2);
+        assert_eq!(take(&mut assignment), Some(Ok(vec![1])), "what was not asked for is left out");
+        assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+        assert_eq!(take(&mut assignment), None);
+        assert_eq!(assignment.lag(&key()), Ok(Some(96)));
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_not_after_a_seek() {
+        let mut assignment = at(0);
+        let first = asked(&assignment).unwrap();
+        answer(&mut assignment, &first, 0);
+        answer(&mut assignment, &first, 0);
+        assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+        assert_eq!(take(&mut assignment), None);
+        let before = asked(&assignment).unwrap();
+        assignment.seek(&key(), Position::Offset(2)).unwrap();
+        answer(&mut assignment, &before, 2);
+        assert_eq!(take(&mut assignment), None, "the same offset, but asked for before the seek");
+        let after = asked(&assignment).unwrap();
+        answer(&mut assignment, &after, 2);
+        assignment.seek(&key(), Position::Offset(0)).unwrap();
+        assert_eq!(take(&mut assignment), None, "what was read ahead is forgotten");
+        assert_eq!(assignment.buffered_bytes, 0);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_while_enough_waits() {
+        let mut assignment = at(0);
+        let first = asked(&assignment).unwrap();
+        answer(&mut assignment, &first, 0);
+        let tight = ConsumerConfig { prefetch_bytes: 1, ..config() };
+        assert!(assignment.wanted(&tight).is_empty());
+        assert!(assignment.wanted(&ConsumerConfig { partition_bytes_max: 1, ..config() }).is_empty());
+        assert!(take(&mut assignment).is_some());
+        assert!(assignment.take(&tight).has_room);
+        assert_eq!(assignment.wanted(&tight).len(), 1);
+    }
+
+    #[test]
+    fn a_damaged_batch_stops_its_partition_until_a_seek() {
+        let mut assignment = at(0);
+        let first = asked(&assignment).unwrap();
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.append(0, None, Some(b"a"), &[]).unwrap();
+        let mut bytes = Vec::new();
+        builder.finish(&mut bytes).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        answer_bytes(&mut assignment, &first, bytes);
+        assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))));
+        assert_eq!((asked(&assignment), take(&mut assignment)), (None, None));
+        assignment.seek(&key(), Position::Offset(1)).unwrap();
+        let wanted = asked(&assignment).unwrap();
+        answer_bytes(&mut assignment, &wanted, vec![0; 100]);
+        assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))), "not even a batch");
+    }
+
+    #[test]
+    fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
+        let mut assignment = at(0);
+        assignment.seek(&key(), Position::Time(7)).unwrap();
+        let sought = assignment.locate();
+        assert_eq!((sought.len(), assignment.locate().len()), (1, 0));
+        assignment.located(&sought[0], None);
+        let again = assignment.locate();
+        assert_eq!(again, sought, "the answer was of no use");
+        assignment.seek(&key(), Position::Offset(3)).unwrap();
+        assignment.located(&again[0], Some(50));
+        assert_eq!(assignment.position(&key()), Ok(Some(3)));
+        assignment.seek(&key(), Position::End).unwrap();
+        let last = assignment.locate();
+        assignment.set_paused(&key(), true).unwrap();
+        assignment.located(&last[0], Some(50));
+        let anew = assignment.locate();
+        assignment.located(&anew[0], Some(60));
+        assert_eq!((assignment.position(&key()), asked(&assignment)), (Ok(Some(60)), None));
+    }
+}

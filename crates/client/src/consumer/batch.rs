@@ -1,0 +1,106 @@
+//! A batch of records that was fetched, and the way to its records without a copy.
+
+use bytes::Bytes;
+use mainstem_records::{Batch, Record, RecordIter, Scratch};
+
+use crate::error::Error;
+use crate::topic_partition::TopicPartition;
+
+/// Records of one partition, as they were written together.
+///
+/// It keeps the whole answer of the broker in memory for as long as it lives: copy what is to be kept for long.
+#[derive(Debug, Clone)]
+pub struct FetchedBatch {
+    partition: TopicPartition,
+    /// The batch as it is on disk.
+    bytes: Bytes,
+    /// Its records, if they are compressed there.
+    decompressed: Option<Bytes>,
+    /// Records before this offset were not asked for.
+    first_offset: i64,
+}
+
+impl FetchedBatch {
+    /// Takes a batch that is complete, and checks it.
+    pub(crate) fn open(
+        partition: TopicPartition,
+        bytes: Bytes,
+        first_offset: i64,
+        decompressed_bytes_max: usize,
+        scratch: &mut Scratch,
+    ) -> Result<FetchedBatch, Error> {
+        let batch = view(&bytes);
+        let damaged = |reason: String| {
+            let offset = batch.base_offset();
+            Error::Damaged { what: format!("the batch at offset {offset} of {partition}"), reason }
+        };
+        if !batch.verify_crc() {
+            return Err(damaged("its checksum is wrong".to_owned()));
+        }
+        let mut buffer = Vec::new();
+        if batch.attributes().is_compressed() {
+            batch
+                .decompressed(&mut buffer, decompressed_bytes_max, scratch)
+                .map_err(|error| damaged(error.to_string()))?;
+        }
+        let decompressed = batch.attributes().is_compressed().then(|| Bytes::from(buffer));
+        Ok(FetchedBatch { partition, decompressed, first_offset, bytes })
+    }
+
+    /// The partition that it comes from.
+    pub fn partition(&self) -> &TopicPartition {
+        &self.partition
+    }
+
+    /// Records before this offset are left out.
+    pub(crate) fn first_offset(&self) -> i64 {
+        self.first_offset
+    }
+
+    /// The offset behind its last record: where to go on reading.
+    pub fn next_offset(&self) -> i64 {
+        view(&self.bytes).next_offset()
+    }
+
+    /// The records, borrowed. There may be none, where a compacted topic keeps an empty batch.
+    pub fn records(&self) -> FetchedRecords<'_> {
+        let batch = view(&self.bytes);
+        let payload = self.decompressed.as_deref().unwrap_or(batch.payload());
+        let records = batch.records_in(payload);
+        FetchedRecords {
+            partition: &self.partition,
+            first_offset: self.first_offset,
+            // The checksum says that somebody wrote it so; a count below zero is nobody's record.
+            records: records.ok(),
+        }
+    }
+}
+
+fn view(bytes: &Bytes) -> Batch<'_> {
+    Batch::split_first(bytes).expect("only complete batches are taken").0
+}
+
+/// The records of a [`FetchedBatch`]; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct FetchedRecords<'a> {
+    partition: &'a TopicPartition,
+    first_offset: i64,
+    records: Option<RecordIter<'a>>,
+}
+
+impl<'a> Iterator for FetchedRecords<'a> {
+    /// [`Error::Damaged`] if a record cannot be read.
+    type Item = Result<Record<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first_offset = self.first_offset;
+        let read = self
+            .records
+            .as_mut()?
+            .find(|read| !matches!(read, Ok(record) if record.offset < first_offset))?;
+        Some(read.map_err(|error| Error::Damaged {
+            what: format!("a batch of {}", self.partition),
+            reason: error.to_string(),
+        }))
+    }
+}

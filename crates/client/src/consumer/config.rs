@@ -1,0 +1,152 @@
+//! What a consumer is configured with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::config::ClientConfig;
+use crate::error::Error;
+use crate::offsets::{EARLIEST, FoundOffsets, LATEST};
+use crate::topic_partition::TopicPartition;
+
+/// Which records a consumer sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// All, also those of transactions that are open or were aborted.
+    #[default]
+    ReadUncommitted,
+    /// Records outside of transactions, and those of transactions that were committed; nothing behind an open one
+    /// (KIP-98).
+    ReadCommitted,
+}
+
+impl Isolation {
+    pub(crate) fn code(self) -> i8 {
+        match self {
+            Isolation::ReadUncommitted => 0,
+            Isolation::ReadCommitted => 1,
+        }
+    }
+}
+
+/// Where to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// At the first record that is there.
+    Beginning,
+    /// Behind the last record.
+    End,
+    /// At this offset.
+    Offset(i64),
+    /// At the first record with this timestamp or a later one, in milliseconds since 1970; behind the last record if
+    /// there is none.
+    Time(i64),
+}
+
+impl Position {
+    /// What has to be asked for, with its timestamps, and offsets for which nobody has to be asked.
+    pub(crate) fn sort(
+        positions: impl IntoIterator<Item = (TopicPartition, Position)>,
+    ) -> (Vec<(TopicPartition, i64)>, FoundOffsets) {
+        let (mut sought, mut known) = (Vec::new(), BTreeMap::new());
+        for (key, position) in positions {
+            match position.timestamp() {
+                Ok(timestamp) => sought.push((key, timestamp)),
+                Err(offset) => drop(known.insert(key, Some(offset))),
+            }
+        }
+        (sought, known)
+    }
+
+    /// What ListOffsets is asked for.
+    ///
+    /// # Errors
+    /// The offset, for which nobody has to be asked.
+    pub(crate) fn timestamp(self) -> Result<i64, i64> {
+        match self {
+            Position::Beginning => Ok(EARLIEST),
+            Position::End => Ok(LATEST),
+            // Numbers below zero mean something else to a broker.
+            Position::Time(timestamp_ms) => Ok(timestamp_ms.max(0)),
+            Position::Offset(offset) => Err(offset),
+        }
+    }
+}
+
+/// What happens when the offset to read is not there any more, or not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutOfRange {
+    /// [`Consumer::next`](crate::Consumer::next) returns the error, and the partition is not read until a seek.
+    #[default]
+    Fail,
+    /// Go on at the first record that is there.
+    Beginning,
+    /// Go on behind the last record.
+    End,
+}
+
+/// How a [`Consumer`](crate::Consumer) reads; the defaults are those of the Java client where it has the same setting.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, Isolation};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let client = ClientConfig::new("127.0.0.1:9092")?;
+/// let config = ConsumerConfig { isolation: Isolation::ReadCommitted, ..ConsumerConfig::new(client) };
+/// assert_eq!(config.min_bytes, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ConsumerConfig {
+    /// How to connect, and the waits between attempts.
+    pub client: ClientConfig,
+    /// Which records are seen. All by default.
+    pub isolation: Isolation,
+    /// What happens when an offset is not there. [`OutOfRange::Fail`] by default.
+    pub out_of_range: OutOfRange,
+    /// A broker answers when it has this many bytes, or `max_wait` is over. 1 by default.
+    pub min_bytes: i32,
+    /// How long a broker waits for `min_bytes`. 500 ms by default.
+    pub max_wait: Duration,
+    /// A broker's answer has about this many bytes of records at most. 50 MiB by default.
+    pub fetch_bytes_max: i32,
+    /// A partition's part of an answer has about this many bytes at most; a larger batch comes alone. 1 MiB by default.
+    pub partition_bytes_max: i32,
+    /// No more is asked for while records that nobody has taken yet have this many bytes. 16 MiB by default.
+    pub prefetch_bytes: usize,
+    /// A batch has at most this many bytes without compression; another one is an error. 64 MiB by default.
+    pub decompressed_bytes_max: usize,
+}
+
+impl ConsumerConfig {
+    /// The usual settings.
+    pub fn new(client: ClientConfig) -> ConsumerConfig {
+        ConsumerConfig {
+            client,
+            isolation: Isolation::ReadUncommitted,
+            out_of_range: OutOfRange::Fail,
+            min_bytes: 1,
+            max_wait: Duration::from_millis(500),
+            fetch_bytes_max: 50 << 20,
+            partition_bytes_max: 1 << 20,
+            prefetch_bytes: 16 << 20,
+            decompressed_bytes_max: 64 << 20,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refused = |reason: &str| Err(Error::Invalid(reason.to_owned()));
+        if self.min_bytes < 0 || self.fetch_bytes_max < 1 || self.partition_bytes_max < 1 {
+            return refused(
+                "fetch_bytes_max and partition_bytes_max have to be more than 0, min_bytes at least 0",
+            );
+        }
+        if self.prefetch_bytes == 0 {
+            return refused("prefetch_bytes has to be more than 0, or nothing is ever asked for");
+        }
+        if i32::try_from(self.max_wait.as_millis()).is_err() {
+            return refused("max_wait is longer than a request can say, 24 days");
+        }
+        Ok(())
+    }
+}

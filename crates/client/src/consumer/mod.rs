@@ -1,0 +1,237 @@
+//! The consumer: batches out of partitions that are named.
+//!
+//! `fetcher.rs` asks brokers for what `assignment.rs` (pure) wants, in sessions (`session.rs`, pure); what arrives waits
+//! as chunks (`chunk.rs`) until it is taken batch by batch (`batch.rs`).
+
+mod assignment;
+mod batch;
+mod chunk;
+mod config;
+mod fetcher;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use assignment::Assignment;
+pub use batch::{FetchedBatch, FetchedRecords};
+pub use config::{ConsumerConfig, Isolation, OutOfRange, Position};
+use fetcher::Fetcher;
+
+use crate::cluster::{Cluster, Topic};
+use crate::error::Error;
+use crate::offsets::list_offsets;
+use crate::retry::retrying;
+use crate::topic_partition::TopicPartition;
+
+/// Reads partitions that are assigned by hand, batch by batch, ahead of who takes them.
+///
+/// Records are borrowed from the bytes that arrived. Where to go on is the caller's to keep, as offsets; groups are not
+/// part of it.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// consumer.assign([(TopicPartition::new("orders", 0), Position::Beginning)]);
+/// let batch = consumer.next().await?;
+/// for record in batch.records() {
+///     let record = record?;
+///     assert_eq!((record.offset, record.value), (0, Some(&b"one"[..])));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    fetcher: Option<JoinHandle<()>>,
+}
+
+/// What the consumer and its fetcher share.
+#[derive(Debug)]
+struct Shared {
+    config: ConsumerConfig,
+    cluster: Cluster,
+    state: Mutex<State>,
+    /// The fetcher has something new to ask for, or has to end.
+    work: Notify,
+    /// There may be something to take.
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    assignment: Assignment,
+    is_closed: bool,
+}
+
+impl Consumer {
+    /// A consumer without partitions.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the settings make no sense.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(config: ConsumerConfig) -> Result<Consumer, Error> {
+        config.check()?;
+        let shared = Arc::new(Shared {
+            cluster: Cluster::new(config.client.clone()),
+            state: Mutex::new(State { assignment: Assignment::default(), is_closed: false }),
+            work: Notify::new(),
+            arrived: Notify::new(),
+            config,
+        });
+        let fetcher = tokio::spawn(Fetcher::new(shared.clone()).run());
+        Ok(Consumer { shared, fetcher: Some(fetcher) })
+    }
+
+    /// Reads these partitions and no others. Those that were read before go on where they are, whatever position is
+    /// given; [`Consumer::seek`] moves them.
+    pub fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Position)>) {
+        self.shared.state.lock().assignment.assign(partitions);
+        self.shared.work.notify_one();
+    }
+
+    /// The next batch of any partition, in the order of arrival; those of one partition in the order of their offsets.
+    /// Waits until there is one. A future of this that is dropped takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a batch cannot be read, or why a broker refuses a partition for good; that partition is not
+    /// read any more until a [`Consumer::seek`], the others are. What may succeed later is tried again without a word.
+    pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
+        loop {
+            let taken = self.shared.state.lock().assignment.take(&self.shared.config);
+            if taken.has_room {
+                self.shared.work.notify_one();
+            }
+            if let Some(batch) = taken.batch {
+                return batch;
+            }
+            self.shared.arrived.notified().await;
+        }
+    }
+
+    /// Goes on elsewhere in a partition; what was read ahead is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn seek(&mut self, partition: &TopicPartition, position: Position) -> Result<(), Error> {
+        self.change(|assignment| assignment.seek(partition, position))
+    }
+
+    /// Takes nothing from a partition until [`Consumer::resume`]; what was read ahead is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn pause(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.change(|assignment| assignment.set_paused(partition, true))
+    }
+
+    /// Goes on with a partition after [`Consumer::pause`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn resume(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.change(|assignment| assignment.set_paused(partition, false))
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Assignment) -> Result<(), Error>) -> Result<(), Error> {
+        change(&mut self.shared.state.lock().assignment)?;
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// The partitions that are read, in their order.
+    pub fn assignment(&self) -> Vec<TopicPartition> {
+        self.shared.state.lock().assignment.keys().cloned().collect()
+    }
+
+    /// The offset behind the last batch that was taken: where to go on later. None until a position other than an offset
+    /// was found.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn position(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
+        self.shared.state.lock().assignment.position(partition)
+    }
+
+    /// The offsets of all partitions whose position is known.
+    pub(crate) fn positions(&self) -> BTreeMap<TopicPartition, i64> {
+        let state = self.shared.state.lock();
+        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
+        state.assignment.keys().filter_map(known).collect()
+    }
+
+    /// How many offsets there are between the position and the end of the partition, as of its last answer; with
+    /// [`Isolation::ReadCommitted`] the end is the first open transaction. None until there is an answer.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn lag(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
+        self.shared.state.lock().assignment.lag(partition)
+    }
+
+    /// A topic with its partitions.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
+    /// cluster refuses the topic.
+    pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        let config = &self.shared.config.client;
+        let find = || self.shared.cluster.topic(name, false);
+        retrying(config, config.operation_timeout, &format!("finding topic {name}"), find).await
+    }
+
+    /// The offsets of positions in partitions, assigned or not; [`Position::Offset`] is its own answer.
+    ///
+    /// A [`Position::Time`] behind all records has none.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
+    /// cluster refuses a partition.
+    pub async fn offsets(
+        &self,
+        positions: impl IntoIterator<Item = (TopicPartition, Position)>,
+    ) -> Result<BTreeMap<TopicPartition, Option<i64>>, Error> {
+        let (sought, mut found) = Position::sort(positions);
+        let (config, isolation) = (&self.shared.config.client, self.shared.config.isolation);
+        let ask = || list_offsets(&self.shared.cluster, isolation, &sought);
+        found.extend(retrying(config, config.operation_timeout, "finding offsets", ask).await?);
+        Ok(found)
+    }
+
+    /// Ends reading, and returns when nothing is under way any more.
+    pub async fn close(mut self) {
+        self.end();
+        if let Some(fetcher) = self.fetcher.take() {
+            // A panic there was reported when it happened.
+            let _ = fetcher.await;
+        }
+    }
+
+    fn end(&self) {
+        self.shared.state.lock().is_closed = true;
+        self.shared.work.notify_one();
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

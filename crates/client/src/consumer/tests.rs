@@ -1,0 +1,200 @@
+//! The consumer against a broker in this process.
+
+use std::time::Duration;
+
+use mainstem_broker::EmbeddedBroker;
+use mainstem_wire::ErrorCode;
+
+use super::*;
+use crate::broken_network::BrokenNetwork;
+use crate::{ClientConfig, Compression, Producer, ProducerConfig, Record};
+
+struct Fixture {
+    broker: EmbeddedBroker,
+    producer: Producer,
+}
+
+impl Fixture {
+    fn new(settings: &[(&str, &str)]) -> Fixture {
+        let broker = EmbeddedBroker::start(settings);
+        let config = ProducerConfig::new(ClientConfig::new(broker.address()).unwrap());
+        let producer = Producer::new(config.compression(Compression::Lz4)).unwrap();
+        Fixture { broker, producer }
+    }
+
+    fn config(&self) -> ConsumerConfig {
+        ConsumerConfig::new(ClientConfig::new(self.broker.address()).unwrap())
+    }
+
+    fn consumer(&self) -> Consumer {
+        Consumer::new(self.config()).unwrap()
+    }
+
+    async fn fill(&self, partition: i32, numbers: std::ops::Range<i64>) {
+        fill(&self.producer, partition, numbers).await;
+    }
+}
+
+/// Writes numbers to a partition of t, with themselves as timestamps, in batches of ten.
+async fn fill(producer: &Producer, partition: i32, numbers: std::ops::Range<i64>) {
+    for number in numbers {
+        let record = Record::new("t", number.to_string()).partition(partition).timestamp_ms(number);
+        let _ = producer.send(record).await.unwrap();
+        if number % 10 == 9 {
+            producer.flush().await;
+        }
+    }
+    producer.flush().await;
+}
+
+fn t(partition: i32) -> TopicPartition {
+    TopicPartition::new("t", partition)
+}
+
+/// The numbers of the next records, at least so many.
+async fn take(consumer: &mut Consumer, count: usize) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    while numbers.len() < count {
+        let next = tokio::time::timeout(Duration::from_secs(20), consumer.next());
+        let batch = next.await.unwrap_or_else(|_| panic!("only {} of {count} came", numbers.len())).unwrap();
+        for record in batch.records() {
+            let value = std::str::from_utf8(record.unwrap().value.unwrap()).unwrap().to_owned();
+            numbers.push(value.parse().unwrap());
+        }
+    }
+    numbers
+}
+
+#[tokio::test]
+async fn partitions_are_read_in_order_and_on_from_there() {
+    let fixture = Fixture::new(&[("num.partitions", "3")]);
+    for partition in 0..3 {
+        fixture.fill(partition, 0..500).await;
+    }
+    let mut consumer = fixture.consumer();
+    consumer.assign((0..3).map(|partition| (t(partition), Position::Beginning)));
+    let mut read = take(&mut consumer, 1_500).await;
+    read.sort_unstable();
+    assert_eq!(read, (0..500).flat_map(|number| [number; 3]).collect::<Vec<_>>());
+    assert_eq!(consumer.position(&t(1)), Ok(Some(500)));
+    assert_eq!(consumer.lag(&t(1)), Ok(Some(0)));
+    fixture.fill(1, 500..600).await;
+    assert_eq!(take(&mut consumer, 100).await, (500..600).collect::<Vec<_>>());
+    consumer.close().await;
+}
+
+#[tokio::test]
+async fn little_memory_reads_as_much() {
+    let fixture = Fixture::new(&[("num.partitions", "2")]);
+    for partition in 0..2 {
+        fixture.fill(partition, 0..500).await;
+    }
+    let config = ConsumerConfig { prefetch_bytes: 1, partition_bytes_max: 1, ..fixture.config() };
+    let mut consumer = Consumer::new(config).unwrap();
+    consumer.assign((0..2).map(|partition| (t(partition), Position::Beginning)));
+    assert_eq!(take(&mut consumer, 1_000).await.len(), 1_000);
+}
+
+#[tokio::test]
+async fn a_seek_goes_where_it_says() {
+    let fixture = Fixture::new(&[]);
+    fixture.fill(0, 0..100).await;
+    let mut consumer = fixture.consumer();
+    consumer.assign([(t(0), Position::Offset(55))]);
+    assert_eq!(take(&mut consumer, 1).await[0], 55, "within a batch");
+    for (position, first) in [(Position::Beginning, 0), (Position::Time(70), 70), (Position::Offset(99), 99)]
+    {
+        consumer.seek(&t(0), position).unwrap();
+        assert_eq!(take(&mut consumer, 1).await[0], first, "{position:?}");
+    }
+    for position in [Position::End, Position::Time(1_000)] {
+        consumer.seek(&t(0), position).unwrap();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while consumer.position(&t(0)).unwrap().is_none() {
+            assert!(tokio::time::Instant::now() < deadline, "{position:?} is not found");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(consumer.position(&t(0)), Ok(Some(100)), "{position:?}");
+    }
+    fixture.fill(0, 100..101).await;
+    assert_eq!(take(&mut consumer, 1).await, [100]);
+    let unassigned = consumer.seek(&t(7), Position::End).unwrap_err();
+    assert_eq!(unassigned.to_string(), "t-7 is not assigned to this consumer; assign it first");
+}
+
+#[tokio::test]
+async fn a_paused_partition_keeps_its_place() {
+    let fixture = Fixture::new(&[("num.partitions", "2")]);
+    fixture.fill(0, 0..20).await;
+    fixture.fill(1, 1_000..1_020).await;
+    let mut consumer = fixture.consumer();
+    consumer.assign([(t(0), Position::Beginning), (t(1), Position::Beginning)]);
+    consumer.pause(&t(0)).unwrap();
+    assert_eq!(take(&mut consumer, 20).await, (1_000..1_020).collect::<Vec<_>>());
+    fixture.fill(1, 1_020..1_030).await;
+    assert_eq!(take(&mut consumer, 10).await, (1_020..1_030).collect::<Vec<_>>());
+    consumer.resume(&t(0)).unwrap();
+    consumer.pause(&t(1)).unwrap();
+    assert_eq!(take(&mut consumer, 20).await, (0..20).collect::<Vec<_>>());
+    consumer.assign([(t(1), Position::Beginning)]);
+    assert_eq!(consumer.assignment(), [t(1)]);
+    assert_eq!(consumer.position(&t(1)), Ok(Some(30)), "it goes on where it was");
+}
+
+#[tokio::test]
+async fn an_offset_that_is_not_there_is_told_or_passed() {
+    let fixture = Fixture::new(&[]);
+    fixture.fill(0, 0..10).await;
+    let mut consumer = fixture.consumer();
+    consumer.assign([(t(0), Position::Offset(1_000))]);
+    let refused = consumer.next().await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
+    assert!(refused.to_string().starts_with("cannot read t-0 at offset 1000: "), "{refused}");
+    consumer.seek(&t(0), Position::Beginning).unwrap();
+    assert_eq!(take(&mut consumer, 10).await.len(), 10);
+    let config = ConsumerConfig { out_of_range: OutOfRange::Beginning, ..fixture.config() };
+    let mut consumer = Consumer::new(config).unwrap();
+    consumer.assign([(t(0), Position::Offset(1_000))]);
+    assert_eq!(take(&mut consumer, 10).await.len(), 10);
+}
+
+#[tokio::test]
+async fn positions_have_offsets() {
+    let fixture = Fixture::new(&[]);
+    fixture.fill(0, 0..100).await;
+    let consumer = fixture.consumer();
+    for (position, offset) in [
+        (Position::Beginning, Some(0)),
+        (Position::End, Some(100)),
+        (Position::Time(42), Some(42)),
+        (Position::Time(1_000), None),
+        (Position::Offset(7), Some(7)),
+    ] {
+        let found = consumer.offsets([(t(0), position)]).await.unwrap();
+        assert_eq!(found, BTreeMap::from([(t(0), offset)]), "{position:?}");
+    }
+    let unknown = consumer.offsets([(t(3), Position::End)]).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "topic t has no partition 3; it has 1");
+    assert_eq!(consumer.topic("t").await.unwrap().partitions.len(), 1);
+}
+
+#[tokio::test]
+async fn a_topic_that_comes_later_is_read_when_it_is_there() {
+    let fixture = Fixture::new(&[]);
+    let mut consumer = fixture.consumer();
+    consumer.assign([(t(0), Position::Beginning)]);
+    let reading = tokio::spawn(async move { take(&mut consumer, 10).await });
+    fixture.fill(0, 0..10).await;
+    assert_eq!(reading.await.unwrap(), (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
+    let broken = BrokenNetwork::start(20_000, 20).await;
+    let producer = Producer::new(ProducerConfig::new(broken.client())).unwrap();
+    fill(&producer, 0, 0..5_000).await;
+    let config = ConsumerConfig { partition_bytes_max: 6_000, ..ConsumerConfig::new(broken.client()) };
+    let mut consumer = Consumer::new(config).unwrap();
+    consumer.assign([(t(0), Position::Beginning)]);
+    assert_eq!(take(&mut consumer, 5_000).await, (0..5_000).collect::<Vec<_>>());
+}

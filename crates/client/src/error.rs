@@ -1,0 +1,199 @@
+//! What can go wrong, and what that means for the caller.
+
+use std::time::Duration;
+
+use mainstem_wire::ErrorCode;
+
+/// A failure of the client: what happened, to what, and of whom it was asked.
+///
+/// Errors can be cloned, for one failure may concern every record of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A broker answered with an error code.
+    #[error("{what}: {message} ({}, from {broker})", code.name())]
+    Broker {
+        /// Kafka's code.
+        code: ErrorCode,
+        /// The broker's words if it has any, or what the code means.
+        message: String,
+        /// What was asked for.
+        what: String,
+        /// Address of the broker that answered.
+        broker: String,
+    },
+    /// No connection could be made.
+    #[error("cannot connect to {broker}: {reason}")]
+    Connect {
+        /// Address as configured or as the cluster names it.
+        broker: String,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// A connection ended before the answer to a request; whether the request was executed is not known.
+    #[error("the connection to {broker} was lost: {reason}")]
+    ConnectionLost {
+        /// Address of the broker.
+        broker: String,
+        /// What ended it.
+        reason: String,
+    },
+    /// A broker took longer than the time-out of requests.
+    #[error("{broker} did not answer {api} within {after:?}")]
+    RequestTimedOut {
+        /// Address of the broker.
+        broker: String,
+        /// Name of the request.
+        api: &'static str,
+        /// The time that it had.
+        after: Duration,
+    },
+    /// An operation, with all of its retries, took longer than it may.
+    #[error("{what} was not done within {after:?}{}", last.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default())]
+    TimedOut {
+        /// The operation.
+        what: String,
+        /// The time that it had.
+        after: Duration,
+        /// Why the last attempt failed, if one did.
+        last: Option<Box<Error>>,
+    },
+    /// Broker and client have no version of a request in common, or a field that is needed is not in it.
+    #[error("{broker} does not serve what is needed: {reason}")]
+    Unsupported {
+        /// Address of the broker.
+        broker: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// A broker's bytes are not what the protocol says.
+    #[error("the answer of {broker} to {api} is malformed: {reason}")]
+    Malformed {
+        /// Address of the broker.
+        broker: String,
+        /// Name of the request.
+        api: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Records are not what the format says, or have changed since they were written.
+    #[error("{what} cannot be read: {reason}; seek past it to go on")]
+    Damaged {
+        /// Which records.
+        what: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// A partition has no leader at present.
+    #[error("{partition} has no leader at present, so that nothing can be written to it or read from it")]
+    NoLeader {
+        /// The partition.
+        partition: String,
+    },
+    /// The cluster does not name what was asked for.
+    #[error("{0}")]
+    Unknown(String),
+    /// The arguments or the configuration make no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The producer, consumer or admin was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// What a caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The same request may succeed later; the client itself retries until its time-outs.
+    Retriable,
+    /// The running transaction has to be aborted; then the producer can go on.
+    Abortable,
+    /// The producer or consumer cannot go on: make a new one, or mend the cause.
+    Fatal,
+    /// This request failed and would fail again; others may succeed.
+    Permanent,
+}
+
+impl Error {
+    /// What a caller can do about it.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Error::Broker { code, .. } => class_of(*code),
+            Error::Connect { .. }
+            | Error::ConnectionLost { .. }
+            | Error::RequestTimedOut { .. }
+            | Error::NoLeader { .. } => ErrorClass::Retriable,
+            Error::Closed => ErrorClass::Fatal,
+            _ => ErrorClass::Permanent,
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn is_retriable(&self) -> bool {
+        self.class() == ErrorClass::Retriable
+    }
+
+    /// The broker's code, if a broker refused.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Error::Broker { code, .. } => Some(*code),
+            Error::TimedOut { last: Some(last), .. } => last.code(),
+            _ => None,
+        }
+    }
+}
+
+fn class_of(code: ErrorCode) -> ErrorClass {
+    match code {
+        ErrorCode::INVALID_PRODUCER_EPOCH
+        | ErrorCode::PRODUCER_FENCED
+        | ErrorCode::INVALID_PRODUCER_ID_MAPPING
+        | ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        | ErrorCode::CLUSTER_AUTHORIZATION_FAILED
+        | ErrorCode::FENCED_INSTANCE_ID
+        | ErrorCode::SASL_AUTHENTICATION_FAILED
+        | ErrorCode::UNSUPPORTED_VERSION => ErrorClass::Fatal,
+        ErrorCode::TRANSACTION_ABORTABLE | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => ErrorClass::Abortable,
+        // Kafka calls it final, as its consumer has to poll before it goes on; here the member does so by itself.
+        ErrorCode::REBALANCE_IN_PROGRESS => ErrorClass::Retriable,
+        code if code.is_retriable() => ErrorClass::Retriable,
+        _ => ErrorClass::Permanent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_their_class() {
+        for (code, class) in [
+            (ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorClass::Retriable),
+            (ErrorCode::REBALANCE_IN_PROGRESS, ErrorClass::Retriable),
+            (ErrorCode::PRODUCER_FENCED, ErrorClass::Fatal),
+            (ErrorCode::TRANSACTION_ABORTABLE, ErrorClass::Abortable),
+            (ErrorCode::MESSAGE_TOO_LARGE, ErrorClass::Permanent),
+        ] {
+            assert_eq!(class_of(code), class, "{}", code.name());
+        }
+    }
+
+    #[test]
+    fn messages_say_what_happened_to_what_and_where() {
+        let refused = Error::Broker {
+            code: ErrorCode::TOPIC_ALREADY_EXISTS,
+            message: "Topic 'a' already exists".into(),
+            what: "cannot create topic a".into(),
+            broker: "b:9092".into(),
+        };
+        let text = "cannot create topic a: Topic 'a' already exists (TOPIC_ALREADY_EXISTS, from b:9092)";
+        assert_eq!(refused.to_string(), text);
+        let late = Error::TimedOut {
+            what: "the topic's creation".into(),
+            after: Duration::from_secs(1),
+            last: Some(Box::new(refused)),
+        };
+        assert_eq!(late.to_string(), format!("the topic's creation was not done within 1s; last: {text}"));
+        assert_eq!(late.code(), Some(ErrorCode::TOPIC_ALREADY_EXISTS));
+    }
+}

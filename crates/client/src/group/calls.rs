@@ -1,0 +1,226 @@
+//! The requests of a member to the coordinator of its group.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
+use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
+use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
+use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use mainstem_wire::{ApiKey, ErrorCode, Request};
+
+use super::assignor::Assignments;
+use super::config::GroupConfig;
+use super::offsets::{
+    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+};
+use super::protocol::encode_assignment;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::reply::Reply;
+use crate::topic_partition::TopicPartition;
+
+/// The protocol that all members have to speak.
+const PROTOCOL_TYPE: &str = "consumer";
+/// The one assignor that is offered.
+const ASSIGNOR: &str = "cooperative-sticky";
+/// A member's name in its group, and the generation that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) member_id: String,
+    pub(crate) generation: i32,
+}
+
+impl Identity {
+    /// Of somebody who is in no group.
+    pub(crate) fn nobody() -> Identity {
+        Identity { member_id: String::new(), generation: -1 }
+    }
+}
+
+/// What came of joining.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) identity: Identity,
+    /// Of each member its subscription's bytes, for the leader who has to assign.
+    pub(crate) to_assign: Option<BTreeMap<String, Vec<u8>>>,
+}
+
+/// Calls about one group, over connections of its own: the answer to a join may take long, and those behind it wait.
+#[derive(Debug, Clone)]
+pub(crate) struct Calls {
+    pub(crate) cluster: Cluster,
+    config: Arc<GroupConfig>,
+}
+
+impl Calls {
+    pub(crate) fn new(config: Arc<GroupConfig>) -> Calls {
+        Calls { cluster: Cluster::new(config.consumer.client.clone()), config }
+    }
+
+    fn failed(&self, what: &str) -> String {
+        format!("cannot {what} group {}", self.config.group_id)
+    }
+
+    fn group(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.config.group_id)
+    }
+
+    fn instance(&self) -> Option<Cow<'_, str>> {
+        self.config.instance_id.as_deref().map(Cow::Borrowed)
+    }
+
+    /// Calls the coordinator; one that cannot be reached, or is none any more, is looked for again next time.
+    async fn call<'q, R: Request<'q>>(&self, request: &R, newest: i16) -> Result<Reply<R>, Error> {
+        let asked = async {
+            let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+            let version = coordinator.version_up_to::<R>(newest)?;
+            let mut limit = self.config.consumer.client.request_timeout;
+            if matches!(R::KEY, ApiKey::JoinGroup | ApiKey::SyncGroup) {
+                // Answered when all members have joined, or have had their time.
+                limit += self.config.max_poll_interval;
+            }
+            coordinator.call_within(request, version, limit).await
+        };
+        asked.await.inspect_err(|_| self.cluster.forget_coordinator(&self.config.group_id))
+    }
+
+    /// The error of an answer.
+    fn check<R>(&self, reply: &Reply<R>, code: i16, what: &str) -> Result<(), Error> {
+        self.noted(reply.check(code, None, || self.failed(what)))
+    }
+
+    /// An outcome; after some errors the coordinator is looked for again.
+    fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.inspect_err(|error| {
+            if let Some(ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE) = error.code() {
+                self.cluster.forget_coordinator(&self.config.group_id);
+            }
+        })
+    }
+
+    /// JoinGroup (11): takes part in the next generation.
+    pub(crate) async fn join(&self, member_id: &str, subscription: &[u8]) -> Result<Joined, Error> {
+        let mut member_id = member_id.to_owned();
+        loop {
+            let protocol = JoinGroupRequestProtocol {
+                name: Cow::Borrowed(ASSIGNOR),
+                metadata: Cow::Borrowed(subscription),
+                ..Default::default()
+            };
+            let ms = |time: std::time::Duration| i32::try_from(time.as_millis()).expect("checked");
+            let request = JoinGroupRequest {
+                group_id: self.group(),
+                session_timeout_ms: ms(self.config.session_timeout),
+                rebalance_timeout_ms: ms(self.config.max_poll_interval),
+                member_id: Cow::Borrowed(&member_id),
+                group_instance_id: self.instance(),
+                protocol_type: Cow::Borrowed(PROTOCOL_TYPE),
+                protocols: vec![protocol],
+                ..Default::default()
+            };
+            let reply = self.call(&request, i16::MAX).await?;
+            let response = reply.read()?;
+            let named = response.member_id.clone().into_owned();
+            if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() && member_id.is_empty() {
+                // KIP-394: a member joins under the name that it was given, so that nobody waits for one who is gone.
+                member_id = named;
+                continue;
+            }
+            self.check(&reply, response.error_code, "join")?;
+            let identity = Identity { member_id: named, generation: response.generation_id };
+            let leads = response.leader == identity.member_id && !response.skip_assignment;
+            let members = response.members.iter();
+            let members = members.map(|one| (one.member_id.clone().into_owned(), one.metadata.to_vec()));
+            return Ok(Joined { identity, to_assign: leads.then(|| members.collect()) });
+        }
+    }
+
+    /// SyncGroup (14): gives the assignments if this is the leader; the bytes of one's own.
+    pub(crate) async fn sync(
+        &self,
+        identity: &Identity,
+        assignments: &Assignments,
+    ) -> Result<Vec<u8>, Error> {
+        let assignment = |(member, keys): (&String, &BTreeSet<TopicPartition>)| {
+            let assignment = encode_assignment(keys).map_err(|error| Error::Invalid(error.to_string()))?;
+            Ok(SyncGroupRequestAssignment {
+                member_id: Cow::Owned(member.clone()),
+                assignment: Cow::Owned(assignment),
+                ..Default::default()
+            })
+        };
+        let request = SyncGroupRequest {
+            group_id: self.group(),
+            generation_id: identity.generation,
+            member_id: Cow::Borrowed(&identity.member_id),
+            group_instance_id: self.instance(),
+            protocol_type: Some(Cow::Borrowed(PROTOCOL_TYPE)),
+            protocol_name: Some(Cow::Borrowed(ASSIGNOR)),
+            assignments: assignments.iter().map(assignment).collect::<Result<_, Error>>()?,
+            ..Default::default()
+        };
+        let reply = self.call(&request, i16::MAX).await?;
+        let response = reply.read()?;
+        self.check(&reply, response.error_code, "get an assignment in")?;
+        Ok(response.assignment.to_vec())
+    }
+
+    /// Heartbeat (12).
+    pub(crate) async fn heartbeat(&self, identity: &Identity) -> Result<(), Error> {
+        let request = HeartbeatRequest {
+            group_id: self.group(),
+            generation_id: identity.generation,
+            member_id: Cow::Borrowed(&identity.member_id),
+            group_instance_id: self.instance(),
+            ..Default::default()
+        };
+        let reply = self.call(&request, i16::MAX).await?;
+        let response = reply.read()?;
+        self.check(&reply, response.error_code, "stay in")
+    }
+
+    /// LeaveGroup (13), with the name before version 3 and in a list since.
+    pub(crate) async fn leave(&self, identity: &Identity) -> Result<(), Error> {
+        let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+        let mut request = LeaveGroupRequest { group_id: self.group(), ..Default::default() };
+        if coordinator.version::<LeaveGroupRequest<'_>>()? < 3 {
+            request.member_id = Cow::Borrowed(&identity.member_id);
+        } else {
+            let member_id = Cow::Borrowed(identity.member_id.as_str());
+            request.members = vec![MemberIdentity { member_id, ..Default::default() }];
+        }
+        let reply = coordinator.call(&request).await?;
+        let response = reply.read()?;
+        self.check(&reply, response.error_code, "leave")
+    }
+
+    /// OffsetCommit (8): each offset is where to go on.
+    pub(crate) async fn commit(
+        &self,
+        identity: &Identity,
+        offsets: &BTreeMap<TopicPartition, i64>,
+    ) -> Result<(), Error> {
+        let request = OffsetCommitRequest {
+            generation_id_or_member_epoch: identity.generation,
+            member_id: Cow::Borrowed(&identity.member_id),
+            group_instance_id: self.instance(),
+            ..commit_request(&self.config.group_id, offsets)
+        };
+        let reply = self.call(&request, COMMIT_NAMES_UNTIL).await?;
+        self.noted(check_commit(&reply, &self.config.group_id))
+    }
+
+    /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is
+    /// waited for (KIP-447).
+    pub(crate) async fn committed(
+        &self,
+        keys: &BTreeSet<TopicPartition>,
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let request = fetch_request(&self.config.group_id, Some(keys));
+        let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
+        self.noted(read_committed(&reply, &self.config.group_id))
+    }
+}

@@ -1,0 +1,103 @@
+//! What a member of a group is configured with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::consumer::{ConsumerConfig, Position};
+use crate::error::Error;
+
+/// How a [`GroupConsumer`](crate::GroupConsumer) takes part in its group; the defaults are those of the Java client.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let consumer = ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// let config = GroupConfig { auto_commit: None, ..GroupConfig::new("billing", ["orders"], consumer) };
+/// assert_eq!(config.instance_id, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct GroupConfig {
+    /// How records are read.
+    pub consumer: ConsumerConfig,
+    /// Name of the group.
+    pub group_id: Arc<str>,
+    /// The topics that are read.
+    pub topics: Vec<Arc<str>>,
+    /// A static member (KIP-345): it keeps its partitions when it comes back under this name within the session
+    /// time-out, and does not leave the group when it is closed.
+    pub instance_id: Option<Arc<str>>,
+    /// Where to read a partition of which the group has committed no offset. At the end by default.
+    pub start: Position,
+    /// Offsets are committed after this time, and before partitions are given away; none: only by
+    /// [`GroupConsumer::commit`](crate::GroupConsumer::commit). 5 s by default.
+    pub auto_commit: Option<Duration>,
+    /// A member that is not heard of for so long is out of the group. 45 s by default.
+    pub session_timeout: Duration,
+    /// How often the group's coordinator hears of a member. 3 s by default.
+    pub heartbeat_interval: Duration,
+    /// A member whose [`GroupConsumer::next`](crate::GroupConsumer::next) is not called for so long leaves the group; others
+    /// wait so long for it in a rebalance. 5 min by default.
+    pub max_poll_interval: Duration,
+}
+
+impl GroupConfig {
+    /// The usual settings.
+    pub fn new<T: Into<Arc<str>>>(
+        group_id: impl Into<Arc<str>>,
+        topics: impl IntoIterator<Item = T>,
+        consumer: ConsumerConfig,
+    ) -> GroupConfig {
+        GroupConfig {
+            consumer,
+            group_id: group_id.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            instance_id: None,
+            start: Position::End,
+            auto_commit: Some(Duration::from_secs(5)),
+            session_timeout: Duration::from_secs(45),
+            heartbeat_interval: Duration::from_secs(3),
+            max_poll_interval: Duration::from_secs(300),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refused = |reason: &str| Err(Error::Invalid(reason.to_owned()));
+        if self.group_id.is_empty() {
+            return refused("a group has to have a name");
+        }
+        if self.topics.is_empty() {
+            return refused("a member of a group has to subscribe to a topic");
+        }
+        if self.heartbeat_interval >= self.session_timeout {
+            return refused("heartbeat_interval has to be less than session_timeout; a third of it is usual");
+        }
+        let fits = |time: Duration| i32::try_from(time.as_millis()).is_ok();
+        if !fits(self.session_timeout) || !fits(self.max_poll_interval) {
+            return refused("session_timeout and max_poll_interval are at most 24 days");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ClientConfig;
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let config = || GroupConfig::new("g", ["t"], ConsumerConfig::new(ClientConfig::new("a:1").unwrap()));
+        assert_eq!(config().check(), Ok(()));
+        for wrong in [
+            GroupConfig { group_id: "".into(), ..config() },
+            GroupConfig { topics: vec![], ..config() },
+            GroupConfig { heartbeat_interval: Duration::from_secs(45), ..config() },
+            GroupConfig { max_poll_interval: Duration::MAX, ..config() },
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The task that keeps a consumer in its group: join, sync, heartbeats, and again when the group changes.
+//!
+//! What changes for the consumer is handed over and waited for, so that a partition is let go before the group gives it to
+//! another member; heartbeats go on meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_wire::ErrorCode;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::assignor::{Assignments, Subscription, assign};
+use super::calls::{Calls, Identity};
+use super::config::GroupConfig;
+use super::protocol::{decode_assignment, decode_subscription, encode_subscription};
+use crate::backoff::Backoff;
+use crate::consumer::Position;
+use crate::error::Error;
+use crate::topic_partition::TopicPartition;
+
+/// How long leaving may take.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the member and its consumer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) identity: Mutex<Identity>,
+    /// Since when nobody waits for records.
+    pub(crate) idle_since: Mutex<Option<Instant>>,
+    /// The member has to leave.
+    pub(crate) stop: Notify,
+}
+
+/// Something that the consumer has to do.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) what: What,
+    pub(crate) done: Option<oneshot::Sender<()>>,
+}
+
+impl Change {
+    /// Whether nobody waits for it any more.
+    pub(crate) fn is_void(&self) -> bool {
+        self.done.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Rebalanced {
+        /// To be let go.
+        revoked: BTreeSet<TopicPartition>,
+        /// To be read, from where.
+        added: BTreeMap<TopicPartition, Position>,
+    },
+    /// All partitions are somebody else's already.
+    Lost,
+    /// The group cannot be taken part in.
+    Failed(Error),
+}
+
+/// Why a generation ended, if not by an error.
+enum End {
+    /// The group changes.
+    Rejoin,
+    /// Nobody has asked for records for too long.
+    Idle,
+    Error(Error),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        match error.code() {
+            Some(ErrorCode::REBALANCE_IN_PROGRESS) => End::Rejoin,
+            _ => End::Error(error),
+        }
+    }
+}
+
+/// How many partitions topics have.
+type PartitionCounts = HashMap<Arc<str>, i32>;
+
+/// A member of a group.
+pub(crate) struct Member {
+    config: Arc<GroupConfig>,
+    /// For joining, which may take long.
+    calls: Calls,
+    /// For what must not wait for a join.
+    offsets: Calls,
+    shared: Arc<Shared>,
+    changes: mpsc::UnboundedSender<Change>,
+    owned: BTreeSet<TopicPartition>,
+    /// The partitions of the topics by which this member has assigned, if it leads.
+    assigned_by: Option<(BTreeSet<Arc<str>>, PartitionCounts)>,
+    backoff: Backoff,
+}
+
+impl Member {
+    pub(crate) fn new(
+        config: Arc<GroupConfig>,
+        offsets: Calls,
+        shared: Arc<Shared>,
+        changes: mpsc::UnboundedSender<Change>,
+    ) -> Member {
+        let client = &config.consumer.client;
+        let backoff = Backoff::new(client.retry_backoff, client.retry_backoff_max);
+        let calls = Calls::new(config.clone());
+        Member { config, calls, offsets, shared, changes, owned: BTreeSet::new(), assigned_by: None, backoff }
+    }
+
+    /// Takes part until it is to stop; then it leaves, unless it is a static member.
+    pub(crate) async fn run(mut self) {
+        let shared = self.shared.clone();
+        tokio::select! {
+            () = shared.stop.notified() => {}
+            error = self.take_part() => {
+                let failed = Change { what: What::Failed(error), done: None };
+                // Without a consumer there is nobody to tell.
+                let _ = self.changes.send(failed);
+                return;
+            }
+        }
+        self.leave().await;
+    }
+
+    async fn leave(&self) {
+        let identity = self.shared.identity.lock().clone();
+        if self.config.instance_id.is_some() || identity.member_id.is_empty() {
+            return;
+        }
+        // Whether it is heard or not, the session ends by itself.
+        match tokio::time::timeout(LEAVE_LIMIT, self.offsets.leave(&identity)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("{error}"),
+            Err(_) => tracing::debug!("no answer to leaving group {}", self.config.group_id),
+        }
+    }
+
+    /// One generation after another; ends with what cannot be mended.
+    async fn take_part(&mut self) -> Error {
+        loop {
+            match self.generation().await {
+                End::Rejoin => self.backoff.reset(),
+                End::Idle => {
+                    tracing::warn!(
+                        "leaving group {}: no record was asked for in {:?} (max_poll_interval)",
+                        self.config.group_id,
+                        self.config.max_poll_interval
+                    );
+                    self.leave().await;
+                    self.lose(true).await;
+                }
+                End::Error(error) => match error.code() {
+                    Some(ErrorCode::UNKNOWN_MEMBER_ID) => self.lose(true).await,
+                    Some(ErrorCode::ILLEGAL_GENERATION) => self.lose(false).await,
+                    _ if error.is_retriable() => {
+                        tracing::debug!("{error}");
+                        tokio::time::sleep(self.backoff.next(rand::random())).await;
+                    }
+                    _ => return error,
+                },
+            }
+        }
+    }
+
+    /// The partitions are not this member's any more.
+    async fn lose(&mut self, forgets_name: bool) {
+        {
+            let mut identity = self.shared.identity.lock();
+            identity.generation = -1;
+            if forgets_name {
+                identity.member_id.clear();
+            }
+        }
+        self.owned.clear();
+        let (done, waits) = oneshot::channel();
+        let _ = self.changes.send(Change { what: What::Lost, done: Some(done) });
+        // Without a consumer there is nothing to wait for.
+        let _ = waits.await;
+    }
+
+    async fn generation(&mut self) -> End {
+        match self.join().await {
+            Ok(assigned) => match self.hand_over(assigned).await {
+                // What was let go is given to others now.
+                Ok(true) => End::Rejoin,
+                Ok(false) => self.stay().await,
+                Err(end) => end,
+            },
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Joins and syncs; the partitions of this member.
+    async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, Error> {
+        let before = self.shared.identity.lock().clone();
+        let subscription = Subscription {
+            topics: self.config.topics.iter().cloned().collect(),
+            owned: self.owned.clone(),
+            generation: before.generation,
+        };
+        let subscription =
+            encode_subscription(&subscription).map_err(|error| Error::Invalid(error.to_string()))?;
+        let joined = self.calls.join(&before.member_id, &subscription).await?;
+        *self.shared.identity.lock() = joined.identity.clone();
+        self.assigned_by = None;
+        let assignments = match joined.to_assign {
+            Some(members) => self.assign(&members).await?,
+            None => Assignments::new(),
+        };
+        let bytes = self.calls.sync(&joined.identity, &assignments).await?;
+        decode_assignment(&bytes).map_err(|error| self.malformed("assignment", &error.to_string()))
+    }
+
+    fn malformed(&self, what: &str, reason: &str) -> Error {
+        let what = format!("the {what} of group {}", self.config.group_id);
+        Error::Invalid(format!(
+            "{what} is not what the protocol says: {reason}; all members have to speak it"
+        ))
+    }
+
+    /// Assigns as the leader.
+    async fn assign(&mut self, members: &BTreeMap<String, Vec<u8>>) -> Result<Assignments, Error> {
+        let mut subscriptions = BTreeMap::new();
+        for (member, bytes) in members {
+            let subscription = decode_subscription(bytes)
+                .map_err(|error| self.malformed("subscription of a member", &error.to_string()))?;
+            subscriptions.insert(member.clone(), subscription);
+        }
+        let topics: BTreeSet<Arc<str>> =
+            subscriptions.values().flat_map(|one: &Subscription| one.topics.iter().cloned()).collect();
+        let partitions = self.partitions(&topics).await?;
+        let assignments = assign(&subscriptions, &partitions);
+        self.assigned_by = Some((topics, partitions));
+        Ok(assignments)
+    }
+
+    /// How many partitions each topic has; those that are not there are left out.
+    async fn partitions(&self, topics: &BTreeSet<Arc<str>>) -> Result<PartitionCounts, Error> {
+        let names: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
+        let found = self.offsets.cluster.refresh(&names, false).await?;
+        let found = found
+            .into_iter()
+            .filter_map(|topic| topic.inspect_err(|refused| tracing::debug!("{}", refused.error)).ok());
+        Ok(found.map(|topic| (topic.name.clone(), topic.partitions.len() as i32)).collect())
+    }
+
+    /// Has the consumer take over an assignment; whether it had to let something go.
+    async fn hand_over(&mut self, assigned: BTreeSet<TopicPartition>) -> Result<bool, End> {
+        let revoked: BTreeSet<_> = self.owned.difference(&assigned).cloned().collect();
+        let added: BTreeSet<_> = assigned.difference(&self.owned).cloned().collect();
+        let has_revoked = !revoked.is_empty();
+        if has_revoked || !added.is_empty() {
+            let added = self.positions(added).await?;
+            let (done, waits) = oneshot::channel();
+            let _ = self.changes.send(Change { what: What::Rebalanced { revoked, added }, done: Some(done) });
+            self.wait_for(waits).await?;
+        }
+        self.owned = assigned;
+        Ok(has_revoked)
+    }
+
+    /// Where to begin with partitions, while heartbeats go on.
+    async fn positions(
+        &self,
+        keys: BTreeSet<TopicPartition>,
+    ) -> Result<BTreeMap<TopicPartition, Position>, End> {
+        let mut backoff = self.backoff.clone();
+        let committed = loop {
+            match self.offsets.committed(&keys).await {
+                Ok(committed) => break committed,
+                Err(error) if error.is_retriable() => {
+                    tracing::debug!("{error}");
+                    tokio::time::sleep(backoff.next(rand::random())).await;
+                    self.beat()
+                        .await
+                        .or_else(|end| if matches!(end, End::Rejoin) { Ok(()) } else { Err(end) })?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let position = |key: TopicPartition| {
+            let position = committed.get(&key).map_or(self.config.start, |offset| Position::Offset(*offset));
+            (key, position)
+        };
+        Ok(keys.into_iter().map(position).collect())
+    }
+
+    /// Waits for the consumer.
+    async fn wait_for(&self, mut done: oneshot::Receiver<()>) -> Result<(), End> {
+        loop {
+            tokio::select! {
+                _ = &mut done => return Ok(()),
+                () = tokio::time::sleep(self.config.heartbeat_interval) => {}
+            }
+            match self.beat().await {
+                // The consumer first; the group waits.
+                Ok(()) | Err(End::Rejoin) => {}
+                Err(End::Error(error)) if error.is_retriable() => tracing::debug!("{error}"),
+                Err(end) => return Err(end),
+            }
+        }
+    }
+
+    /// Stays in the generation until it ends.
+    async fn stay(&mut self) -> End {
+        let mut looked_at = Instant::now();
+        loop {
+            tokio::time::sleep(self.config.heartbeat_interval).await;
+            match self.beat().await {
+                Ok(()) => {}
+                Err(End::Error(error)) if error.is_retriable() => tracing::debug!("{error}"),
+                Err(end) => return end,
+            }
+            match self.has_other_partitions(&mut looked_at).await {
+                Ok(true) => return End::Rejoin,
+                Ok(false) => {}
+                Err(error) => tracing::debug!("{error}"),
+            }
+        }
+    }
+
+    async fn beat(&self) -> Result<(), End> {
+        let idle_since = *self.shared.idle_since.lock();
+        if idle_since.is_some_and(|since| since.elapsed() > self.config.max_poll_interval) {
+            return Err(End::Idle);
+        }
+        let identity = self.shared.identity.lock().clone();
+        Ok(self.calls.heartbeat(&identity).await?)
+    }
+
+    /// Whether the topics have other partitions than when this member assigned them; looked at when the metadata are old,
+    /// and at every heartbeat while a topic is missing.
+    async fn has_other_partitions(&self, looked_at: &mut Instant) -> Result<bool, Error> {
+        let Some((topics, partitions)) = &self.assigned_by else { return Ok(false) };
+        let is_complete = topics.len() == partitions.len();
+        if is_complete && looked_at.elapsed() < self.config.consumer.client.metadata_max_age {
+            return Ok(false);
+        }
+        *looked_at = Instant::now();
+        Ok(self.partitions(topics).await? != *partitions)
+    }
+}

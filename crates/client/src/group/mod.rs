@@ -1,0 +1,454 @@
+//! The consumer of a group: partitions that the group gives it, offsets that the group keeps.
+//!
+//! `member.rs` keeps it in the group and hands over what changes; `assignor.rs` (pure) assigns where it leads.
+
+mod assignor;
+mod calls;
+mod config;
+mod member;
+pub(crate) mod offsets;
+pub(crate) mod protocol;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use calls::{Calls, Identity};
+pub use config::GroupConfig;
+use member::{Change, Member, Shared, What};
+
+use crate::consumer::{Consumer, FetchedBatch, Position};
+use crate::error::Error;
+use crate::retry::retrying;
+use crate::topic_partition::TopicPartition;
+
+/// What a hook does.
+pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What is done when the partitions of a [`GroupConsumer`] change. It runs within [`GroupConsumer::next`], and the group
+/// waits for it. A hook whose `next` is dropped before it is done is called again by the next one.
+pub trait RebalanceHooks: Send {
+    /// Partitions are about to be given to other members; each with the offset where they will go on unless another one is
+    /// committed now.
+    fn revoked<'a>(
+        &'a mut self,
+        positions: &'a BTreeMap<TopicPartition, i64>,
+        offsets: &'a GroupOffsets,
+    ) -> HookFuture<'a> {
+        let _ = (positions, offsets);
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Partitions were given to this member.
+    fn assigned<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
+        let _ = partitions;
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Partitions were given to other members already, as the group has not heard of this one for too long. Nothing can be
+    /// committed.
+    fn lost<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
+        let _ = partitions;
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// No hooks.
+struct NoHooks;
+
+impl RebalanceHooks for NoHooks {}
+
+/// The offsets of a group, as its member commits them. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct GroupOffsets {
+    calls: Calls,
+    config: Arc<GroupConfig>,
+    shared: Arc<Shared>,
+}
+
+impl GroupOffsets {
+    /// Commits where to go on in partitions, and waits until it is done.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
+    /// group refuses: a member that is not in its generation any more commits nothing.
+    pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let config = &self.config.consumer.client;
+        retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
+            let identity = self.shared.identity.lock().clone();
+            if identity.generation < 0 {
+                // Without a generation a commit could overwrite those of the members.
+                return Err(Error::Invalid(format!(
+                    "offsets of group {} can be committed when this member is in it; it has not joined yet, or was \
+                     thrown out",
+                    self.config.group_id
+                )));
+            }
+            self.calls.commit(&identity, offsets).await
+        })
+        .await
+    }
+
+    /// Where the group goes on in partitions, as far as something was committed.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
+    /// group refuses.
+    pub async fn committed(
+        &self,
+        partitions: &BTreeSet<TopicPartition>,
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let config = &self.config.consumer.client;
+        let ask = || self.calls.committed(partitions);
+        retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await
+    }
+
+    fn what(&self, what: &str) -> String {
+        format!("{what} of group {}", self.config.group_id)
+    }
+}
+
+/// A commit that is under way; await it for the outcome, or drop it.
+#[derive(Debug)]
+pub struct PendingCommit {
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Future for PendingCommit {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        // A task that was cancelled with its runtime has not committed.
+        Pin::new(&mut self.task).poll(context).map(|done| done.unwrap_or(Err(Error::Closed)))
+    }
+}
+
+/// Reads the partitions that its group gives it, by the assignor `cooperative-sticky`: in a rebalance only those that move
+/// are interrupted.
+///
+/// A batch counts as done when [`GroupConsumer::next`] is called again; with `auto_commit` that is what is committed.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Position};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let config = ConsumerConfig::new(ClientConfig::new(address)?);
+/// let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+/// let mut consumer = GroupConsumer::new(config)?;
+/// let batch = consumer.next().await?;
+/// assert_eq!(batch.records().count(), 1);
+/// consumer.commit().await?;
+/// consumer.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct GroupConsumer {
+    config: Arc<GroupConfig>,
+    consumer: Consumer,
+    hooks: Box<dyn RebalanceHooks>,
+    offsets: GroupOffsets,
+    shared: Arc<Shared>,
+    changes: mpsc::UnboundedReceiver<Change>,
+    /// What was handed over and is not done yet.
+    change: Option<Change>,
+    member: Option<JoinHandle<()>>,
+    /// Where to go on behind what counts as done.
+    done: BTreeMap<TopicPartition, i64>,
+    /// What of it was given to the last commit.
+    committed: BTreeMap<TopicPartition, i64>,
+    commit_at: Instant,
+    commit: Option<PendingCommit>,
+}
+
+impl GroupConsumer {
+    /// Joins a group.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the settings make no sense.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(config: GroupConfig) -> Result<GroupConsumer, Error> {
+        GroupConsumer::with_hooks(config, NoHooks)
+    }
+
+    /// Joins a group, with something to be done when partitions come and go.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the settings make no sense.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn with_hooks(
+        config: GroupConfig,
+        hooks: impl RebalanceHooks + 'static,
+    ) -> Result<GroupConsumer, Error> {
+        config.check()?;
+        let config = Arc::new(config);
+        let consumer = Consumer::new(config.consumer.clone())?;
+        let shared = Arc::new(Shared {
+            identity: Mutex::new(Identity::nobody()),
+            idle_since: Mutex::new(Some(Instant::now())),
+            stop: Notify::new(),
+        });
+        let calls = Calls::new(config.clone());
+        let (sender, changes) = mpsc::unbounded_channel();
+        let member = Member::new(config.clone(), calls.clone(), shared.clone(), sender);
+        Ok(GroupConsumer {
+            consumer,
+            hooks: Box::new(hooks),
+            offsets: GroupOffsets { calls, config: config.clone(), shared: shared.clone() },
+            shared,
+            changes,
+            change: None,
+            member: Some(tokio::spawn(member.run())),
+            done: BTreeMap::new(),
+            committed: BTreeMap::new(),
+            commit_at: Instant::now(),
+            commit: None,
+            config,
+        })
+    }
+
+    /// The next batch of any partition that this member has. Waits until there is one, and takes part in rebalances
+    /// meanwhile. A future of this that is dropped takes no batch.
+    ///
+    /// # Errors
+    /// As [`Consumer::next`]; [`Error::Closed`] or why the group cannot be taken part in any more.
+    pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
+        let shared = self.shared.clone();
+        let _waiting = Waiting::begin(&shared);
+        self.done = self.consumer.positions();
+        loop {
+            self.start_commit_if_due().await;
+            self.take_over().await?;
+            tokio::select! {
+                biased;
+                change = self.changes.recv() => self.change = Some(change.ok_or(Error::Closed)?),
+                batch = self.consumer.next() => return batch,
+                () = tokio::time::sleep_until(self.commit_at), if self.config.auto_commit.is_some() => {}
+            }
+        }
+    }
+
+    /// Does what a change needs. If this is dropped in between, it is done again.
+    async fn take_over(&mut self) -> Result<(), Error> {
+        match self.change.as_ref().map(|change| &change.what) {
+            None => return Ok(()),
+            // The member has left meanwhile, or was thrown out: that comes next, and this does not count any more.
+            Some(What::Rebalanced { .. }) if self.change.as_ref().is_some_and(Change::is_void) => {}
+            Some(What::Failed(error)) => return Err(error.clone()),
+            Some(What::Lost) => {
+                let lost: BTreeSet<_> = self.consumer.assignment().into_iter().collect();
+                if !lost.is_empty() {
+                    self.hooks.lost(&lost).await;
+                }
+                self.keep_only(|_| false);
+            }
+            Some(What::Rebalanced { revoked, added }) => {
+                let (revoked, added) = (revoked.clone(), added.clone());
+                self.let_go(&revoked).await;
+                let had = self.consumer.assignment().into_iter().filter(|key| !revoked.contains(key));
+                let all: Vec<_> = had.map(|key| (key, Position::End)).chain(added.clone()).collect();
+                self.consumer.assign(all);
+                if !added.is_empty() {
+                    self.hooks.assigned(&added.into_keys().collect()).await;
+                }
+            }
+        }
+        if let Some(Change { done: Some(done), .. }) = self.change.take() {
+            // A member that has been told to stop waits no more.
+            let _ = done.send(());
+        }
+        Ok(())
+    }
+
+    /// Commits and gives up partitions.
+    async fn let_go(&mut self, revoked: &BTreeSet<TopicPartition>) {
+        let positions: BTreeMap<_, _> = self
+            .done
+            .iter()
+            .filter(|(key, _)| revoked.contains(*key))
+            .map(|(key, at)| (key.clone(), *at))
+            .collect();
+        if !revoked.is_empty() {
+            if self.config.auto_commit.is_some() {
+                self.settle_commit().await;
+                if let Err(error) = self.offsets.commit(&positions).await {
+                    tracing::warn!("partitions are given away without a commit: {error}");
+                }
+            }
+            self.hooks.revoked(&positions, &self.offsets).await;
+        }
+        self.keep_only(|key| !revoked.contains(key));
+    }
+
+    fn keep_only(&mut self, is_kept: impl Fn(&TopicPartition) -> bool) {
+        let kept = self.consumer.assignment().into_iter().filter(|key| is_kept(key));
+        let kept: Vec<_> = kept.map(|key| (key, Position::End)).collect();
+        self.consumer.assign(kept);
+        self.done.retain(|key, _| is_kept(key));
+        self.committed.retain(|key, _| is_kept(key));
+    }
+
+    /// Starts an automatic commit if it is time and none is under way.
+    async fn start_commit_if_due(&mut self) {
+        let Some(interval) = self.config.auto_commit.filter(|_| self.commit_at <= Instant::now()) else {
+            return;
+        };
+        self.commit_at = Instant::now() + interval;
+        if self.commit.as_ref().is_some_and(|commit| !commit.task.is_finished()) {
+            return;
+        }
+        self.settle_commit().await;
+        if self.done != self.committed {
+            self.committed = self.done.clone();
+            self.commit = Some(self.start(self.done.clone()));
+        }
+    }
+
+    /// Waits for an automatic commit that is under way, so that none comes after what is committed next.
+    async fn settle_commit(&mut self) {
+        if let Some(commit) = &mut self.commit
+            && let Err(error) = commit.await
+        {
+            tracing::warn!("{error}");
+            self.committed.clear();
+        }
+        self.commit = None;
+    }
+
+    fn start(&self, offsets: BTreeMap<TopicPartition, i64>) -> PendingCommit {
+        let group = self.offsets.clone();
+        PendingCommit { task: tokio::spawn(async move { group.commit(&offsets).await }) }
+    }
+
+    /// Commits where to go on behind all batches that were taken, and waits until it is done.
+    ///
+    /// # Errors
+    /// As [`GroupOffsets::commit`].
+    pub async fn commit(&mut self) -> Result<(), Error> {
+        self.settle_commit().await;
+        self.offsets.commit(&self.consumer.positions()).await
+    }
+
+    /// Commits the same in the background. Of two commits under way the later one may come first: wait for one before the
+    /// next where that matters.
+    pub fn start_commit(&self) -> PendingCommit {
+        self.start(self.consumer.positions())
+    }
+
+    /// The group's offsets, to commit others than the positions.
+    pub fn offsets(&self) -> &GroupOffsets {
+        &self.offsets
+    }
+
+    /// The partitions that this member has at present.
+    pub fn assignment(&self) -> Vec<TopicPartition> {
+        self.consumer.assignment()
+    }
+
+    /// The offset behind the last batch that was taken of a partition; see [`Consumer::position`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn position(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
+        self.consumer.position(partition)
+    }
+
+    /// See [`Consumer::lag`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn lag(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
+        self.consumer.lag(partition)
+    }
+
+    /// See [`Consumer::seek`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn seek(&mut self, partition: &TopicPartition, position: Position) -> Result<(), Error> {
+        self.consumer.seek(partition, position)
+    }
+
+    /// See [`Consumer::pause`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn pause(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.consumer.pause(partition)
+    }
+
+    /// See [`Consumer::resume`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn resume(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.consumer.resume(partition)
+    }
+
+    /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up, and
+    /// leaves the group, unless this is a static member.
+    ///
+    /// # Errors
+    /// The last commit's; the group is left all the same.
+    pub async fn close(mut self) -> Result<(), Error> {
+        let mut committed = Ok(());
+        let positions = self.consumer.positions();
+        if self.config.auto_commit.is_some() {
+            committed = self.commit().await;
+        }
+        if !positions.is_empty() {
+            self.hooks.revoked(&positions, &self.offsets).await;
+        }
+        self.shared.stop.notify_one();
+        if let Some(member) = self.member.take() {
+            // A panic there was reported when it happened.
+            let _ = member.await;
+        }
+        committed
+    }
+}
+
+impl Drop for GroupConsumer {
+    fn drop(&mut self) {
+        self.shared.stop.notify_one();
+    }
+}
+
+/// Somebody waits for records.
+struct Waiting<'a>(&'a Shared);
+
+impl Waiting<'_> {
+    fn begin(shared: &Shared) -> Waiting<'_> {
+        *shared.idle_since.lock() = None;
+        Waiting(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        *self.0.idle_since.lock() = Some(Instant::now());
+    }
+}

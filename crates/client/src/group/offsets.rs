@@ -1,0 +1,96 @@
+//! OffsetCommit (8) and OffsetFetch (9) of one group, with topics by their names.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
+
+use crate::error::Error;
+use crate::reply::Reply;
+use crate::topic_partition::TopicPartition;
+
+/// The last version of OffsetCommit with names of topics.
+pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
+/// The last version of OffsetFetch with one group and names of topics.
+pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
+
+/// The request that commits offsets from outside of the group; a member adds its name.
+pub(crate) fn commit_request<'a>(
+    group: &'a str,
+    offsets: &'a BTreeMap<TopicPartition, i64>,
+) -> OffsetCommitRequest<'a> {
+    let mut topics: BTreeMap<&str, OffsetCommitRequestTopic<'_>> = BTreeMap::new();
+    for (key, offset) in offsets {
+        let topic = topics.entry(&key.topic).or_insert_with(|| OffsetCommitRequestTopic {
+            name: Cow::Borrowed(&key.topic),
+            ..Default::default()
+        });
+        topic.partitions.push(OffsetCommitRequestPartition {
+            partition_index: key.partition,
+            committed_offset: *offset,
+            committed_metadata: Some(Cow::Borrowed("")),
+            ..Default::default()
+        });
+    }
+    OffsetCommitRequest {
+        group_id: Cow::Borrowed(group),
+        topics: topics.into_values().collect(),
+        ..Default::default()
+    }
+}
+
+/// Whether all of a commit is done.
+pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
+    let response = reply.read()?;
+    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+    partitions
+        .map(|one| one.error_code)
+        .try_for_each(|code| reply.check(code, None, || format!("cannot commit offsets of group {group}")))
+}
+
+/// The request for the offsets of some partitions, or of all that the group has. With partitions, what a running
+/// transaction is about to commit is waited for (KIP-447).
+pub(crate) fn fetch_request<'a>(
+    group: &'a str,
+    keys: Option<&'a BTreeSet<TopicPartition>>,
+) -> OffsetFetchRequest<'a> {
+    let by_topic = |keys: &'a BTreeSet<TopicPartition>| {
+        let mut topics: BTreeMap<&str, OffsetFetchRequestTopic<'_>> = BTreeMap::new();
+        for key in keys {
+            let topic = topics.entry(&key.topic).or_insert_with(|| OffsetFetchRequestTopic {
+                name: Cow::Borrowed(&key.topic),
+                ..Default::default()
+            });
+            topic.partition_indexes.push(key.partition);
+        }
+        topics.into_values().collect()
+    };
+    OffsetFetchRequest {
+        group_id: Cow::Borrowed(group),
+        topics: keys.map(by_topic),
+        require_stable: keys.is_some(),
+        ..Default::default()
+    }
+}
+
+/// The offsets that were asked for, as far as something is committed.
+pub(crate) fn read_committed(
+    reply: &Reply<OffsetFetchRequest<'_>>,
+    group: &str,
+) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    let response = reply.read()?;
+    let refused = || format!("cannot read the offsets of group {group}");
+    reply.check(response.error_code, None, refused)?;
+    let mut committed = BTreeMap::new();
+    for topic in &response.topics {
+        for one in &topic.partitions {
+            reply.check(one.error_code, None, refused)?;
+            let key = TopicPartition::new(&*topic.name, one.partition_index);
+            committed.extend((one.committed_offset >= 0).then_some((key, one.committed_offset)));
+        }
+    }
+    Ok(committed)
+}

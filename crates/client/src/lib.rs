@@ -1,0 +1,39 @@
+//! A native client for Mainstem and Apache Kafka.
+//!
+//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, [`Consumer`] reads partitions,
+//! [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
+//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each broker.
+//!
+//! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
+//! that is given the time; the tasks around it only move bytes.
+
+mod admin;
+mod backoff;
+#[cfg(test)]
+mod broken_network;
+mod cluster;
+mod config;
+mod connection;
+mod consumer;
+mod error;
+mod group;
+mod offsets;
+mod producer;
+mod questions;
+mod reply;
+mod retry;
+mod topic_partition;
+
+pub use admin::{
+    Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource, GroupDescription, GroupListing,
+    GroupMember, LogDir, LogDirReplica, NewTopic,
+};
+pub use cluster::{Partition, Topic};
+pub use config::ClientConfig;
+pub use consumer::{Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, Position};
+pub use error::{Error, ErrorClass};
+pub use group::{GroupConfig, GroupConsumer, GroupOffsets, HookFuture, PendingCommit, RebalanceHooks};
+pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
+pub use mainstem_wire::{ErrorCode, Uuid};
+pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record};
+pub use topic_partition::TopicPartition;

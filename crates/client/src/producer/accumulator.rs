@@ -1,0 +1,148 @@
+//! Everything that a producer has not delivered yet: the queues of all partitions, and which of them have something.
+//!
+//! Pure: time and chance are given.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::batch::record_bytes;
+use super::delivery::{Delivery, Promise};
+use super::partitioner::{Sticky, partition_of_key};
+use super::queue::{BatchIds, PartitionQueue, QueueConfig};
+use super::record::Record;
+use crate::cluster::Topic;
+use crate::error::Error;
+
+/// The time, by two clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    /// Milliseconds since the producer was made.
+    pub(crate) mono_ms: u64,
+    /// Milliseconds since 1970.
+    pub(crate) wall_ms: i64,
+}
+
+/// The queues of a producer.
+#[derive(Debug)]
+pub(crate) struct Accumulator {
+    pub(crate) config: QueueConfig,
+    pub(crate) ids: BatchIds,
+    queues: Vec<PartitionQueue>,
+    topics: HashMap<Arc<str>, TopicQueues>,
+    /// Queues that are not empty.
+    active: BTreeSet<usize>,
+    /// Flushes that run: nothing waits for company meanwhile.
+    pub(crate) flushes: usize,
+}
+
+#[derive(Debug, Default)]
+struct TopicQueues {
+    /// Places in `queues` by partition.
+    places: HashMap<i32, usize>,
+    sticky: Sticky,
+}
+
+/// What is to be done, and when to look again.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Queues whose first batch may be sent.
+    pub(crate) ready: Vec<usize>,
+    /// The first time at which that may change by itself.
+    pub(crate) next_ms: Option<u64>,
+}
+
+impl Accumulator {
+    pub(crate) fn new(config: QueueConfig) -> Accumulator {
+        Accumulator {
+            config,
+            ids: BatchIds::default(),
+            queues: Vec::new(),
+            topics: HashMap::new(),
+            active: BTreeSet::new(),
+            flushes: 0,
+        }
+    }
+
+    /// Appends a record where it belongs. `chance` chooses where nothing else does. Also whether there is something new
+    /// to send.
+    pub(crate) fn append(
+        &mut self,
+        topic: &Topic,
+        record: &Record,
+        now: Now,
+        chance: u32,
+    ) -> Result<(Delivery, bool), Error> {
+        let queues = self.topics.entry(topic.name.clone()).or_default();
+        let partition = match (record.partition, &record.key) {
+            (Some(partition), _) => topic.partition(partition)?.index,
+            (None, Some(key)) if !topic.partitions.is_empty() => {
+                partition_of_key(key, topic.partitions.len()) as i32
+            }
+            _ => queues.sticky.choose(topic, record_bytes(record), self.config.batch_bytes, chance)?,
+        };
+        let place = *queues.places.entry(partition).or_insert_with(|| {
+            self.queues.push(PartitionQueue::new(topic.name.clone(), partition));
+            self.queues.len() - 1
+        });
+        let appended =
+            self.queues[place].append(record, now.wall_ms, now.mono_ms, &self.config, &mut self.ids);
+        let appended = appended.map_err(|error| Error::Invalid(error.to_string()))?;
+        self.active.insert(place);
+        Ok(appended)
+    }
+
+    /// Fails what has waited too long. The bytes of memory that are free now.
+    pub(crate) fn expire(&mut self, now_ms: u64) -> usize {
+        let queues = &mut self.queues;
+        let freed = self.active.iter().map(|place| queues[*place].expire(now_ms, &self.config)).sum();
+        self.active.retain(|place| !queues[*place].is_empty());
+        freed
+    }
+
+    /// What may be sent, beginning with the queue at `first`, so that none is always the last.
+    pub(crate) fn due(&self, now_ms: u64, first: usize) -> Due {
+        let mut due = Due::default();
+        for place in self.active.range(first..).chain(self.active.range(..first)) {
+            let queue = &self.queues[*place];
+            let mut times = [queue.next_deadline_ms(), None];
+            match queue.ready_at(self.flushes > 0, &self.config) {
+                Some(at) if at <= now_ms => due.ready.push(*place),
+                at => times[1] = at,
+            }
+            due.next_ms = times.into_iter().flatten().chain(due.next_ms).min();
+        }
+        due
+    }
+
+    /// A queue by its place.
+    pub(crate) fn queue(&self, place: usize) -> &PartitionQueue {
+        &self.queues[place]
+    }
+
+    /// A queue by its place, with what all share.
+    pub(crate) fn queue_mut(&mut self, place: usize) -> (&mut PartitionQueue, &QueueConfig, &mut BatchIds) {
+        (&mut self.queues[place], &self.config, &mut self.ids)
+    }
+
+    /// A queue may have become empty.
+    pub(crate) fn settle(&mut self, place: usize) {
+        if self.queues[place].is_empty() {
+            self.active.remove(&place);
+        }
+    }
+
+    /// Whether a queue has used up the epochs of the producer id.
+    pub(crate) fn needs_producer_id(&self) -> bool {
+        self.active.iter().any(|place| self.queues[*place].needs_producer_id())
+    }
+
+    /// Fails everything, for good.
+    pub(crate) fn abandon(&mut self, error: &Error) {
+        std::mem::take(&mut self.active).into_iter().for_each(|place| self.queues[place].abandon(error));
+    }
+
+    /// What is not decided yet.
+    pub(crate) fn promises(&self) -> Vec<Arc<Promise>> {
+        self.active.iter().flat_map(|place| self.queues[*place].promises()).collect()
+    }
+}

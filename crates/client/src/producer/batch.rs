@@ -1,0 +1,191 @@
+//! A batch on its way: first open for records, then built once, then sent as often as it takes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mainstem_records::{
+    Batch as View, BatchBuilder, BatchOptions, BuildError, Header, InvalidBatch, ProducerFields, Scratch,
+    increment_sequence, rewrite_producer,
+};
+
+use super::delivery::{Outcome, Promise};
+use super::record::Record;
+use crate::error::Error;
+
+/// What a record takes beside key, value and headers: length, attributes, timestamp and offset deltas, counts.
+const RECORD_OVERHEAD_BYTES: usize = 21;
+/// What a header takes beside its name and value.
+const HEADER_OVERHEAD_BYTES: usize = 10;
+
+/// A batch.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// Unique in its producer.
+    pub(crate) id: u64,
+    /// Its place in the order of the partition: the batch that it was begun as, and its first record therein.
+    pub(crate) rank: (u64, u32),
+    pub(crate) promise: Arc<Promise>,
+    /// When the first record came.
+    pub(crate) created_ms: u64,
+    /// When the outcome has to be known.
+    pub(crate) deadline_ms: u64,
+    /// How often it was sent without success.
+    pub(crate) attempts: u32,
+    /// Not to be sent again before.
+    pub(crate) retry_at_ms: u64,
+    /// It was sent, and no broker has said since that it does not have it.
+    pub(crate) maybe_written: bool,
+    /// Its place among the producer's batches for the partition, once it has one.
+    pub(crate) sequence: Option<ProducerFields>,
+    pub(crate) record_count: u32,
+    /// What its records take of the producer's memory.
+    pub(crate) bytes: usize,
+    contents: Contents,
+}
+
+#[derive(Debug)]
+enum Contents {
+    Open(BatchBuilder),
+    Built(Bytes),
+}
+
+/// How much a record adds to a batch at most, in bytes.
+pub(crate) fn record_bytes(record: &Record) -> usize {
+    let size = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    let headers = record.headers.iter().map(|(name, value)| HEADER_OVERHEAD_BYTES + name.len() + size(value));
+    RECORD_OVERHEAD_BYTES + size(&record.key) + size(&record.value) + headers.sum::<usize>()
+}
+
+impl Batch {
+    pub(crate) fn open(
+        id: u64,
+        promise: Arc<Promise>,
+        created_ms: u64,
+        deadline_ms: u64,
+        options: BatchOptions,
+    ) -> Batch {
+        Batch {
+            id,
+            rank: (id, 0),
+            promise,
+            created_ms,
+            deadline_ms,
+            attempts: 0,
+            retry_at_ms: 0,
+            maybe_written: false,
+            sequence: None,
+            record_count: 0,
+            bytes: 0,
+            contents: Contents::Open(BatchBuilder::new(options)),
+        }
+    }
+
+    /// Whether it takes a record of so many bytes.
+    pub(crate) fn has_room(&self, bytes: usize, batch_bytes: usize) -> bool {
+        matches!(self.contents, Contents::Open(_)) && self.bytes + bytes <= batch_bytes
+    }
+
+    /// Appends a record; its index. The batch has to be open.
+    pub(crate) fn append(&mut self, record: &Record, timestamp_ms: i64) -> Result<u32, BuildError> {
+        let Contents::Open(builder) = &mut self.contents else {
+            unreachable!("the queue appends only to a batch that has room");
+        };
+        let headers: Vec<Header<'_>> = record
+            .headers
+            .iter()
+            .map(|(name, value)| Header { key: name.as_bytes(), value: value.as_deref() })
+            .collect();
+        builder.append(timestamp_ms, record.key.as_deref(), record.value.as_deref(), &headers)?;
+        self.bytes += record_bytes(record);
+        self.record_count += 1;
+        Ok(self.record_count - 1)
+    }
+
+    /// The sequence number behind its last record.
+    pub(crate) fn next_sequence(&self) -> Option<i32> {
+        self.sequence.map(|place| increment_sequence(place.base_sequence, self.record_count as i32))
+    }
+
+    /// The bytes to send, built on the first call; nothing more can be appended.
+    pub(crate) fn build(&mut self) -> Result<Bytes, BuildError> {
+        let place = self.sequence.unwrap_or_default();
+        let built = match &mut self.contents {
+            Contents::Open(builder) => {
+                builder.options_mut().producer = place;
+                let mut out = Vec::with_capacity(builder.uncompressed_bytes());
+                builder.finish(&mut out)?;
+                Bytes::from(out)
+            }
+            Contents::Built(bytes) => match view(bytes) {
+                batch if fields(&batch) == place => bytes.clone(),
+                batch => {
+                    let mut out = Vec::with_capacity(bytes.len());
+                    rewrite_producer(&batch, place, &mut out);
+                    Bytes::from(out)
+                }
+            },
+        };
+        self.contents = Contents::Built(built.clone());
+        Ok(built)
+    }
+
+    /// Two batches of half the records each, in the same place of the sequence; the promise follows them. None when
+    /// there is nothing to halve.
+    pub(crate) fn split(
+        &mut self,
+        options: &BatchOptions,
+        ids: [u64; 2],
+    ) -> Result<Option<[Batch; 2]>, InvalidBatch> {
+        let Contents::Built(bytes) = &self.contents else { return Ok(None) };
+        if self.record_count < 2 {
+            return Ok(None);
+        }
+        let half = self.record_count / 2;
+        let part =
+            |id| Batch::open(id, self.promise.sibling(), self.created_ms, self.deadline_ms, options.clone());
+        let mut parts = ids.map(part);
+        let mut buffer = Vec::new();
+        let limit = usize::MAX >> 1;
+        for (index, record) in view(bytes).records(&mut buffer, limit, &mut Scratch::new())?.enumerate() {
+            let record = record?;
+            let part = &mut parts[usize::from(index as u32 >= half)];
+            let headers: Vec<Header<'_>> = record.headers.collect();
+            let Contents::Open(builder) = &mut part.contents else { unreachable!("a part is open") };
+            builder
+                .append(record.timestamp, record.key, record.value, &headers)
+                .expect("what fitted into the whole fits into a half");
+            part.record_count += 1;
+        }
+        for (at, part) in parts.iter_mut().enumerate() {
+            part.bytes = if at == 0 { self.bytes / 2 } else { self.bytes - self.bytes / 2 };
+            let first = if at == 0 { 0 } else { half as i32 };
+            part.rank = (self.rank.0, self.rank.1 + first as u32);
+            part.sequence = self.sequence.map(|place| ProducerFields {
+                base_sequence: increment_sequence(place.base_sequence, first),
+                ..place
+            });
+            part.maybe_written = self.maybe_written;
+            part.build().expect("a part of what was built can be built");
+        }
+        let promises = parts.iter().zip([0, half]).map(|(part, first)| (first, part.promise.clone()));
+        self.promise.resolve(Outcome::Split(promises.collect()));
+        Ok(Some(parts))
+    }
+
+    /// Lets everybody know that it will not be written.
+    pub(crate) fn fail(&self, error: Error) {
+        self.promise.resolve(Outcome::Failed(error));
+    }
+}
+
+fn view(bytes: &Bytes) -> View<'_> {
+    View::split_first(bytes).expect("it was built here").0
+}
+
+fn fields(batch: &View<'_>) -> ProducerFields {
+    ProducerFields {
+        producer_id: batch.producer_id(),
+        producer_epoch: batch.producer_epoch(),
+        base_sequence: batch.base_sequence(),
+    }
+}

@@ -1,0 +1,257 @@
+//! The producer: records in, their places in the log out.
+//!
+//! `send` appends a record to the open batch of its partition (`accumulator.rs`, `queue.rs`, `batch.rs`: pure); the
+//! sender (`sender.rs`) puts batches into requests (`request.rs`) and tells the queues what became of them.
+
+mod accumulator;
+mod batch;
+mod config;
+mod delivery;
+mod partitioner;
+mod queue;
+mod record;
+mod request;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use accumulator::{Accumulator, Now};
+use batch::record_bytes;
+pub use config::{Acks, ProducerConfig};
+pub use delivery::{Delivered, Delivery};
+pub use record::Record;
+use sender::Sender;
+
+use crate::cluster::{Cluster, Topic};
+use crate::error::Error;
+use crate::retry::retrying;
+
+/// Writes records to topics. Cheap to clone; all clones are one producer.
+///
+/// Records of a partition that one task sends keep their order. When the last clone is dropped, what is not written yet
+/// fails with [`Error::Closed`]; [`Producer::close`] waits for it.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// let first = producer.send(Record::new("orders", "one").key("customer-7")).await?;
+/// let second = producer.send(Record::new("orders", "two").key("customer-7")).await?;
+/// assert_eq!(first.await?.offset, Some(0));
+/// assert_eq!(second.await?.offset, Some(1));
+/// producer.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Producer {
+    owner: Arc<Owner>,
+}
+
+/// Ends the sender with the last clone.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    sender: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the callers and the sender share.
+#[derive(Debug)]
+struct Shared {
+    config: ProducerConfig,
+    cluster: Cluster,
+    state: Mutex<State>,
+    /// The bytes that records may still take.
+    memory: Semaphore,
+    /// There is something new to send, or the end.
+    work: Notify,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    queues: Accumulator,
+    /// Why nothing more is taken.
+    refusal: Option<Error>,
+    /// The sender has to end.
+    is_closed: bool,
+}
+
+impl Producer {
+    /// A producer. It connects when the first record is sent.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the settings contradict each other.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(config: ProducerConfig) -> Result<Producer, Error> {
+        config.check()?;
+        let queues = Accumulator::new(config.queue());
+        let shared = Arc::new(Shared {
+            cluster: Cluster::new(config.client.clone()),
+            state: Mutex::new(State { queues, refusal: None, is_closed: false }),
+            memory: Semaphore::new(config.buffer_bytes),
+            work: Notify::new(),
+            started: Instant::now(),
+            config,
+        });
+        let sender = tokio::spawn(Sender::new(shared.clone()).run());
+        Ok(Producer { owner: Arc::new(Owner { shared, sender: Mutex::new(Some(sender)) }) })
+    }
+
+    /// Gives a record to the producer; the delivery that it returns tells when and where it was written.
+    ///
+    /// Waits while the topic is not known and while the records that are not written yet take
+    /// [`ProducerConfig::buffer_bytes`]. When this future is dropped before it is ready, the record is not sent.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`], [`Error::Invalid`] if the record is too large,
+    /// [`Error::Unknown`] if the topic has no such partition, [`Error::Closed`], or why the cluster refuses the topic or
+    /// the producer.
+    pub async fn send(&self, record: Record) -> Result<Delivery, Error> {
+        let shared = &*self.owner.shared;
+        let topic = shared.topic(&record.topic).await?;
+        let room = shared.room(&record).await?;
+        let mut state = shared.state.lock();
+        if let Some(refusal) = &state.refusal {
+            return Err(refusal.clone());
+        }
+        let (delivery, is_new) = state.queues.append(&topic, &record, shared.now(), rand::random())?;
+        drop(state);
+        // The queue gives it back when the batch is done.
+        room.forget();
+        if is_new {
+            shared.work.notify_one();
+        }
+        Ok(delivery)
+    }
+
+    /// A topic with its partitions, which the cluster may create as it does for a record.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`], or why the cluster refuses the topic.
+    pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        self.owner.shared.topic(name).await
+    }
+
+    /// Sends all records that were given before, without waiting for more, and returns when the outcome of each is
+    /// known. The deliveries tell which.
+    pub async fn flush(&self) {
+        let shared = &self.owner.shared;
+        let promises = {
+            let mut state = shared.state.lock();
+            state.queues.flushes += 1;
+            state.queues.promises()
+        };
+        let _flushing = Flushing(shared);
+        shared.work.notify_one();
+        for promise in promises {
+            promise.settled().await;
+        }
+    }
+
+    /// Takes no more records, of any clone, and returns when the outcome of all is known.
+    pub async fn close(self) {
+        self.owner.shared.state.lock().refusal.get_or_insert(Error::Closed);
+        self.owner.shared.memory.close();
+        self.flush().await;
+        self.owner.shared.end();
+        let sender = self.owner.sender.lock().take();
+        if let Some(sender) = sender {
+            // A panic there was reported when it happened.
+            let _ = sender.await;
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+/// A flush that runs; it ends when it is dropped.
+struct Flushing<'a>(&'a Shared);
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().queues.flushes -= 1;
+    }
+}
+
+impl Shared {
+    async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        match self.cluster.known_topic(name) {
+            Some((topic, _)) => Ok(topic),
+            None => self.find_topic(name).await,
+        }
+    }
+
+    async fn find_topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        let what = format!("finding topic {name}");
+        let find = || self.cluster.topic(name, true);
+        retrying(&self.config.client, self.config.max_block, &what, find).await
+    }
+
+    /// The room that a record takes.
+    async fn room(&self, record: &Record) -> Result<SemaphorePermit<'_>, Error> {
+        let (bytes, limit) = (record_bytes(record), self.config.request_bytes_max);
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|_| bytes <= limit) else {
+            return Err(Error::Invalid(format!(
+                "a record of {bytes} bytes for topic {} is larger than request_bytes_max, {limit}",
+                record.topic
+            )));
+        };
+        if let Ok(room) = self.memory.try_acquire_many(bytes) {
+            return Ok(room);
+        }
+        match tokio::time::timeout(self.config.max_block, self.memory.acquire_many(bytes)).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) => Err(self.state.lock().refusal.clone().unwrap_or(Error::Closed)),
+            Err(_) => Err(Error::TimedOut {
+                what: format!(
+                    "waiting for room among the {} bytes of the producer",
+                    self.config.buffer_bytes
+                ),
+                after: self.config.max_block,
+                last: None,
+            }),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now {
+            mono_ms: u64::try_from(self.started.elapsed().as_millis())
+                .expect("a process runs no million years"),
+            wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Nothing can be sent any more: everything that waits fails, and what comes is refused.
+    fn fail(&self, error: &Error) {
+        let mut state = self.state.lock();
+        let refusal = state.refusal.get_or_insert(error.clone()).clone();
+        state.queues.abandon(&refusal);
+        self.memory.close();
+    }
+
+    /// Lets the sender end.
+    fn end(&self) {
+        self.state.lock().is_closed = true;
+        self.work.notify_one();
+    }
+}

@@ -1,0 +1,386 @@
+//! The batches of one partition: their order, their sequence numbers, and what a failure means for those behind it.
+//!
+//! Pure: the time is given, and what is to be sent is handed out.
+//!
+//! With idempotence a batch keeps its sequence number until its outcome is known, and goes again before any that
+//! follows it. When a number may be left out for good (its batch failed or ran out of time), nothing more is sent until
+//! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
+//! which the broker takes for a new start (KIP-360). A batch that the broker may have already is never renumbered: it
+//! goes again as it is, until the broker says that it has it, or that something before it is missing; then neither it
+//! nor anything behind it was written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mainstem_records::{BatchOptions, BuildError, ProducerFields};
+use mainstem_wire::ErrorCode;
+
+use super::batch::{Batch, record_bytes};
+use super::delivery::{Delivery, Outcome, Promise};
+use super::record::Record;
+use crate::error::Error;
+
+/// Settings that the queues of a producer share.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueConfig {
+    /// A batch takes records up to about this size.
+    pub(crate) batch_bytes: usize,
+    /// How long a batch waits for more records.
+    pub(crate) linger_ms: u64,
+    /// How long the outcome of a record may take.
+    pub(crate) delivery_timeout_ms: u64,
+    /// The wait before a batch is sent again; it doubles up to `retry_backoff_max_ms`.
+    pub(crate) retry_backoff_ms: u64,
+    pub(crate) retry_backoff_max_ms: u64,
+    /// Batches under way at a time.
+    pub(crate) in_flight_max: usize,
+    pub(crate) idempotent: bool,
+    /// Compression and the like.
+    pub(crate) options: BatchOptions,
+}
+
+/// Where a broker wrote a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) base_offset: Option<i64>,
+    pub(crate) append_time_ms: Option<i64>,
+}
+
+/// A batch to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sendable {
+    pub(crate) id: u64,
+    pub(crate) bytes: Bytes,
+}
+
+/// Numbers batches of all queues of a producer.
+#[derive(Debug, Default)]
+pub(crate) struct BatchIds(u64);
+
+impl BatchIds {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+/// The queue of a partition.
+#[derive(Debug)]
+pub(crate) struct PartitionQueue {
+    topic: Arc<str>,
+    partition: i32,
+    /// Oldest first; those that have a sequence number come before those that have none.
+    waiting: VecDeque<Batch>,
+    /// Sent and not answered, in the order of sending.
+    in_flight: Vec<Batch>,
+    /// The producer's name here and the next number; none until the first batch is sent.
+    sequence: Option<ProducerFields>,
+    /// A number may be left out for good: the next epoch is needed.
+    broken: bool,
+}
+
+impl PartitionQueue {
+    pub(crate) fn new(topic: Arc<str>, partition: i32) -> PartitionQueue {
+        PartitionQueue {
+            topic,
+            partition,
+            waiting: VecDeque::new(),
+            in_flight: Vec::new(),
+            sequence: None,
+            broken: false,
+        }
+    }
+
+    /// Name of the topic, and the partition.
+    pub(crate) fn place(&self) -> (&Arc<str>, i32) {
+        (&self.topic, self.partition)
+    }
+
+    /// Appends a record. Also whether a new batch was begun for it.
+    pub(crate) fn append(
+        &mut self,
+        record: &Record,
+        wall_ms: i64,
+        now_ms: u64,
+        config: &QueueConfig,
+        ids: &mut BatchIds,
+    ) -> Result<(Delivery, bool), BuildError> {
+        let bytes = record_bytes(record);
+        let begins = !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes));
+        if begins {
+            let promise = Promise::new(self.topic.clone(), self.partition);
+            let deadline_ms = now_ms + config.delivery_timeout_ms;
+            self.waiting.push_back(Batch::open(
+                ids.next(),
+                promise,
+                now_ms,
+                deadline_ms,
+                config.options.clone(),
+            ));
+        }
+        let batch = self.waiting.back_mut().expect("there is one now");
+        match batch.append(record, record.timestamp_ms.unwrap_or(wall_ms)) {
+            Ok(index) => Ok((Delivery::new(batch.promise.clone(), index), begins)),
+            Err(error) => {
+                if begins {
+                    self.waiting.pop_back();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait
+    /// for more records.
+    pub(crate) fn ready_at(&self, flush: bool, config: &QueueConfig) -> Option<u64> {
+        let first = self.waiting.front()?;
+        if self.is_held(first, config) {
+            return None;
+        }
+        let is_full = self.waiting.len() > 1 || !first.has_room(1, config.batch_bytes);
+        match first.attempts {
+            0 if flush || is_full => Some(0),
+            0 => Some(first.created_ms + config.linger_ms),
+            _ => Some(first.retry_at_ms),
+        }
+    }
+
+    fn is_held(&self, first: &Batch, config: &QueueConfig) -> bool {
+        let is_again = first.sequence.is_some();
+        self.in_flight.len() >= config.in_flight_max
+            || (self.broken && !self.in_flight.is_empty())
+            // What is under way was sent before it: its outcome first, or the broker sees a gap.
+            || (is_again && !self.in_flight.is_empty())
+    }
+
+    /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
+    /// needed with idempotence.
+    ///
+    /// # Errors
+    /// The bytes of memory that are free now: the batch cannot be built; it was told and is gone.
+    pub(crate) fn take(
+        &mut self,
+        producer: Option<(i64, i16)>,
+        config: &QueueConfig,
+    ) -> Result<Sendable, usize> {
+        self.begin_epoch(producer);
+        let mut batch = self.waiting.pop_front().expect("the caller has seen that it is ready");
+        if config.idempotent && batch.sequence.is_none() {
+            batch.sequence = self.sequence;
+            self.advance(&batch);
+        }
+        match batch.build() {
+            Ok(bytes) => {
+                let sendable = Sendable { id: batch.id, bytes };
+                self.in_flight.push(batch);
+                Ok(sendable)
+            }
+            Err(error) => Err(self.give_up(&batch, Error::Invalid(error.to_string()))),
+        }
+    }
+
+    /// The number behind a batch is the next.
+    fn advance(&mut self, batch: &Batch) {
+        if let (Some(next), Some(place)) = (batch.next_sequence(), &mut self.sequence) {
+            place.base_sequence = next;
+        }
+    }
+
+    /// Takes the first place in the sequence, or after a break the first of the next epoch.
+    fn begin_epoch(&mut self, producer: Option<(i64, i16)>) {
+        let Some((producer_id, first_epoch)) = producer else { return };
+        let may_renumber =
+            self.in_flight.is_empty() && !self.waiting.front().is_some_and(|batch| batch.maybe_written);
+        let mut next = match self.sequence {
+            None => ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 },
+            Some(place) if self.broken && may_renumber && place.producer_id == producer_id => {
+                ProducerFields { producer_epoch: place.producer_epoch + 1, base_sequence: 0, ..place }
+            }
+            Some(place) if place.producer_id != producer_id && may_renumber => {
+                ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
+            }
+            Some(_) => return,
+        };
+        self.broken = false;
+        for batch in self.waiting.iter_mut().take_while(|batch| batch.sequence.is_some()) {
+            batch.sequence = Some(next);
+            next.base_sequence = batch.next_sequence().expect("it has a place now");
+        }
+        self.sequence = Some(next);
+    }
+
+    /// Whether the producer id's epochs are used up here: another id is needed before anything can be taken.
+    pub(crate) fn needs_producer_id(&self) -> bool {
+        self.broken && self.sequence.is_some_and(|place| place.producer_epoch == i16::MAX)
+    }
+
+    /// A broker wrote a batch. The bytes of memory that are free now.
+    pub(crate) fn succeeded(&mut self, id: u64, written: Written) -> usize {
+        let Some(batch) = self.land(id) else { return 0 };
+        let Written { base_offset, append_time_ms } = written;
+        batch.promise.resolve(Outcome::Done { base_offset, append_time_ms });
+        batch.bytes
+    }
+
+    /// A batch was not written, or nobody knows. The bytes of memory that are free now.
+    pub(crate) fn failed(
+        &mut self,
+        id: u64,
+        error: Error,
+        now_ms: u64,
+        config: &QueueConfig,
+        ids: &mut BatchIds,
+    ) -> usize {
+        let Some(mut batch) = self.land(id) else { return 0 };
+        let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
+        let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
+        batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
+        match judge(&error, config.idempotent, is_first) {
+            Verdict::Written => {
+                batch.promise.resolve(Outcome::Done { base_offset: None, append_time_ms: None });
+                batch.bytes
+            }
+            Verdict::Again { breaks } if !batch.promise.is_resolved() => {
+                self.broken |= breaks;
+                self.again(batch, now_ms, config);
+                0
+            }
+            Verdict::Split if !batch.promise.is_resolved() => self.split(batch, error, config, ids),
+            _ => self.give_up(&batch, error),
+        }
+    }
+
+    /// Takes a batch out of those under way.
+    fn land(&mut self, id: u64) -> Option<Batch> {
+        let at = self.in_flight.iter().position(|batch| batch.id == id)?;
+        Some(self.in_flight.remove(at))
+    }
+
+    fn again(&mut self, mut batch: Batch, now_ms: u64, config: &QueueConfig) {
+        let doubled = config.retry_backoff_ms.saturating_mul(1 << batch.attempts.min(16));
+        batch.attempts += 1;
+        batch.retry_at_ms = now_ms + doubled.min(config.retry_backoff_max_ms);
+        self.put_back(batch);
+    }
+
+    /// Puts a batch where it was: before those that were begun after it.
+    fn put_back(&mut self, batch: Batch) {
+        let at = self.waiting.partition_point(|other| other.rank < batch.rank);
+        self.waiting.insert(at, batch);
+    }
+
+    fn split(&mut self, mut batch: Batch, error: Error, config: &QueueConfig, ids: &mut BatchIds) -> usize {
+        match batch.split(&config.options, [ids.next(), ids.next()]) {
+            Ok(Some(parts)) => {
+                parts.into_iter().for_each(|part| self.put_back(part));
+                0
+            }
+            _ => self.give_up(&batch, error),
+        }
+    }
+
+    /// Fails a batch; those behind it cannot keep their numbers.
+    fn give_up(&mut self, batch: &Batch, error: Error) -> usize {
+        self.broken |= batch.sequence.is_some();
+        batch.fail(error);
+        batch.bytes
+    }
+
+    /// Fails what has waited too long. What is under way is forgotten when it comes back. The bytes of memory that are
+    /// free now.
+    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig) -> usize {
+        let late = Error::TimedOut {
+            what: format!("the delivery of a batch to {}-{}", self.topic, self.partition),
+            after: Duration::from_millis(config.delivery_timeout_ms),
+            last: None,
+        };
+        for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
+            batch.fail(late.clone());
+        }
+        let mut freed = 0;
+        while let Some(first) = self.waiting.front()
+            && first.deadline_ms <= now_ms
+        {
+            let batch = self.waiting.pop_front().expect("there is a first");
+            freed += self.give_up(&batch, late.clone());
+        }
+        freed
+    }
+
+    /// Fails everything that waits, for good.
+    pub(crate) fn abandon(&mut self, error: &Error) {
+        self.waiting.drain(..).chain(self.in_flight.drain(..)).for_each(|batch| batch.fail(error.clone()));
+    }
+
+    /// When the first deadline passes.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        let unresolved = self.in_flight.iter().filter(|batch| !batch.promise.is_resolved());
+        self.waiting.iter().chain(unresolved).map(|batch| batch.deadline_ms).min()
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// What is not decided yet, for a flush that ends with it.
+    pub(crate) fn promises(&self) -> impl Iterator<Item = Arc<Promise>> {
+        self.waiting.iter().chain(&self.in_flight).map(|batch| batch.promise.clone())
+    }
+}
+
+/// What a failure means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// The broker has the batch already.
+    Written,
+    /// Send it again; `breaks`: under the next epoch.
+    Again { breaks: bool },
+    /// In smaller pieces.
+    Split,
+    /// For good.
+    Failed,
+}
+
+/// Whether a broker may have written a batch, after this answer and what was thought before it.
+fn leaves_doubt(error: &Error, before: bool) -> bool {
+    match error {
+        // The broker looked the sequence up, and it is not there.
+        Error::Broker { code, .. } if is_of_sequence(*code) => false,
+        // Appended, but not safe yet.
+        Error::Broker { code, .. } => {
+            before
+                || [ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode::REQUEST_TIMED_OUT].contains(code)
+                || *code == ErrorCode::KAFKA_STORAGE_ERROR
+        }
+        Error::Connect { .. } => before,
+        _ => true,
+    }
+}
+
+fn is_of_sequence(code: ErrorCode) -> bool {
+    [
+        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode::UNKNOWN_PRODUCER_ID,
+        ErrorCode::INVALID_PRODUCER_EPOCH,
+    ]
+    .contains(&code)
+}
+
+fn judge(error: &Error, idempotent: bool, is_first: bool) -> Verdict {
+    match error.code() {
+        Some(ErrorCode::DUPLICATE_SEQUENCE_NUMBER) => Verdict::Written,
+        Some(ErrorCode::MESSAGE_TOO_LARGE) => Verdict::Split,
+        // One before it failed, and will go again before it; if none did, the broker has lost what it knew.
+        Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) if idempotent => Verdict::Again { breaks: is_first },
+        Some(code) if idempotent && is_of_sequence(code) => Verdict::Again { breaks: true },
+        _ if error.is_retriable() => Verdict::Again { breaks: false },
+        _ => Verdict::Failed,
+    }
+}
+
+#[cfg(test)]
+#[path = "queue/tests.rs"]
+mod tests;

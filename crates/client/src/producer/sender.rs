@@ -1,0 +1,347 @@
+//! The task that sends what the queues have ready and tells them what became of it.
+//!
+//! It owns all that is under way: connections being made, requests, questions for metadata and for the producer id. Each
+//! is a task of its [`JoinSet`], whose end is an [`Event`]. It decides nothing about batches; the queues do.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::produce_request::ProduceRequest;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::accumulator::{Accumulator, Due};
+use super::config::{Acks, IN_FLIGHT_MAX};
+use super::queue::Written;
+use super::request::{self, Load};
+use crate::backoff::Backoff;
+use crate::cluster::{Cluster, Freshness, Topic};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::questions::{Answer, Questions};
+use crate::retry::retrying;
+
+/// A look is due at least this often, whatever else happens.
+const IDLE_LOOK: Duration = Duration::from_secs(60);
+
+/// The sender of a producer.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    tasks: JoinSet<Event>,
+    nodes: HashMap<i32, Node>,
+    producer: ProducerId,
+    questions: Questions,
+    /// The queue that is looked at first, so that none is always the last.
+    turn: usize,
+}
+
+/// A broker as the sender sees it.
+struct Node {
+    state: Link,
+    in_flight: usize,
+    /// Not to be connected to again before.
+    retry_at: Instant,
+    backoff: Backoff,
+}
+
+enum Link {
+    Down,
+    Connecting,
+    Up(Connection),
+}
+
+/// The name under which batches are numbered.
+enum ProducerId {
+    Needless,
+    Unknown,
+    Asked,
+    Known(i64, i16),
+}
+
+/// Something that was under way has ended.
+enum Event {
+    Connected(i32, Result<Connection, Error>),
+    Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
+    Refreshed(Answer),
+    Named(Result<(i64, i16), Error>),
+}
+
+impl Sender {
+    pub(crate) fn new(shared: Arc<Shared>) -> Sender {
+        let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
+        let questions = Questions::new(&shared.cluster);
+        Sender { shared, tasks: JoinSet::new(), nodes: HashMap::new(), producer, questions, turn: 0 }
+    }
+
+    /// Sends until the producer is closed.
+    pub(crate) async fn run(mut self) {
+        while !self.shared.state.lock().is_closed {
+            let next_look = self.work();
+            tokio::select! {
+                () = self.shared.work.notified() => {}
+                Some(ended) = self.tasks.join_next() => {
+                    let event = ended.expect("no task is cancelled before the set, and a panic goes on here");
+                    self.handle(event);
+                }
+                () = tokio::time::sleep_until(next_look) => {}
+            }
+        }
+        self.shared.fail(&Error::Closed);
+    }
+
+    /// Sends what can be sent. When to look again if nothing happens before.
+    fn work(&mut self) -> Instant {
+        let shared = self.shared.clone();
+        let mut state = shared.state.lock();
+        let now_ms = shared.now().mono_ms;
+        let queues = &mut state.queues;
+        shared.memory.add_permits(queues.expire(now_ms));
+        let mut next_look = Instant::now() + IDLE_LOOK;
+        if self.has_producer_id(queues) {
+            loop {
+                let due = queues.due(now_ms, self.turn);
+                let (by_node, unknown) = self.by_node(queues, &due);
+                self.refresh(unknown, &mut next_look);
+                let sent = by_node
+                    .into_iter()
+                    .map(|(node, places)| self.send_to(node, &places, queues, &mut next_look));
+                if sent.filter(|sent| *sent).count() == 0 {
+                    break;
+                }
+            }
+        }
+        let next_ms = queues.due(now_ms, 0).next_ms;
+        next_ms.map_or(next_look, |at| next_look.min(shared.started + Duration::from_millis(at)))
+    }
+
+    /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
+    fn has_producer_id(&mut self, queues: &Accumulator) -> bool {
+        if matches!(self.producer, ProducerId::Known(..)) && queues.needs_producer_id() {
+            self.producer = ProducerId::Unknown;
+        }
+        if matches!(self.producer, ProducerId::Unknown) {
+            self.producer = ProducerId::Asked;
+            let cluster = self.shared.cluster.clone();
+            self.tasks.spawn(async move { Event::Named(init_producer_id(&cluster).await) });
+        }
+        matches!(self.producer, ProducerId::Known(..) | ProducerId::Needless)
+    }
+
+    /// The ready queues by the node that leads them, and topics of which has to be asked.
+    fn by_node(&self, queues: &Accumulator, due: &Due) -> (HashMap<i32, Vec<usize>>, BTreeSet<Arc<str>>) {
+        let mut by_node: HashMap<i32, Vec<usize>> = HashMap::new();
+        let mut unknown = BTreeSet::new();
+        for place in &due.ready {
+            let (name, partition) = queues.queue(*place).place();
+            let known = self.shared.cluster.known_topic(name);
+            let usable = known.as_ref().filter(|(_, freshness)| *freshness != Freshness::Wrong);
+            let leader = usable.and_then(|(topic, _)| topic.partition(partition).ok()?.leader);
+            if leader.is_none() || known.is_some_and(|(_, freshness)| freshness != Freshness::Fresh) {
+                unknown.insert(name.clone());
+            }
+            if let Some(leader) = leader {
+                by_node.entry(leader).or_default().push(*place);
+            }
+        }
+        (by_node, unknown)
+    }
+
+    /// Asks for topics, unless a question is under way or it was asked just now.
+    fn refresh(&mut self, topics: BTreeSet<Arc<str>>, next_look: &mut Instant) {
+        if let Some(question) = self.questions.ask(topics, next_look) {
+            self.tasks.spawn(async move { Event::Refreshed(question.await) });
+        }
+    }
+
+    /// Sends one request to a node if it can take one; whether it did.
+    fn send_to(
+        &mut self,
+        node: i32,
+        places: &[usize],
+        queues: &mut Accumulator,
+        next_look: &mut Instant,
+    ) -> bool {
+        let Some(connection) = self.connection(node, next_look) else { return false };
+        let loads = self.load(places, queues);
+        let Some(last) = loads.last() else { return false };
+        self.turn = last.queue + 1;
+        self.dispatch(node, &connection, loads, queues);
+        true
+    }
+
+    /// A node's connection if it is there and has room; otherwise one is made if that may help.
+    fn connection(&mut self, id: i32, next_look: &mut Instant) -> Option<Connection> {
+        let shared = &self.shared;
+        let node = self.nodes.entry(id).or_insert_with(|| Node {
+            state: Link::Down,
+            in_flight: 0,
+            retry_at: Instant::now(),
+            backoff: backoff(shared),
+        });
+        match &node.state {
+            Link::Up(connection) if !connection.is_lost() => {
+                (node.in_flight < IN_FLIGHT_MAX).then(|| connection.clone())
+            }
+            Link::Connecting => None,
+            _ if node.retry_at > Instant::now() => {
+                *next_look = node.retry_at.min(*next_look);
+                None
+            }
+            _ => {
+                node.state = Link::Connecting;
+                let cluster = shared.cluster.clone();
+                self.tasks.spawn(async move { Event::Connected(id, cluster.node(id).await) });
+                None
+            }
+        }
+    }
+
+    /// Takes one batch of each queue, up to the size of a request.
+    fn load(&self, places: &[usize], queues: &mut Accumulator) -> Vec<Load> {
+        let named = match self.producer {
+            ProducerId::Known(id, epoch) => Some((id, epoch)),
+            _ => None,
+        };
+        let mut loads = Vec::new();
+        let mut room = self.shared.config.request_bytes_max;
+        for place in places {
+            let (name, partition) = queues.queue(*place).place();
+            let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
+            let (queue, config, _) = queues.queue_mut(*place);
+            match queue.take(named, config) {
+                Ok(batch) => {
+                    let size = batch.bytes.len();
+                    loads.push(Load { queue: *place, topic, partition, batch });
+                    // The next one may be as large as this one.
+                    room = room.saturating_sub(size);
+                    if room < size {
+                        break;
+                    }
+                }
+                Err(freed) => self.shared.memory.add_permits(freed),
+            }
+        }
+        loads
+    }
+
+    fn dispatch(&mut self, node: i32, connection: &Connection, loads: Vec<Load>, queues: &mut Accumulator) {
+        let shared = &self.shared;
+        let limit = shared.config.client.request_timeout;
+        let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+        let request = request::request(&loads, shared.config.acks.code(), timeout_ms);
+        let version = request::version(connection, &loads);
+        if shared.config.acks == Acks::None {
+            let told = version.and_then(|version| connection.tell(&request, version));
+            let nowhere = || Written { base_offset: None, append_time_ms: None };
+            let outcomes = told.map(|()| loads.iter().map(|_| Ok(nowhere())).collect());
+            return self.settle(loads, outcomes, queues);
+        }
+        match version.and_then(|version| connection.ask(&request, version)) {
+            Ok(pending) => {
+                self.nodes.get_mut(&node).expect("it has a connection").in_flight += 1;
+                self.tasks.spawn(async move {
+                    let reply = pending.reply::<ProduceRequest<'static>>(limit).await;
+                    let outcomes = reply.and_then(|reply| request::outcomes(&loads, &reply));
+                    Event::Answered(node, loads, outcomes)
+                });
+            }
+            Err(error) => self.settle(loads, Err(error), queues),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connected(id, connected) => self.connected(id, connected),
+            Event::Answered(id, loads, outcomes) => {
+                self.nodes.get_mut(&id).expect("a request was sent there").in_flight -= 1;
+                let shared = self.shared.clone();
+                self.settle(loads, outcomes, &mut shared.state.lock().queues);
+            }
+            // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
+            Event::Refreshed(answer) => drop(self.questions.answered(answer)),
+            Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
+            // What waits has its own time limit; until then it is tried.
+            Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
+                tracing::warn!("no producer id yet: {error}");
+                self.producer = ProducerId::Unknown;
+            }
+            Event::Named(Err(error)) => {
+                self.shared.fail(&error);
+                self.producer = ProducerId::Unknown;
+            }
+        }
+    }
+
+    fn connected(&mut self, id: i32, connected: Result<Connection, Error>) {
+        let node = self.nodes.get_mut(&id).expect("it was connected to");
+        match connected {
+            Ok(connection) => {
+                node.state = Link::Up(connection);
+                node.backoff.reset();
+            }
+            Err(error) => {
+                tracing::debug!("cannot send to node {id}: {error}");
+                node.state = Link::Down;
+                node.retry_at = Instant::now() + node.backoff.next(rand::random());
+            }
+        }
+    }
+
+    /// Tells the queues what became of their batches.
+    fn settle(
+        &mut self,
+        loads: Vec<Load>,
+        outcomes: Result<Vec<Result<Written, Error>>, Error>,
+        queues: &mut Accumulator,
+    ) {
+        let outcomes = outcomes.unwrap_or_else(|error| loads.iter().map(|_| Err(error.clone())).collect());
+        let now_ms = self.shared.now().mono_ms;
+        let mut freed = 0;
+        for (load, outcome) in loads.into_iter().zip(outcomes) {
+            let (queue, config, ids) = queues.queue_mut(load.queue);
+            freed += match outcome {
+                Ok(written) => queue.succeeded(load.batch.id, written),
+                Err(error) => {
+                    tracing::debug!("a batch was not written: {error}");
+                    doubt_if_moved(&self.shared.cluster, &load.topic, &error);
+                    queue.failed(load.batch.id, error, now_ms, config, ids)
+                }
+            };
+            queues.settle(load.queue);
+        }
+        self.shared.memory.add_permits(freed);
+    }
+}
+
+fn backoff(shared: &Shared) -> Backoff {
+    Backoff::new(shared.config.client.retry_backoff, shared.config.client.retry_backoff_max)
+}
+
+/// Whether another node may lead now is asked before the batch goes again.
+fn doubt_if_moved(cluster: &Cluster, topic: &Topic, error: &Error) {
+    let is_throttle = error.code() == Some(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
+    if error.is_retriable() && !is_throttle {
+        cluster.doubt_topic(&topic.name);
+    }
+}
+
+async fn init_producer_id(cluster: &Cluster) -> Result<(i64, i16), Error> {
+    let config = cluster.config();
+    retrying(config, config.operation_timeout, "getting a producer id", || async {
+        let request = InitProducerIdRequest {
+            transactional_id: None,
+            // Without transactions nobody looks at it, but it has to be more than 0.
+            transaction_timeout_ms: i32::MAX,
+            ..Default::default()
+        };
+        let reply = cluster.call_any(&request).await?;
+        let response = reply.read()?;
+        reply.check(response.error_code, None, || "cannot get a producer id".to_owned())?;
+        Ok((response.producer_id, response.producer_epoch))
+    })
+    .await
+}

@@ -1,0 +1,268 @@
+//! The producer against a broker in this process.
+
+use std::time::Duration;
+
+use mainstem_broker::EmbeddedBroker;
+use mainstem_records::{Batch, Scratch};
+use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use mainstem_wire::{ErrorCode, Records};
+
+use super::*;
+use crate::broken_network::BrokenNetwork;
+use crate::config::ClientConfig;
+use crate::producer::partitioner::partition_of_key;
+use crate::{Compression, ErrorClass};
+
+fn config(broker: &EmbeddedBroker) -> ProducerConfig {
+    ProducerConfig::new(ClientConfig::new(broker.address()).unwrap())
+}
+
+fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
+    EmbeddedBroker::start(settings)
+}
+
+/// All values of a partition, with their batches' codecs.
+async fn read(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<(String, Compression)> {
+    let cluster = Cluster::new(ClientConfig::new(broker.address()).unwrap());
+    let found = cluster.topic(topic, false).await.unwrap();
+    let partitions = vec![FetchPartition { partition, partition_max_bytes: 64 << 20, ..Default::default() }];
+    let topics =
+        vec![FetchTopic { topic: topic.into(), topic_id: found.id, partitions, ..Default::default() }];
+    let request = FetchRequest { max_bytes: 64 << 20, topics, ..Default::default() };
+    let reply = cluster.call_any(&request).await.unwrap();
+    let response = reply.read().unwrap();
+    let Some(Records::Bytes(bytes)) = &response.responses[0].partitions[0].records else { return vec![] };
+    let (mut rest, mut values) = (&**bytes, Vec::new());
+    while !rest.is_empty() {
+        let (batch, behind) = Batch::split_first(rest).unwrap();
+        let mut buffer = Vec::new();
+        for record in batch.records(&mut buffer, 64 << 20, &mut Scratch::new()).unwrap() {
+            let value = String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap();
+            values.push((value, batch.attributes().compression().unwrap()));
+        }
+        rest = behind;
+    }
+    values
+}
+
+async fn values(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<String> {
+    read(broker, topic, partition).await.into_iter().map(|(value, _)| value).collect()
+}
+
+fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn records_arrive_once_and_in_order_with_every_codec() {
+    let broker = broker(&[]);
+    for codec in Compression::ALL {
+        let producer = Producer::new(config(&broker).compression(codec)).unwrap();
+        let topic = format!("codec-{}", codec.name());
+        let mut deliveries = Vec::new();
+        for value in numbers(0..5_000) {
+            deliveries.push(producer.send(Record::new(topic.as_str(), value)).await.unwrap());
+        }
+        for (at, delivery) in deliveries.into_iter().enumerate() {
+            assert_eq!(delivery.await.unwrap().offset, Some(at as i64));
+        }
+        let read = read(&broker, &topic, 0).await;
+        assert!(read.iter().all(|(_, used)| *used == codec), "{topic}");
+        assert_eq!(read.into_iter().map(|(value, _)| value).collect::<Vec<_>>(), numbers(0..5_000));
+        producer.close().await;
+    }
+}
+
+#[tokio::test]
+async fn acknowledgements_say_what_they_can() {
+    let broker = broker(&[]);
+    for (acks, offset) in [(Acks::None, None), (Acks::Leader, Some(0)), (Acks::All, Some(0))] {
+        let producer = Producer::new(config(&broker).acks(acks)).unwrap();
+        let topic = format!("acks-{acks:?}");
+        let delivery = producer.send(Record::new(topic.as_str(), "a")).await.unwrap();
+        assert_eq!(delivery.await.unwrap().offset, offset, "{acks:?}");
+        // Behind the first on the same connection, so that the first is there when it is answered.
+        producer.close().await;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while values(&broker, &topic, 0).await != ["a"] {
+            assert!(Instant::now() < deadline, "{acks:?}: the record does not arrive");
+        }
+    }
+}
+
+#[tokio::test]
+async fn equal_keys_meet_and_records_without_a_key_spread() {
+    let broker = broker(&[("num.partitions", "4")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    for number in 0..100 {
+        let key = format!("key-{number}");
+        let record = Record::new("keys", number.to_string()).key(key.clone());
+        let told = producer.send(record).await.unwrap();
+        producer.flush().await;
+        let expected = partition_of_key(key.as_bytes(), 4) as i32;
+        assert_eq!(told.poll_outcome().unwrap().unwrap().partition, expected);
+    }
+    let mut used = [0; 4];
+    for _ in 0..1_000 {
+        let delivery = producer.send(Record::new("spread", vec![b'x'; 1_000])).await.unwrap();
+        used[delivery.await.unwrap().partition as usize] += 1;
+        if used.iter().all(|count| *count > 0) {
+            return;
+        }
+    }
+    panic!("not all partitions are used: {used:?}");
+}
+
+#[tokio::test]
+async fn a_flush_does_not_wait_for_company() {
+    let broker = broker(&[]);
+    let producer = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
+    let delivery = producer.send(Record::new("t", "a")).await.unwrap();
+    assert!(delivery.poll_outcome().is_none());
+    producer.flush().await;
+    assert_eq!(delivery.poll_outcome().unwrap().unwrap().offset, Some(0));
+}
+
+#[tokio::test]
+async fn a_closed_producer_takes_nothing_and_a_dropped_one_says_so() {
+    let broker = broker(&[]);
+    let producer = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
+    let clone = producer.clone();
+    let delivery = producer.send(Record::new("t", "a")).await.unwrap();
+    producer.close().await;
+    assert_eq!(delivery.poll_outcome().unwrap().unwrap().offset, Some(0));
+    assert_eq!(clone.send(Record::new("t", "b")).await.unwrap_err(), Error::Closed);
+    let dropped = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
+    let delivery = dropped.send(Record::new("t", "c")).await.unwrap();
+    drop(dropped);
+    assert_eq!(delivery.await.unwrap_err(), Error::Closed);
+    assert_eq!(values(&broker, "t", 0).await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_full_buffer_holds_senders_back() {
+    let broker = broker(&[]);
+    let config = ProducerConfig {
+        request_bytes_max: 4_000,
+        buffer_bytes: 4_000,
+        max_block: Duration::from_millis(50),
+        linger: Duration::from_secs(3600),
+        ..config(&broker)
+    };
+    let producer = Producer::new(config).unwrap();
+    let record = || Record::new("t", vec![b'x'; 1_500]);
+    // The topic is created first, which may take longer than a full buffer is to be waited for here.
+    let first = loop {
+        match producer.send(record()).await {
+            Err(Error::TimedOut { .. }) => {}
+            sent => break sent.unwrap(),
+        }
+    };
+    let second = producer.send(record()).await.unwrap();
+    let full = producer.send(record()).await.unwrap_err();
+    assert!(full.to_string().contains("waiting for room"), "{full}");
+    producer.flush().await;
+    assert!(first.poll_outcome().unwrap().is_ok() && second.poll_outcome().unwrap().is_ok());
+    let third = producer.send(record()).await.unwrap();
+    producer.flush().await;
+    assert!(third.await.is_ok());
+    let large = producer.send(Record::new("t", vec![b'x'; 4_001])).await.unwrap_err();
+    assert!(matches!(large, Error::Invalid(_)), "{large}");
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_partition_and_leaves_the_rest() {
+    let broker = broker(&[("message.max.bytes", "2000")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let small = producer.send(Record::new("t", "a")).await.unwrap();
+    let large = producer.send(Record::new("t", vec![b'x'; 5_000])).await.unwrap();
+    let after = producer.send(Record::new("t", "b")).await.unwrap();
+    assert!(small.await.is_ok());
+    let refused = large.await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::MESSAGE_TOO_LARGE));
+    assert_eq!(refused.class(), ErrorClass::Permanent);
+    assert!(refused.to_string().starts_with("cannot write to t-0: "), "{refused}");
+    assert!(after.await.is_ok());
+    assert_eq!(values(&broker, "t", 0).await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_batch_that_the_topic_does_not_take_goes_in_pieces() {
+    let broker = broker(&[("message.max.bytes", "2000")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let mut deliveries = Vec::new();
+    for value in numbers(0..2_000) {
+        deliveries.push(producer.send(Record::new("t", value)).await.unwrap());
+    }
+    for (at, delivery) in deliveries.into_iter().enumerate() {
+        assert_eq!(delivery.await.unwrap().offset, Some(at as i64));
+    }
+    assert_eq!(values(&broker, "t", 0).await, numbers(0..2_000));
+}
+
+#[tokio::test]
+async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
+    let broken = BrokenNetwork::start(1_500, 20).await;
+    let producer =
+        Producer::new(ProducerConfig { batch_bytes: 300, ..ProducerConfig::new(broken.client()) }).unwrap();
+    let mut deliveries = Vec::new();
+    for value in numbers(0..20_000) {
+        deliveries.push(producer.send(Record::new("t", value)).await.unwrap());
+    }
+    for (at, delivery) in deliveries.into_iter().enumerate() {
+        // None where the broker only says that it has the record already.
+        let told = delivery.await.unwrap();
+        assert!(told.offset.is_none_or(|offset| offset == at as i64), "{at} is at {told:?}");
+    }
+    assert_eq!(values(&broken.broker, "t", 0).await, numbers(0..20_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tasks_on_many_threads_share_a_producer() {
+    let broker = broker(&[("num.partitions", "4")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|partition| {
+            let producer = producer.clone();
+            tokio::spawn(async move {
+                for value in numbers(0..5_000) {
+                    let _ = producer.send(Record::new("t", value).partition(partition)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    producer.close().await;
+    for partition in 0..4 {
+        assert_eq!(values(&broker, "t", partition).await, numbers(0..5_000), "{partition}");
+    }
+}
+
+#[tokio::test]
+async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are() {
+    let broker = broker(&[("num.partitions", "2")]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let refused = producer.send(Record::new("t", "a").partition(2)).await.unwrap_err();
+    assert_eq!(refused.to_string(), "topic t has no partition 2; it has 2");
+    assert_eq!(producer.topic("t").await.unwrap().partitions.len(), 2);
+}
+
+#[tokio::test]
+async fn a_topic_that_cannot_be_is_refused() {
+    let broker = broker(&[]);
+    let producer = Producer::new(config(&broker)).unwrap();
+    let refused = producer.send(Record::new("no/such", "a")).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_TOPIC_EXCEPTION));
+}
+
+#[tokio::test]
+async fn without_a_broker_the_wait_has_an_end() {
+    // Bound and never accepted from: a port at which nobody answers.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientConfig::new(&nobody.local_addr().unwrap().to_string()).unwrap();
+    let config = ProducerConfig { max_block: Duration::from_millis(200), ..ProducerConfig::new(client) };
+    let late = Producer::new(config).unwrap().send(Record::new("t", "a")).await.unwrap_err();
+    assert!(late.to_string().starts_with("finding topic t was not done within 200ms"), "{late}");
+}

@@ -1,0 +1,34 @@
+//! Retries of whole operations.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::config::ClientConfig;
+use crate::error::Error;
+
+/// Tries until it succeeds, fails for good, or `limit` is over. `what` names the operation in the error of the last.
+pub(crate) async fn retrying<T, F: Future<Output = Result<T, Error>>>(
+    config: &ClientConfig,
+    limit: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, Error> {
+    let deadline = Instant::now() + limit;
+    let mut backoff = Backoff::new(config.retry_backoff, config.retry_backoff_max);
+    loop {
+        let late = |last| Error::TimedOut { what: what.to_owned(), after: limit, last };
+        let failed = match tokio::time::timeout_at(deadline, attempt()).await {
+            Ok(Err(error)) if error.is_retriable() => error,
+            Ok(done) => return done,
+            Err(_) => return Err(late(None)),
+        };
+        let wait = backoff.next(rand::random());
+        if Instant::now() + wait >= deadline {
+            return Err(late(Some(Box::new(failed))));
+        }
+        tracing::debug!("{what}: {failed}; again in {wait:?}");
+        tokio::time::sleep(wait).await;
+    }
+}

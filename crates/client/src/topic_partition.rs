@@ -1,0 +1,32 @@
+//! The name of a partition.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A partition of a topic.
+///
+/// ```
+/// use mainstem_client::TopicPartition;
+///
+/// assert_eq!(TopicPartition::new("orders", 3).to_string(), "orders-3");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicPartition {
+    /// Name of the topic.
+    pub topic: Arc<str>,
+    /// Number of the partition.
+    pub partition: i32,
+}
+
+impl TopicPartition {
+    /// A partition by the name of its topic and its number.
+    pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> TopicPartition {
+        TopicPartition { topic: topic.into(), partition }
+    }
+}
+
+impl fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.topic, self.partition)
+    }
+}
