@@ -20,8 +20,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let refused =
-        refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
+    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let altered = broker.controller.decide(broker, |heart| heart.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,

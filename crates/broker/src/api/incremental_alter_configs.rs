@@ -25,8 +25,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: IncrementalAlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let refused =
-        refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
+    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
     let altered = broker.controller.alter_configs(broker, &request);
