@@ -269,9 +269,10 @@ impl Sender {
                 tracing::warn!("no producer id yet: {error}");
                 self.producer = ProducerId::Unknown;
             }
+            // Asking again would be answered alike.
             Event::Named(Err(error)) => {
                 self.shared.fail(&error);
-                self.producer = ProducerId::Unknown;
+                self.shared.end();
             }
         }
     }
