@@ -34,6 +34,8 @@ impl EmbeddedBroker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("mainstem-embedded-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
+        // What a killed process with the same id left there is nobody's.
+        let _ = std::fs::remove_dir_all(&directory);
         let server = start(&directory, settings);
         let address = server.ready().listeners.first().expect("one was configured").1.to_string();
         EmbeddedBroker { server: Some(server), directory, address }

@@ -16,7 +16,6 @@ mod logging;
 mod member;
 mod offsets;
 mod output;
-mod partitioner;
 mod record_json;
 mod target;
 mod timestamp;

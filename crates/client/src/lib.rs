@@ -35,5 +35,5 @@ pub use error::{Error, ErrorClass};
 pub use group::{GroupConfig, GroupConsumer, GroupOffsets, HookFuture, PendingCommit, RebalanceHooks};
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};
-pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record};
+pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};
 pub use topic_partition::TopicPartition;

@@ -27,6 +27,7 @@ use accumulator::{Accumulator, Now};
 use batch::record_bytes;
 pub use config::{Acks, ProducerConfig};
 pub use delivery::{Delivered, Delivery};
+pub use partitioner::partition_of_key;
 pub use record::Record;
 use sender::Sender;
 

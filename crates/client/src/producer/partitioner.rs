@@ -45,8 +45,16 @@ fn any_partition(topic: &Topic, chance: u32) -> Result<i32, Error> {
     choice.get(at).copied().ok_or_else(|| Error::Unknown(format!("topic {} has no partition", topic.name)))
 }
 
-/// The partition of a key: 32-bit murmur2 without its sign, modulo the number of partitions (`Utils.murmur2`).
-pub(crate) fn partition_of_key(key: &[u8], partitions: usize) -> usize {
+/// The partition of a key, from 0: 32-bit murmur2 without its sign, modulo the number of partitions (Kafka's
+/// `Utils.murmur2`), as every Java client chooses.
+///
+/// # Panics
+/// Without any partition.
+///
+/// ```
+/// assert_eq!(mainstem_client::partition_of_key(b"abc", 16), 11);
+/// ```
+pub fn partition_of_key(key: &[u8], partitions: usize) -> usize {
     (murmur2(key) & 0x7fff_ffff) as usize % partitions
 }
 

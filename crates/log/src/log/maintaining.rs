@@ -212,6 +212,19 @@ fn a_power_cut_may_bring_back_a_batch_that_was_refused_by_a_full_disk_and_nothin
     assert!(came_back > 0, "the documentation says that it can");
 }
 
+/// A log with "durable" in a closed segment, behind which a batch was refused, and its recovery point at the end of that.
+fn refused_at_the_end_of_a_segment(storage: &SimStorage, bench: &Bench) -> Log {
+    let (mut log, _) = bench.open("a");
+    bench.append(&mut log, &TestBatch::of(&["durable"])).unwrap();
+    flush(&mut log);
+    storage.set_room(Some(20));
+    bench.append(&mut log, &TestBatch::of(&["refused"])).unwrap_err();
+    storage.set_room(None);
+    assert!(log.maintain(WALL_MS, bench.mono_ms + 1001).unwrap().rolled);
+    log.dir().checkpoints().recovery_point.commit().unwrap();
+    log
+}
+
 /// Known fault: a segment that ends at the recovery point was believed as a whole, and the cut of a refused batch behind its
 /// end was not durable: the log did not open.
 #[test]
@@ -219,16 +232,7 @@ fn a_refused_batch_at_the_end_of_a_closed_segment_is_no_damage() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let (storage, bench) = simulated(LogConfig { segment_ms: 1000, ..LogConfig::default() });
-        let (mut log, _) = bench.open("a");
-        bench.append(&mut log, &TestBatch::of(&["durable"])).unwrap();
-        flush(&mut log);
-        storage.set_room(Some(20));
-        bench.append(&mut log, &TestBatch::of(&["refused"])).unwrap_err();
-        storage.set_room(None);
-        let rolled = log.maintain(WALL_MS, bench.mono_ms + 1001).unwrap().rolled;
-        assert!(rolled);
-        log.dir().checkpoints().recovery_point.commit().unwrap();
-        drop(log);
+        drop(refused_at_the_end_of_a_segment(&storage, &bench));
         storage.power_cut(&mut random);
         let (mut log, _) = bench.open("b");
         bench.append(&mut log, &TestBatch::of(&["next"])).unwrap();
@@ -244,14 +248,7 @@ fn what_is_acknowledged_after_a_kill_survives_a_refused_batch_in_the_segment_bef
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let (storage, bench) = simulated(LogConfig { segment_ms: 1000, ..LogConfig::default() });
-        let (mut log, _) = bench.open("a");
-        bench.append(&mut log, &TestBatch::of(&["durable"])).unwrap();
-        flush(&mut log);
-        storage.set_room(Some(20));
-        bench.append(&mut log, &TestBatch::of(&["refused"])).unwrap_err();
-        storage.set_room(None);
-        log.maintain(WALL_MS, bench.mono_ms + 1001).unwrap();
-        log.dir().checkpoints().recovery_point.commit().unwrap();
+        let mut log = refused_at_the_end_of_a_segment(&storage, &bench);
         bench.append(&mut log, &TestBatch::of(&["next"])).unwrap();
         drop(log);
         storage.kill();

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use mainstem_client::partition_of_key;
 use mainstem_records::{BatchBuilder, BatchOptions, Compression, Header};
 
 use super::sender::Sender;
 use crate::cluster::Topic;
-use crate::partitioner::partition_of_key;
 use crate::record_json::NewRecord;
 
 /// The batches that are being filled.
