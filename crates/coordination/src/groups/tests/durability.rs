@@ -379,6 +379,82 @@ fn an_assignment_of_a_generation_that_is_over_reaches_nobody() {
 }
 
 #[test]
+fn a_group_that_forms_while_writes_are_slow_rebalances_only_for_its_members() {
+    check(
+        "
+        hold
+        join A
+        join A id=c-1
+        wait 3000
+        sync A id=c-1 assign=c-1:P0
+        join B
+        # Being told an id is no reason to rebalance yet.
+        beat A id=c-1
+        join B id=c-2
+        join A id=c-1
+        sync A id=c-1 gen=2 assign=c-1:P0,c-2:P1
+        sync B id=c-2 gen=2
+        # The group that was made, and the generation that is over, are late news.
+        ok 1
+        ok 2
+        beat A id=c-1 gen=2
+        ok 3
+        # Longer than B had to come back with its id.
+        wait 9000
+        beat A id=c-1 gen=2
+        beat B id=c-2 gen=2
+        wait 9000
+        beat A id=c-1 gen=2
+        beat B id=c-2 gen=2
+        ",
+        expect![[r#"
+            > hold
+            > join A
+              A: MEMBER_ID_REQUIRED "c-1"
+              append #1 g generation 0 []
+            > join A id=c-1
+            > wait 3000
+              at 3000
+              A: joined as c-1: generation 1, range, leader c-1, members [c-1]
+            > sync A id=c-1 assign=c-1:P0
+              append #2 g generation 1 [c-1=P0]
+            > join B
+              B: MEMBER_ID_REQUIRED "c-2"
+            > # Being told an id is no reason to rebalance yet.
+            > beat A id=c-1
+              A: NONE
+            > join B id=c-2
+              A: REBALANCE_IN_PROGRESS
+            > join A id=c-1
+              A: joined as c-1: generation 2, range, leader c-1, members [c-1 c-2]
+              B: joined as c-2: generation 2, range, leader c-1, members []
+            > sync A id=c-1 gen=2 assign=c-1:P0,c-2:P1
+              append #3 g generation 2 [c-1=P0 c-2=P1]
+            > sync B id=c-2 gen=2
+            > # The group that was made, and the generation that is over, are late news.
+            > ok 1
+            > ok 2
+            > beat A id=c-1 gen=2
+              A: NONE
+            > ok 3
+              A: synced consumer range: "P0"
+              B: synced consumer range: "P1"
+            > # Longer than B had to come back with its id.
+            > wait 9000
+            > beat A id=c-1 gen=2
+              A: NONE
+            > beat B id=c-2 gen=2
+              B: NONE
+            > wait 9000
+            > beat A id=c-1 gen=2
+              A: NONE
+            > beat B id=c-2 gen=2
+              B: NONE
+        "#]],
+    );
+}
+
+#[test]
 fn a_group_that_cannot_be_written_is_not_made() {
     check(
         "
