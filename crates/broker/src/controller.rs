@@ -317,8 +317,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         names: &[&str],
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         reply.map_or_else(
             |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
@@ -326,12 +327,13 @@ impl Controller {
         )
     }
 
-    /// Sees to it that `__consumer_offsets` is there.
+    /// Sees to it that `__consumer_offsets` is there. It counts against nobody's quota: as in Kafka the broker asks for
+    /// it in its own name.
     pub(crate) fn ensure_offsets_topic(&self, broker: &Arc<Broker>) -> Result<(), Refused> {
         if broker.topics.by_name(OFFSETS_TOPIC).is_some() {
             return Ok(());
         }
-        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC]);
+        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC], &mut |_| true);
         let result = created.into_iter().next();
         match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
             None | Some((ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS, _)) => Ok(()),

@@ -76,15 +76,16 @@ impl MetadataHeart {
 
     /// Creates the topics that a client asked for by name, with the broker's defaults; internal ones as their
     /// coordinator needs them. The caller has checked `auto.create.topics.enable` where that counts. A topic that
-    /// exists by now is answered with TOPIC_ALREADY_EXISTS.
+    /// exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as for [`Self::create_topics`].
     pub fn create_missing_topics(
         &mut self,
         names: &[&str],
         random: IdSource<'_>,
+        permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
         let topics = names.iter().map(|name| self.missing_topic(name)).collect();
         let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
-        self.create_topics(&request, random, &mut |_| true)
+        self.create_topics(&request, random, permit)
     }
 
     fn missing_topic(&self, name: &str) -> CreatableTopic<'static> {

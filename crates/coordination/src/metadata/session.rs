@@ -99,10 +99,11 @@ impl Session {
 
     pub(super) fn create_missing(&mut self, names: &[&str]) -> Vec<String> {
         let mut random = std::mem::take(&mut self.random);
-        let decision = self.heart.create_missing_topics(names, &mut || {
+        let mut next = || {
             random += 1;
             random
-        });
+        };
+        let decision = self.heart.create_missing_topics(names, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         created(&self.append(decision))
     }
