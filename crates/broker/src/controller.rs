@@ -230,6 +230,7 @@ impl Controller {
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
+            cordoned_dirs: cordoned_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
@@ -282,6 +283,16 @@ impl Controller {
         let online = online_directories(broker);
         if let Err(error) = self.change(|heart| heart.directories_online(&online), |_| {}) {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
+        }
+    }
+
+    /// Notes which log directories take no new partitions.
+    pub(crate) fn note_cordoned_directories(&self, broker: &Broker) {
+        let cordoned = cordoned_directories(broker);
+        if let Err(error) = self.change(|heart| heart.directories_cordoned(&cordoned), |_| {}) {
+            tracing::error!(
+                "which log directories are cordoned could not be noted in the metadata log: {error}"
+            );
         }
     }
 
@@ -470,6 +481,13 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
 
 fn online_directories(broker: &Broker) -> Vec<Uuid> {
     broker.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
+}
+
+/// By `cordoned.log.dirs`, whether they are online or not.
+fn cordoned_directories(broker: &Broker) -> Vec<Uuid> {
+    let config = broker.config();
+    let cordoned = broker.dirs.data().iter().filter(|dir| broker.dirs.is_cordoned(&config, dir));
+    cordoned.map(|dir| Uuid(dir.directory_id())).collect()
 }
 
 fn random_bits() -> u128 {

@@ -46,6 +46,7 @@ pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid])
             port: 9092,
         }],
         log_dirs: log_dirs.to_vec(),
+        cordoned_dirs: Vec::new(),
         unclean_dirs: unclean.to_vec(),
     }
 }
