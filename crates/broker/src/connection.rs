@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     muted_until: Option<Instant>,
     /// Nothing more is read; the connection ends when what is in flight is sent.
     draining: Option<CloseReason>,
+    /// The clock as it was last read: when this turn began, or when its last request was served.
+    now: Instant,
     active_at: Instant,
     timer: Pin<Box<Sleep>>,
     client: dispatch::ClientState,
@@ -157,6 +159,7 @@ impl Connection {
             blocked: false,
             muted_until: None,
             draining: None,
+            now,
             active_at: now,
             timer: Box::pin(sleep_until((now + idle).into())),
             client: dispatch::ClientState::default(),
@@ -196,6 +199,7 @@ impl Connection {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.now = Instant::now();
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
@@ -207,10 +211,11 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when others
-    /// were woken who send before this connection does.
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
+    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = TURN_BYTES_MAX;
+        let mut others_wait = false;
         loop {
             self.finish(context)?;
             let before = turn;
@@ -219,7 +224,7 @@ impl Connection {
                 return Poll::Ready(Err(error.into()));
             }
             if turn < before {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
             }
             if turn == 0 {
                 return Poll::Ready(Ok(()));
@@ -235,9 +240,10 @@ impl Connection {
             if !progress {
                 return Poll::Pending;
             }
-            if wake::woke_neighbour() {
+            if others_wait {
                 return Poll::Ready(Ok(()));
             }
+            others_wait = wake::woke_neighbour();
         }
     }
 
@@ -294,10 +300,10 @@ impl Connection {
     }
 
     /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
-    /// up when serving takes long. Whether anything happened.
+    /// up when serving takes long. Whether anything happened. A request's time counts from the last reading of the
+    /// clock: since its connection's turn began, or the request before it was served.
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
-        let mut before = Instant::now();
         while self.may_serve() {
             let Some(frame) = self.input.next_frame()? else { break };
             let handled = match self.in_flight.is_empty() {
@@ -322,11 +328,10 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            let now = Instant::now();
-            self.note(handled, before, now);
-            before = now;
-            self.active_at = now;
-            if now - *began.get_or_insert(now) > TURN_TIME_MAX {
+            let before = std::mem::replace(&mut self.now, Instant::now());
+            self.note(handled, before);
+            self.active_at = self.now;
+            if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
                 *turn = 0;
                 break;
             }
@@ -344,7 +349,7 @@ impl Connection {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
             Poll::Ready(Ok(read)) => {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
                 *turn = turn.saturating_sub(read);
             }
             Poll::Ready(Err(error)) => return Err(error.into()),
@@ -370,20 +375,19 @@ impl Connection {
         Ok(false)
     }
 
-    /// Takes over what became of a request that was begun at an instant, by now.
-    fn note(&mut self, handled: Handled, since: Instant, now: Instant) {
-        let api = self.client.api;
+    /// Takes over what became of a request that was begun at an instant and has just left the loop.
+    fn note(&mut self, handled: Handled, since: Instant) {
+        let (api, local) = (self.client.api, self.now - since);
         self.take_mute(api);
         match handled {
             Handled::Answered => {
                 if let Some(api) = api {
-                    self.broker.metrics.latencies.answered_at_once(api, now - since);
+                    self.broker.metrics.latencies.answered_at_once(api, local);
                 }
             }
             Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;
-                let local = now - since;
                 self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
             }
             Handled::Close(reason) => self.drain(reason),
