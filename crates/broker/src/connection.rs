@@ -375,7 +375,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Takes over what became of a request that was begun at an instant and has just left the loop.
+    /// Takes over what became of a request that was begun at an instant, as of now.
     fn note(&mut self, handled: Handled, since: Instant) {
         let (api, local) = (self.client.api, self.now - since);
         self.take_mute(api);
