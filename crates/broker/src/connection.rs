@@ -120,6 +120,23 @@ struct Waiting {
     response: Later,
     api: Option<ApiKey>,
     since: Instant,
+    /// What the loop did for it before it waited.
+    local: Duration,
+}
+
+impl Waiting {
+    fn poll(
+        &mut self,
+        broker: &Broker,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ResponseBuffer, CloseReason>> {
+        let Poll::Ready(response) = self.response.as_mut().poll(context) else { return Poll::Pending };
+        if let (Some(api), Ok(response)) = (self.api, &response) {
+            let local = self.local + response.in_background;
+            broker.metrics.latencies.answered_later(api, self.since.elapsed(), local);
+        }
+        Poll::Ready(response.map_err(CloseReason::Refused))
+    }
 }
 
 impl Connection {
@@ -233,22 +250,19 @@ impl Connection {
     /// Stage two: moves finished responses to the output, in the order of their requests.
     fn finish(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         while let Some(front) = self.in_flight.front_mut() {
-            let response = match front {
+            let (response, api) = match front {
                 InFlight::Finished(response) => {
                     self.finished_bytes -= response.backlog();
-                    std::mem::take(response)
+                    (std::mem::take(response), None)
                 }
-                InFlight::Waiting(waiting) => match waiting.response.as_mut().poll(context) {
-                    Poll::Ready(response) => {
-                        self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
-                        response.map_err(CloseReason::Refused)?
-                    }
+                InFlight::Waiting(waiting) => match waiting.poll(&self.broker, context) {
+                    Poll::Ready(response) => (response?, waiting.api),
                     Poll::Pending => return self.poll_behind(context),
                 },
             };
             self.in_flight.pop_front();
             self.output.append(response);
-            self.take_mute();
+            self.take_mute(api);
         }
         self.blocked = false;
         Ok(())
@@ -258,10 +272,9 @@ impl Connection {
     fn poll_behind(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         for entry in self.in_flight.iter_mut().skip(1) {
             if let InFlight::Waiting(waiting) = entry
-                && let Poll::Ready(response) = waiting.response.as_mut().poll(context)
+                && let Poll::Ready(response) = waiting.poll(&self.broker, context)
             {
-                self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
-                let mut response = response.map_err(CloseReason::Refused)?;
+                let mut response = response?;
                 response.settle();
                 self.finished_bytes += response.backlog();
                 *entry = InFlight::Finished(response);
@@ -316,9 +329,6 @@ impl Connection {
             };
             self.served = self.served.wrapping_add(1);
             let before = std::mem::replace(&mut self.now, Instant::now());
-            if let Handled::Answered = handled {
-                self.broker.metrics.answered(self.client.api, self.now - before);
-            }
             self.note(handled, before);
             self.active_at = self.now;
             if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
@@ -365,25 +375,31 @@ impl Connection {
         Ok(false)
     }
 
-    /// Takes over what became of a request that was begun at an instant.
+    /// Takes over what became of a request that was begun at an instant, as of now.
     fn note(&mut self, handled: Handled, since: Instant) {
-        self.take_mute();
+        let (api, local) = (self.client.api, self.now - since);
+        self.take_mute(api);
         match handled {
-            Handled::Answered | Handled::Silent => {}
+            Handled::Answered => {
+                if let Some(api) = api {
+                    self.broker.metrics.latencies.answered_at_once(api, local);
+                }
+            }
+            Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;
-                self.in_flight.push_back(InFlight::Waiting(Waiting {
-                    response,
-                    api: self.client.api,
-                    since,
-                }));
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
             }
             Handled::Close(reason) => self.drain(reason),
         }
     }
 
-    fn take_mute(&mut self) {
+    /// Does not read for as long as an answer to a request of this API says.
+    fn take_mute(&mut self, api: Option<ApiKey>) {
         if let Some(delay) = self.output.mute.take() {
+            if let Some(api) = api {
+                self.broker.metrics.latencies.throttled(api, delay);
+            }
             let until = self.muted_until.unwrap_or_else(Instant::now).max(Instant::now() + delay);
             self.muted_until = Some(until);
             self.timer.as_mut().reset(until.into());

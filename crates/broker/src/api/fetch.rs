@@ -165,7 +165,8 @@ impl Fetch {
 
     /// A fetch of so many partitions that reading them would hold up the neighbours of its connection.
     async fn serve_large(self, deadline: Instant) -> Result<ResponseBuffer, String> {
-        let served = in_background(move || {
+        let context = self.context.clone();
+        let work = move || {
             let reads = self.read(None);
             if !reads.is_cold && !self.is_satisfied(&reads) {
                 return Err(Box::new(self));
@@ -173,11 +174,13 @@ impl Fetch {
             let mut out = ResponseBuffer::default();
             self.answer(reads.resolve(), &mut out);
             Ok(out)
-        });
-        match served.await {
+        };
+        let (served, took) = in_background(&context, work).await;
+        let response = match served {
             Ok(response) => Ok(response),
             Err(fetch) => fetch.wait(deadline).await,
-        }
+        };
+        response.map(|out| out.worked_for(took))
     }
 
     /// The long poll.
@@ -209,10 +212,10 @@ impl Fetch {
 
     /// Answers when every index that has to come from the disk is read.
     async fn answer_cold(self, mut reads: Reads) -> Result<ResponseBuffer, String> {
-        if reads.is_cold {
-            reads = in_background(move || reads.resolve()).await;
-        }
         let mut out = ResponseBuffer::pooled();
+        if reads.is_cold {
+            (reads, out.in_background) = in_background(&self.context, move || reads.resolve()).await;
+        }
         self.answer(reads, &mut out);
         Ok(out)
     }

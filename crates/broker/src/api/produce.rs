@@ -299,20 +299,22 @@ async fn finish_in_background(
     mut progress: Progress,
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
+    let behind = context.clone();
     let append = move || {
         let request: ProduceRequest<'_> =
-            crate::dispatch::body(&mut body.decoder(), context.version).expect("it was decoded before");
-        progress.append(&broker, &context, &request, None);
+            crate::dispatch::body(&mut body.decoder(), behind.version).expect("it was decoded before");
+        progress.append(&broker, &behind, &request, None);
         let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
         let silent = (request.acks == 0).then_some(outcome);
         let limit = wait_limit(&request);
-        (answers(&request, progress.responses, owned), progress.waits, limit, silent, context)
+        (answers(&request, progress.responses, owned), progress.waits, limit, silent)
     };
-    let (responses, waits, limit, silent, context) = in_background(append).await;
-    match silent {
+    let ((responses, waits, limit, silent), took) = in_background(&context, append).await;
+    let response = match silent {
         Some(outcome) => outcome,
         None => finish(context, responses, waits, limit, held).await,
-    }
+    };
+    response.map(|out| out.worked_for(took))
 }
 
 /// Stage two: waits for all partitions together, then answers.
