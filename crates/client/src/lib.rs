@@ -9,8 +9,6 @@
 
 mod admin;
 mod backoff;
-#[cfg(test)]
-mod broken_network;
 mod cluster;
 mod config;
 mod connection;
@@ -22,6 +20,8 @@ mod producer;
 mod questions;
 mod reply;
 mod retry;
+#[cfg(test)]
+mod testing;
 mod topic_partition;
 
 pub use admin::{
