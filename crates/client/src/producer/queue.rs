@@ -5,7 +5,8 @@
 //! With idempotence a batch keeps its sequence number until its outcome is known, and goes again before any that
 //! follows it. When a number may be left out for good (its batch failed or ran out of time), nothing more is sent until
 //! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
-//! which the broker takes for a new start (KIP-360). A batch that the broker may have already is never renumbered: it
+//! which the broker takes for a new start (KIP-360). The first batch of a producer id goes alone: a broker that has seen
+//! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that the broker may have already is never renumbered: it
 //! goes again as it is, until the broker says that it has it, or that something before it is missing; then neither it
 //! nor anything behind it was written.
 
@@ -79,6 +80,8 @@ pub(crate) struct PartitionQueue {
     sequence: Option<ProducerFields>,
     /// A number may be left out for good: the next epoch is needed.
     broken: bool,
+    /// A broker has taken a batch under the producer id, and so knows which number comes next.
+    is_known: bool,
 }
 
 impl PartitionQueue {
@@ -90,6 +93,7 @@ impl PartitionQueue {
             in_flight: Vec::new(),
             sequence: None,
             broken: false,
+            is_known: false,
         }
     }
 
@@ -149,7 +153,8 @@ impl PartitionQueue {
 
     fn is_held(&self, first: &Batch, config: &QueueConfig) -> bool {
         let is_again = first.sequence.is_some();
-        self.in_flight.len() >= config.in_flight_max
+        let waits_for_first = config.idempotent && !self.is_known;
+        self.in_flight.len() >= if waits_for_first { 1 } else { config.in_flight_max }
             || (self.broken && !self.in_flight.is_empty())
             // What is under way was sent before it: its outcome first, or the broker sees a gap.
             || (is_again && !self.in_flight.is_empty())
@@ -199,6 +204,7 @@ impl PartitionQueue {
                 ProducerFields { producer_epoch: place.producer_epoch + 1, base_sequence: 0, ..place }
             }
             Some(place) if place.producer_id != producer_id && may_renumber => {
+                self.is_known = false;
                 ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
             }
             Some(_) => return,
@@ -219,6 +225,7 @@ impl PartitionQueue {
     /// A broker wrote a batch. The bytes of memory that are free now.
     pub(crate) fn succeeded(&mut self, id: u64, written: Written) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
+        self.is_known = true;
         let Written { base_offset, append_time_ms } = written;
         batch.promise.resolve(Outcome::Done { base_offset, append_time_ms });
         batch.bytes
@@ -239,6 +246,7 @@ impl PartitionQueue {
         batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
         match judge(&error, config.idempotent, is_first) {
             Verdict::Written => {
+                self.is_known = true;
                 batch.promise.resolve(Outcome::Done { base_offset: None, append_time_ms: None });
                 batch.bytes
             }
