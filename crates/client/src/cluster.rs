@@ -1,7 +1,7 @@
 //! A cluster seen from outside: its nodes, one connection to each, and who leads what.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::reply::Reply;
 
+/// The first version of Metadata that takes topics by id.
+const METADATA_BY_ID_SINCE: i16 = 12;
 /// The type of a group's key in FindCoordinator.
 const GROUP_KEY: i8 = 0;
 
@@ -48,6 +50,9 @@ pub struct Partition {
     /// Those of them that are in sync.
     pub isr: Vec<i32>,
 }
+
+/// Topics by id and by name.
+pub(crate) type Names = Vec<(Uuid, Arc<str>)>;
 
 /// Why a topic is not known.
 #[derive(Debug)]
@@ -205,6 +210,19 @@ impl Cluster {
             ..Default::default()
         };
         self.ask(Some(names.iter().map(named).collect()), create).await
+    }
+
+    /// The names of topics by their ids, asked for now; those that are not known yet, or no more, are left out.
+    pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
+        let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
+        let connection = self.any().await?;
+        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE)?;
+        let topics = Some(ids.iter().map(by_id).collect());
+        let request = MetadataRequest { topics, ..Default::default() };
+        let reply = connection.call(&request).await?;
+        let response = reply.read()?;
+        let found = self.learn(&reply, &response);
+        Ok(found.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())).collect())
     }
 
     async fn ask(

@@ -124,6 +124,19 @@ impl Connection {
         Ok(version)
     }
 
+    /// Whether a version of a request, or a newer one, is there.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if not.
+    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16) -> Result<(), Error> {
+        let version = self.version::<R>()?;
+        if version >= oldest {
+            return Ok(());
+        }
+        let reason = format!("{} in version {oldest}; the newest there is {version}", R::KEY.name());
+        Err(Error::Unsupported { broker: self.broker.to_string(), reason })
+    }
+
     /// The newest version of a request that both sides have.
     pub(crate) fn version<'q, R: Request<'q>>(&self) -> Result<i16, Error> {
         self.version_up_to::<R>(i16::MAX)

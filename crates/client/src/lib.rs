@@ -13,6 +13,7 @@ mod cluster;
 mod config;
 mod connection;
 mod consumer;
+mod epochs;
 mod error;
 mod group;
 mod offsets;
@@ -30,9 +31,15 @@ pub use admin::{
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
-pub use consumer::{Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, Position};
+pub use consumer::{
+    Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, OwnedRecord, Position,
+    RecordStream,
+};
 pub use error::{Error, ErrorClass};
-pub use group::{GroupConfig, GroupConsumer, GroupOffsets, HookFuture, PendingCommit, RebalanceHooks};
+pub use group::{
+    GroupConfig, GroupConsumer, GroupOffsets, GroupProtocol, HookFuture, PendingCommit, RebalanceHooks,
+    Subscription,
+};
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};

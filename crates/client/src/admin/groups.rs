@@ -17,7 +17,8 @@ use super::{Admin, left_out};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::group::offsets::{
-    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    read_committed,
 };
 use crate::group::protocol::decode_assignment;
 use crate::topic_partition::TopicPartition;
@@ -137,7 +138,8 @@ impl Admin {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
             let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
-            read_committed(&reply, group)
+            let committed = read_committed(&reply, group)?;
+            Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
         })
         .await
     }
@@ -152,6 +154,10 @@ impl Admin {
         offsets: &BTreeMap<TopicPartition, i64>,
     ) -> Result<(), Error> {
         let what = format!("committing offsets of group {group}");
+        let place = |(key, offset): (&TopicPartition, &i64)| {
+            (key.clone(), Committed { offset: *offset, leader_epoch: -1 })
+        };
+        let offsets: &BTreeMap<_, _> = &offsets.iter().map(place).collect();
         self.of_group(group, &what, |coordinator| async move {
             let request = commit_request(group, offsets);
             check_commit(&coordinator.call_up_to(&request, COMMIT_NAMES_UNTIL).await?, group)

@@ -4,17 +4,22 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
-use mainstem_wire::{ApiKey, ErrorCode, Request};
+use mainstem_wire::{ApiKey, ErrorCode, Request, Uuid};
 
 use super::assignor::Assignments;
-use super::config::GroupConfig;
+use super::config::{GroupConfig, GroupProtocol, Subscription};
+use super::membership::{Answer, Heartbeat, Partitions};
 use super::offsets::{
-    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    read_committed,
 };
 use super::protocol::encode_assignment;
 use crate::cluster::Cluster;
@@ -26,6 +31,11 @@ use crate::topic_partition::TopicPartition;
 const PROTOCOL_TYPE: &str = "consumer";
 /// The one assignor that is offered.
 const ASSIGNOR: &str = "cooperative-sticky";
+/// The first version of ConsumerGroupHeartbeat with patterns.
+const REGEX_SINCE: i16 = 1;
+/// A coordinator is not heard more often, whatever it says.
+const HEARTBEAT_MS_MIN: u64 = 10;
+
 /// A member's name in its group, and the generation that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -182,6 +192,54 @@ impl Calls {
         self.check(&reply, response.error_code, "stay in")
     }
 
+    /// ConsumerGroupHeartbeat (68): joins, stays in or leaves a group of the consumer protocol (KIP-848).
+    pub(crate) async fn beat(&self, member_id: &str, beat: &Heartbeat) -> Result<Answer, Error> {
+        let mut request = ConsumerGroupHeartbeatRequest {
+            group_id: self.group(),
+            member_id: Cow::Borrowed(member_id),
+            member_epoch: beat.epoch,
+            instance_id: self.instance(),
+            topic_partitions: beat.owned.as_ref().map(by_topic_id),
+            ..Default::default()
+        };
+        if beat.is_full {
+            self.describe(&mut request).await?;
+        }
+        let reply = self.call(&request, i16::MAX).await?;
+        let response = reply.read()?;
+        let message = response.error_message.as_deref();
+        self.noted(reply.check(response.error_code, message, || self.failed("take part in")))?;
+        let topics = response.assignment.iter().flat_map(|assignment| &assignment.topic_partitions);
+        let assigned: Partitions =
+            topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect();
+        Ok(Answer {
+            epoch: response.member_epoch,
+            interval_ms: u64::try_from(response.heartbeat_interval_ms).unwrap_or(0).max(HEARTBEAT_MS_MIN),
+            assignment: response.assignment.is_some().then_some(assigned),
+        })
+    }
+
+    /// What the coordinator keeps of a member.
+    async fn describe<'a>(&'a self, request: &mut ConsumerGroupHeartbeatRequest<'a>) -> Result<(), Error> {
+        let limit = self.config.max_poll_interval.as_millis();
+        request.rebalance_timeout_ms = i32::try_from(limit).expect("the configuration was checked");
+        if let GroupProtocol::Consumer { assignor: Some(assignor) } = &self.config.protocol {
+            request.server_assignor = Some(Cow::Borrowed(assignor));
+        }
+        match &self.config.subscription {
+            Subscription::Topics(topics) => {
+                request.subscribed_topic_names =
+                    Some(topics.iter().map(|topic| Cow::Borrowed(&**topic)).collect());
+            }
+            Subscription::Pattern(pattern) => {
+                let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+                coordinator.needs::<ConsumerGroupHeartbeatRequest<'_>>(REGEX_SINCE)?;
+                request.subscribed_topic_regex = Some(Cow::Borrowed(pattern));
+            }
+        }
+        Ok(())
+    }
+
     /// LeaveGroup (13), with the name before version 3 and in a list since.
     pub(crate) async fn leave(&self, identity: &Identity) -> Result<(), Error> {
         let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
@@ -201,7 +259,7 @@ impl Calls {
     pub(crate) async fn commit(
         &self,
         identity: &Identity,
-        offsets: &BTreeMap<TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, Committed>,
     ) -> Result<(), Error> {
         let request = OffsetCommitRequest {
             generation_id_or_member_epoch: identity.generation,
@@ -218,9 +276,18 @@ impl Calls {
     pub(crate) async fn committed(
         &self,
         keys: &BTreeSet<TopicPartition>,
-    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    ) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
         let request = fetch_request(&self.config.group_id, Some(keys));
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
         self.noted(read_committed(&reply, &self.config.group_id))
     }
+}
+
+fn by_topic_id(partitions: &Partitions) -> Vec<TopicPartitions<'static>> {
+    let topic = |(id, partitions): (&Uuid, &BTreeSet<i32>)| TopicPartitions {
+        topic_id: *id,
+        partitions: partitions.iter().copied().collect(),
+        ..Default::default()
+    };
+    partitions.iter().map(topic).collect()
 }

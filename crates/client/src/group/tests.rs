@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt};
+use mainstem_wire::ErrorCode;
+
 use super::*;
 use crate::testing::{JavaMember, World, on_both_brokers};
-use crate::{ConsumerConfig, Producer, ProducerConfig, Record};
+use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
 
 on_both_brokers!(
     a_group_goes_on_where_it_has_committed,
@@ -16,13 +19,77 @@ on_both_brokers!(
     a_static_member_comes_back_to_what_it_had,
     a_topic_that_comes_later_is_read,
     a_member_shares_with_one_of_java,
+    a_pattern_finds_topics_that_come_later,
+    an_offset_that_no_leader_has_written_is_told,
+    records_come_as_a_stream,
 );
+
+/// The same with the consumer protocol, and what is its own.
+mod consumer_protocol {
+    use super::*;
+
+    on_both_brokers!(
+        a_group_goes_on_where_it_has_committed,
+        who_has_not_joined_commits_nothing,
+        an_assignor_that_is_not_there_is_refused,
+        an_instance_that_is_there_already_is_refused,
+        automatic_commits_happen_in_time_and_at_the_end,
+        members_share_what_there_is_and_take_over_what_is_left,
+        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
+        a_static_member_comes_back_to_what_it_had,
+        a_topic_that_comes_later_is_read,
+        a_member_shares_with_one_of_java,
+        a_pattern_finds_topics_that_come_later,
+    );
+
+    fn modern(world: World) -> World {
+        world.with_group_protocol(GroupProtocol::Consumer { assignor: None })
+    }
+
+    macro_rules! as_in_classic_groups {
+        ($($test:ident),+ $(,)?) => {
+            $(async fn $test(world: World) {
+                super::$test(modern(world)).await;
+            })+
+        };
+    }
+    as_in_classic_groups!(
+        a_group_goes_on_where_it_has_committed,
+        who_has_not_joined_commits_nothing,
+        automatic_commits_happen_in_time_and_at_the_end,
+        members_share_what_there_is_and_take_over_what_is_left,
+        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
+        a_static_member_comes_back_to_what_it_had,
+        a_topic_that_comes_later_is_read,
+        a_member_shares_with_one_of_java,
+        a_pattern_finds_topics_that_come_later,
+    );
+
+    async fn an_assignor_that_is_not_there_is_refused(world: World) {
+        let protocol = GroupProtocol::Consumer { assignor: Some("best".into()) };
+        let own = GroupConfig { protocol, ..config(&world) };
+        let refused = GroupConsumer::new(own).unwrap().next().await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::UNSUPPORTED_ASSIGNOR));
+        assert!(refused.to_string().starts_with(&format!("cannot take part in group {}: ", world.group)));
+    }
+
+    async fn an_instance_that_is_there_already_is_refused(world: World) {
+        let world = modern(world);
+        world.create(1, &[]).await;
+        let own = || GroupConfig { instance_id: Some("a".into()), ..config(&world) };
+        let mut first = GroupConsumer::new(own()).unwrap();
+        let _ = until(&mut [&mut first], |members| counts(members) == [1]).await;
+        let refused = GroupConsumer::new(own()).unwrap().next().await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::UNRELEASED_INSTANCE_ID));
+    }
+}
 
 fn config(world: &World) -> GroupConfig {
     let consumer = ConsumerConfig::new(world.client());
     GroupConfig {
         start: Position::Beginning,
         heartbeat_interval: Duration::from_millis(20),
+        protocol: world.group_protocol.clone(),
         ..GroupConfig::new(world.group.clone(), [world.topic.clone()], consumer)
     }
 }
@@ -224,12 +291,64 @@ async fn a_topic_that_comes_later_is_read(world: World) {
     assert_eq!(reading.await.unwrap(), (0..5).collect::<Vec<_>>());
 }
 
-/// Each number is read by one of the two, and by it once; what one leaves the other goes on with.
-async fn a_member_shares_with_one_of_java(world: World) {
-    share_with_java(&world, "classic", GroupConfig { auto_commit: None, ..config(&world) }).await;
+async fn a_pattern_finds_topics_that_come_later(world: World) {
+    world.create(1, &[]).await;
+    let pattern = format!("{}(-late)?", world.topic);
+    let mut consumer = ConsumerConfig::new(world.client());
+    consumer.client.metadata_max_age = Duration::from_millis(50);
+    let own = GroupConfig { consumer, subscription: Subscription::Pattern(pattern.into()), ..config(&world) };
+    let mut member = GroupConsumer::new(own).unwrap();
+    let _ = until(&mut [&mut member], |members| counts(members) == [1]).await;
+    for name in ["late", "later"] {
+        world.admin().create_topic(&NewTopic::new(world.name(name)).partitions(2)).await.unwrap();
+    }
+    let _ = until(&mut [&mut member], |members| counts(members) == [3]).await;
 }
 
-async fn share_with_java(world: &World, protocol: &str, own: GroupConfig) {
+/// KIP-320: the epoch that is committed with an offset is checked before anything is read there.
+async fn an_offset_that_no_leader_has_written_is_told(world: World) {
+    world.create(1, &[]).await;
+    fill(&world, 1, 0..10).await;
+    let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
+    assert_eq!(take(&mut first, 10).await.len(), 10);
+    let beyond = first.offsets.positions.places(&BTreeMap::from([(world.t(0), 10)]));
+    assert_eq!(beyond[&world.t(0)].leader_epoch, 0);
+    let beyond = BTreeMap::from([(world.t(0), offsets::Committed { offset: 15, ..beyond[&world.t(0)] })]);
+    let identity = first.shared.identity.lock().clone();
+    first.offsets.calls.commit(&identity, &beyond).await.unwrap();
+    first.close().await.unwrap();
+    let mut second = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
+    let told = second.next().await.unwrap_err();
+    let partition = world.t(0).to_string();
+    assert_eq!(told, Error::Truncated { partition, offset: 15, diverges_at: Some(10) });
+    second.close().await.unwrap();
+    let mut own = GroupConfig { auto_commit: None, ..config(&world) };
+    own.consumer.out_of_range = crate::OutOfRange::End;
+    let mut third = GroupConsumer::new(own).unwrap();
+    let _ = until(&mut [&mut third], |members| members[0].position(&world.t(0)) == Ok(Some(10))).await;
+    fill(&world, 1, 10..11).await;
+    assert_eq!(take(&mut third, 1).await, [10]);
+}
+
+async fn records_come_as_a_stream(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let mut member = GroupConsumer::new(config(&world)).unwrap();
+    let records: Vec<_> = member.stream().take(20).try_collect().await.unwrap();
+    let number = |record: &crate::OwnedRecord| -> i32 {
+        std::str::from_utf8(record.value.as_ref().unwrap()).unwrap().parse().unwrap()
+    };
+    assert!(records.iter().all(|one| one.offset == i64::from(number(one) / 2)));
+    let mut numbers: Vec<i32> = records.iter().map(number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+/// Each number is read by one of the two, and by it once; what one leaves the other goes on with.
+async fn a_member_shares_with_one_of_java(world: World) {
+    let world = &world;
+    let own = GroupConfig { auto_commit: None, ..config(world) };
+    let protocol = if world.group_protocol == GroupProtocol::Classic { "classic" } else { "consumer" };
     world.create(4, &[]).await;
     fill(world, 4, 0..40).await;
     let (told, _hears) = mpsc::unbounded_channel();

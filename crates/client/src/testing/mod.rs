@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub(crate) use broken_network::BrokenNetwork;
 pub(crate) use kafka::{JavaMember, KafkaPeer};
 
-use crate::{Admin, ClientConfig, NewTopic, TopicPartition};
+use crate::{Admin, ClientConfig, GroupProtocol, NewTopic, TopicPartition};
 
 /// Settings of both brokers: what groups and transactions wait for is short.
 const SETTINGS: &[(&str, &str)] = &[
@@ -21,6 +21,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("group.min.session.timeout.ms", "100"),
     ("group.consumer.min.heartbeat.interval.ms", "50"),
     ("group.consumer.heartbeat.interval.ms", "50"),
+    ("group.consumer.assignment.interval.ms", "0"),
+    // Patterns are looked at again after this time at the earliest.
+    ("group.consumer.regex.refresh.interval.ms", "10000"),
     ("offsets.topic.num.partitions", "1"),
 ];
 
@@ -56,6 +59,8 @@ pub(crate) struct World {
     pub(crate) topic: Arc<str>,
     /// Name of a group.
     pub(crate) group: Arc<str>,
+    /// How its members share out what they read.
+    pub(crate) group_protocol: GroupProtocol,
 }
 
 enum Broker {
@@ -80,7 +85,18 @@ impl World {
 
     fn new(broker: Broker) -> World {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
-        World { broker, topic: format!("t{number}").into(), group: format!("g{number}").into() }
+        World {
+            broker,
+            topic: format!("t{number}").into(),
+            group: format!("g{number}").into(),
+            group_protocol: GroupProtocol::Classic,
+        }
+    }
+
+    /// The same with groups of another protocol.
+    pub(crate) fn with_group_protocol(mut self, protocol: GroupProtocol) -> World {
+        self.group_protocol = protocol;
+        self
     }
 
     pub(crate) fn is_kafka(&self) -> bool {
