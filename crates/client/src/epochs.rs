@@ -21,10 +21,7 @@ pub(crate) type EpochEnds = BTreeMap<TopicPartition, Place>;
 pub(crate) async fn epoch_ends(cluster: &Cluster, doubts: &[Doubt]) -> Result<EpochEnds, Error> {
     let mut by_leader: BTreeMap<i32, Vec<&Doubt>> = BTreeMap::new();
     for doubt in doubts {
-        let topic = cluster.topic(&doubt.key.topic, false).await?;
-        let leader = topic.partition(doubt.key.partition)?.leader;
-        let leader = leader.ok_or_else(|| Error::NoLeader { partition: doubt.key.to_string() })?;
-        by_leader.entry(leader).or_default().push(doubt);
+        by_leader.entry(cluster.leader(&doubt.key).await?).or_default().push(doubt);
     }
     let mut ends = EpochEnds::new();
     for (leader, doubts) in by_leader {

@@ -95,6 +95,15 @@ pub enum Error {
         /// The first offset with another record, where the leader can tell.
         diverges_at: Option<i64>,
     },
+    /// Something of a transaction has failed for good, so that it can only be aborted.
+    #[error("the transaction has to be aborted: {reason}")]
+    TransactionFailed {
+        /// What has failed.
+        reason: Box<Error>,
+    },
+    /// A record was not sent, as its transaction was aborted.
+    #[error("the transaction was aborted before the record was sent")]
+    Aborted,
     /// A partition has no leader at present.
     #[error("{partition} has no leader at present, so that nothing can be written to it or read from it")]
     NoLeader {
@@ -135,6 +144,7 @@ impl Error {
             | Error::RequestTimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
             Error::Closed => ErrorClass::Fatal,
+            Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }
     }
@@ -149,6 +159,7 @@ impl Error {
         match self {
             Error::Broker { code, .. } => Some(*code),
             Error::TimedOut { last: Some(last), .. } => last.code(),
+            Error::TransactionFailed { reason } => reason.code(),
             _ => None,
         }
     }
@@ -168,6 +179,8 @@ fn class_of(code: ErrorCode) -> ErrorClass {
         // Kafka calls them final, as its consumer has to poll before it goes on; here the member does so by itself, and
         // has its new epoch with the next heartbeat (KIP-848).
         ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::STALE_MEMBER_EPOCH => ErrorClass::Retriable,
+        // The coordinator still ends the transaction before.
+        ErrorCode::CONCURRENT_TRANSACTIONS => ErrorClass::Retriable,
         code if code.is_retriable() => ErrorClass::Retriable,
         _ => ErrorClass::Permanent,
     }

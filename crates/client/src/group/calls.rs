@@ -12,6 +12,9 @@ use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupReq
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use mainstem_wire::{ApiKey, ErrorCode, Request, Uuid};
 
 use super::assignor::Assignments;
@@ -35,6 +38,17 @@ const ASSIGNOR: &str = "cooperative-sticky";
 const REGEX_SINCE: i16 = 1;
 /// A coordinator is not heard more often, whatever it says.
 const HEARTBEAT_MS_MIN: u64 = 10;
+
+/// The last version of TxnOffsetCommit that leaves it to the producer to tell the transaction's coordinator (KIP-890).
+const TRANSACTIONS_V1_UNTIL: i16 = 4;
+
+/// The transaction that offsets are committed with.
+pub(crate) struct Transaction<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) is_v2: bool,
+}
 
 /// A member's name in its group, and the generation that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,6 +283,45 @@ impl Calls {
         };
         let reply = self.call(&request, COMMIT_NAMES_UNTIL).await?;
         self.noted(check_commit(&reply, &self.config.group_id))
+    }
+
+    /// TxnOffsetCommit (28): each offset is where to go on once the transaction is committed.
+    pub(crate) async fn commit_in_transaction(
+        &self,
+        identity: &Identity,
+        offsets: &BTreeMap<TopicPartition, Committed>,
+        transaction: &Transaction<'_>,
+    ) -> Result<(), Error> {
+        let mut topics: BTreeMap<&str, TxnOffsetCommitRequestTopic<'_>> = BTreeMap::new();
+        for (key, committed) in offsets {
+            let topic = topics.entry(&key.topic).or_insert_with(|| TxnOffsetCommitRequestTopic {
+                name: Cow::Borrowed(&key.topic),
+                ..Default::default()
+            });
+            topic.partitions.push(TxnOffsetCommitRequestPartition {
+                partition_index: key.partition,
+                committed_offset: committed.offset,
+                committed_leader_epoch: committed.leader_epoch,
+                committed_metadata: Some(Cow::Borrowed("")),
+                ..Default::default()
+            });
+        }
+        let request = TxnOffsetCommitRequest {
+            transactional_id: Cow::Borrowed(transaction.id),
+            group_id: self.group(),
+            producer_id: transaction.producer_id,
+            producer_epoch: transaction.producer_epoch,
+            generation_id: identity.generation,
+            member_id: Cow::Borrowed(&identity.member_id),
+            group_instance_id: self.instance(),
+            topics: topics.into_values().collect(),
+            ..Default::default()
+        };
+        let newest = if transaction.is_v2 { i16::MAX } else { TRANSACTIONS_V1_UNTIL };
+        let reply = self.call(&request, newest).await?;
+        let response = reply.read()?;
+        let mut codes = response.topics.iter().flat_map(|topic| &topic.partitions).map(|one| one.error_code);
+        codes.try_for_each(|code| self.check(&reply, code, "commit offsets of"))
     }
 
     /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is

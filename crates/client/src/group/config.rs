@@ -20,6 +20,18 @@ pub enum Subscription {
 }
 
 /// How the members of a group agree on who reads what.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, Subscription};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let consumer = ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// let config = GroupConfig::new("billing", ["orders"], consumer)
+///     .protocol(GroupProtocol::Consumer { assignor: Some("range".into()) });
+/// let by_pattern = GroupConfig { subscription: Subscription::Pattern("orders-.*".into()), ..config };
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GroupProtocol {
     /// A member assigns partitions, by cooperative-sticky (KIP-429). Every broker has it.

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use calls::Transaction;
 use calls::{Calls, Identity};
 pub use config::{GroupConfig, GroupProtocol, Subscription};
 use consumer_member::ConsumerMember;
@@ -123,6 +124,26 @@ impl GroupOffsets {
         let found =
             retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await?;
         Ok(found.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+    }
+
+    /// Name of the group.
+    pub fn group_id(&self) -> &str {
+        &self.config.group_id
+    }
+
+    /// Commits where to go on with the transaction of a producer (KIP-447).
+    pub(crate) async fn commit_in_transaction(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        transaction: &Transaction<'_>,
+    ) -> Result<(), Error> {
+        let config = &self.config.consumer.client;
+        let places = self.positions.places(offsets);
+        retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
+            let identity = self.shared.identity.lock().clone();
+            self.calls.commit_in_transaction(&identity, &places, transaction).await
+        })
+        .await
     }
 
     fn what(&self, what: &str) -> String {

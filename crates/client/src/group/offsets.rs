@@ -10,7 +10,7 @@ use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFe
 
 use crate::error::Error;
 use crate::reply::Reply;
-use crate::topic_partition::TopicPartition;
+use crate::topic_partition::{TopicPartition, by_topic};
 
 /// Where to go on, and the epoch of the leader that wrote the record before (KIP-320); -1 where it is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,20 +65,14 @@ pub(crate) fn fetch_request<'a>(
     group: &'a str,
     keys: Option<&'a BTreeSet<TopicPartition>>,
 ) -> OffsetFetchRequest<'a> {
-    let by_topic = |keys: &'a BTreeSet<TopicPartition>| {
-        let mut topics: BTreeMap<&str, OffsetFetchRequestTopic<'_>> = BTreeMap::new();
-        for key in keys {
-            let topic = topics.entry(&key.topic).or_insert_with(|| OffsetFetchRequestTopic {
-                name: Cow::Borrowed(&key.topic),
-                ..Default::default()
-            });
-            topic.partition_indexes.push(key.partition);
-        }
-        topics.into_values().collect()
+    let topic = |(name, partition_indexes): (&'a str, Vec<i32>)| OffsetFetchRequestTopic {
+        name: Cow::Borrowed(name),
+        partition_indexes,
+        ..Default::default()
     };
     OffsetFetchRequest {
         group_id: Cow::Borrowed(group),
-        topics: keys.map(by_topic),
+        topics: keys.map(|keys| by_topic(keys).into_iter().map(topic).collect()),
         require_stable: keys.is_some(),
         ..Default::default()
     }

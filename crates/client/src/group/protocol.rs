@@ -1,7 +1,7 @@
 //! What members say to each other through the coordinator: subscriptions and assignments (`ConsumerProtocol`).
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mainstem_wire::coordinator::{decode_with_version_or_newer, encode_with_version};
@@ -10,20 +10,11 @@ use mainstem_wire::messages::consumer_protocol_subscription::{self, ConsumerProt
 use mainstem_wire::{DecodeError, EncodeError};
 
 use super::assignor::MemberSubscription;
-use crate::topic_partition::TopicPartition;
+use crate::topic_partition::{TopicPartition, by_topic};
 
 /// The version that has the generation beside the partitions (KIP-792).
 const SUBSCRIPTION_VERSION: i16 = 3;
 const ASSIGNMENT_VERSION: i16 = 3;
-
-/// Partitions by topic.
-fn by_topic(keys: &BTreeSet<TopicPartition>) -> BTreeMap<&str, Vec<i32>> {
-    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for key in keys {
-        topics.entry(&key.topic).or_default().push(key.partition);
-    }
-    topics
-}
 
 /// The bytes of a subscription.
 pub(crate) fn encode_subscription(subscription: &MemberSubscription) -> Result<Vec<u8>, EncodeError> {

@@ -13,11 +13,12 @@ use mainstem_wire::messages::produce_request::ProduceRequest;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Shared;
 use super::accumulator::{Accumulator, Due};
 use super::config::{Acks, IN_FLIGHT_MAX};
 use super::queue::Written;
 use super::request::{self, Load};
+use super::transaction::Transactions;
+use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Freshness, Topic};
 use crate::connection::Connection;
@@ -35,6 +36,8 @@ pub(crate) struct Sender {
     nodes: HashMap<i32, Node>,
     producer: ProducerId,
     questions: Questions,
+    /// The newest version of Produce that may be spoken.
+    newest: i16,
     /// The queue that is looked at first, so that none is always the last.
     turn: usize,
 }
@@ -68,13 +71,16 @@ enum Event {
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
     Refreshed(Answer),
     Named(Result<(i64, i16), Error>),
+    /// A transaction's coordinator was told of partitions.
+    Added,
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
         let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
         let questions = Questions::new(&shared.cluster);
-        Sender { shared, tasks: JoinSet::new(), nodes: HashMap::new(), producer, questions, turn: 0 }
+        let (tasks, nodes) = (JoinSet::new(), HashMap::new());
+        Sender { shared, tasks, nodes, producer, questions, newest: i16::MAX, turn: 0 }
     }
 
     /// Sends until the producer is closed.
@@ -98,12 +104,17 @@ impl Sender {
         let shared = self.shared.clone();
         let mut state = shared.state.lock();
         let now_ms = shared.now().mono_ms;
-        let queues = &mut state.queues;
-        shared.memory.add_permits(queues.expire(now_ms));
+        shared.memory.add_permits(state.queues.expire(now_ms));
+        shared.memory.add_permits(state.note_failures());
+        let State { queues, transactions, .. } = &mut *state;
+        shared.settled.notify_waiters();
         let mut next_look = Instant::now() + IDLE_LOOK;
-        if self.has_producer_id(queues) {
+        if self.has_producer_id(queues, transactions.as_ref()) {
             loop {
-                let due = queues.due(now_ms, self.turn);
+                let mut due = queues.due(now_ms, self.turn);
+                if let Some(transactions) = transactions {
+                    due.ready.retain(|place| transactions.may_send(&queues.queue(*place).key()));
+                }
                 let (by_node, unknown) = self.by_node(queues, &due);
                 self.refresh(unknown, &mut next_look);
                 let sent = by_node
@@ -114,12 +125,24 @@ impl Sender {
                 }
             }
         }
+        if let Some(adding) = transactions.as_mut().and_then(|one| shared.add_partitions(one)) {
+            self.tasks.spawn(async move {
+                adding.await;
+                Event::Added
+            });
+        }
         let next_ms = queues.due(now_ms, 0).next_ms;
         next_ms.map_or(next_look, |at| next_look.min(shared.started + Duration::from_millis(at)))
     }
 
     /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
-    fn has_producer_id(&mut self, queues: &Accumulator) -> bool {
+    fn has_producer_id(&mut self, queues: &Accumulator, transactions: Option<&Transactions>) -> bool {
+        if let Some(transactions) = transactions {
+            let Some((id, epoch)) = transactions.name() else { return false };
+            self.producer = ProducerId::Known(id, epoch);
+            self.newest = if transactions.is_v2() { i16::MAX } else { request::TRANSACTIONS_V1_UNTIL };
+            return true;
+        }
         if matches!(self.producer, ProducerId::Known(..)) && queues.needs_producer_id() {
             self.producer = ProducerId::Unknown;
         }
@@ -222,7 +245,10 @@ impl Sender {
                         break;
                     }
                 }
-                Err(freed) => self.shared.memory.add_permits(freed),
+                Err(freed) => {
+                    self.shared.memory.add_permits(freed);
+                    queues.settle(*place);
+                }
             }
         }
         loads
@@ -232,8 +258,9 @@ impl Sender {
         let shared = &self.shared;
         let limit = shared.config.client.request_timeout;
         let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        let request = request::request(&loads, shared.config.acks.code(), timeout_ms);
-        let version = request::version(connection, &loads);
+        let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
+        request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
+        let version = request::version(connection, &loads, self.newest);
         if shared.config.acks == Acks::None {
             let told = version.and_then(|version| connection.tell(&request, version));
             let nowhere = || Written { base_offset: None, append_time_ms: None };
@@ -262,6 +289,7 @@ impl Sender {
                 self.settle(loads, outcomes, &mut shared.state.lock().queues);
             }
             // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
+            Event::Added => {}
             Event::Refreshed(answer) => drop(self.questions.answered(answer)),
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.

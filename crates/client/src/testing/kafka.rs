@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::{SETTINGS, World};
 
 /// How many tests may reach the broker through a proxy.
-const PROXIED: usize = 3;
+const PROXIED: usize = 4;
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// The JVM. It ends with its input, which is ours, whatever becomes of this process.

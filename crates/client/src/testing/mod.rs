@@ -52,6 +52,21 @@ macro_rules! on_both_brokers {
 }
 pub(crate) use on_both_brokers;
 
+/// The same for tests of what only Kafka's broker serves.
+macro_rules! on_kafka {
+    ($($test:ident),+ $(,)?) => {
+        mod kafka {
+            $(#[tokio::test]
+            async fn $test() {
+                if let Some(world) = $crate::testing::World::kafka() {
+                    super::$test(world).await;
+                }
+            })+
+        }
+    };
+}
+pub(crate) use on_kafka;
+
 /// A broker, and names that no other test uses.
 pub(crate) struct World {
     broker: Broker,

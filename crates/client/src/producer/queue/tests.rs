@@ -16,6 +16,7 @@ fn config() -> QueueConfig {
         retry_backoff_max_ms: 40,
         in_flight_max: 5,
         idempotent: true,
+        is_transactional: false,
         options: BatchOptions::default(),
     }
 }
