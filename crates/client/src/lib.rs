@@ -26,8 +26,9 @@ mod testing;
 mod topic_partition;
 
 pub use admin::{
-    Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource, GroupDescription, GroupListing,
-    GroupMember, LogDir, LogDirReplica, NewTopic,
+    ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
+    ConfigSource, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing, GroupMember, LogDir,
+    LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter, Reassignment,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;

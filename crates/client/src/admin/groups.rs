@@ -21,7 +21,7 @@ use crate::group::offsets::{
     read_committed,
 };
 use crate::group::protocol::decode_assignment;
-use crate::topic_partition::TopicPartition;
+use crate::topic_partition::{TopicPartition, by_topic};
 
 /// The state of a classic group that does not exist.
 const DEAD: &str = "Dead";
@@ -176,16 +176,12 @@ impl Admin {
     ) -> Result<(), Error> {
         let what = format!("deleting offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let mut topics: BTreeMap<&str, OffsetDeleteRequestTopic<'_>> = BTreeMap::new();
-            for key in partitions {
-                let topic = topics.entry(&key.topic).or_insert_with(|| OffsetDeleteRequestTopic {
-                    name: (&*key.topic).into(),
-                    ..Default::default()
-                });
-                let partition_index = key.partition;
-                topic.partitions.push(OffsetDeleteRequestPartition { partition_index });
-            }
-            let topics = topics.into_values().collect();
+            let partition = |partition_index| OffsetDeleteRequestPartition { partition_index };
+            let topic = |(name, partitions): (&'_ str, Vec<i32>)| OffsetDeleteRequestTopic {
+                name: name.to_owned().into(),
+                partitions: partitions.into_iter().map(partition).collect(),
+            };
+            let topics = by_topic(partitions).into_iter().map(topic).collect();
             let request = OffsetDeleteRequest { group_id: group.into(), topics };
             let reply = coordinator.call(&request).await?;
             let response = reply.read()?;

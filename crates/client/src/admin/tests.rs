@@ -16,6 +16,10 @@ on_both_brokers!(
     settings_are_changed_and_say_where_they_come_from,
     groups_are_described_and_their_offsets_moved,
     what_a_partition_takes_is_told,
+    records_are_deleted_and_producers_told,
+    leaders_and_places_of_partitions_are_asked_for,
+    quotas_are_set_and_taken_away,
+    the_cluster_is_described,
 );
 
 async fn topics_come_grow_and_go(world: World) {
@@ -138,4 +142,101 @@ async fn what_a_partition_takes_is_told(world: World) {
     let key = world.t(0);
     let replica = dirs[0].replicas.iter().find(|replica| replica.partition == key).unwrap();
     assert!((5_000..6_000).contains(&replica.size_bytes) && !replica.is_future, "{replica:?}");
+}
+
+async fn records_are_deleted_and_producers_told(world: World) {
+    world.create(2, &[]).await;
+    let admin = world.admin();
+    let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
+    for number in 0..20 {
+        let record = Record::new(world.topic.clone(), number.to_string()).partition(number % 2);
+        let _ = producer.send(record).await.unwrap();
+    }
+    producer.close().await;
+    let before = BTreeMap::from([(world.t(0), 4), (world.t(1), -1)]);
+    let firsts = admin.delete_records(&before).await.unwrap();
+    assert_eq!(firsts, BTreeMap::from([(world.t(0), 4), (world.t(1), 10)]));
+    let begin = [(world.t(0), Position::Beginning)];
+    let found = admin.offsets(begin, Isolation::ReadUncommitted).await.unwrap();
+    assert_eq!(found, BTreeMap::from([(world.t(0), Some(4))]));
+    let beyond = admin.delete_records(&BTreeMap::from([(world.t(0), 11)])).await.unwrap_err();
+    assert_eq!(beyond.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
+    let producers = admin.producers(&world.t(0)).await.unwrap();
+    assert_eq!(producers.len(), 1);
+    assert_eq!((producers[0].last_sequence, producers[0].transaction_start_offset), (9, None));
+}
+
+async fn leaders_and_places_of_partitions_are_asked_for(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let wanted = BTreeSet::from([world.t(0)]);
+    let elected = admin.elect_leaders(Election::Preferred, Some(&wanted)).await.unwrap();
+    assert!(Election::was_needless(&elected[&world.t(0)]), "{elected:?}");
+    let missing = BTreeSet::from([world.t(7)]);
+    let elected = admin.elect_leaders(Election::Preferred, Some(&missing)).await.unwrap();
+    let refused = elected[&world.t(7)].clone().unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    let node = admin.nodes().await.unwrap()[0];
+    admin.reassign(&BTreeMap::from([(world.t(0), Some(vec![node]))])).await.unwrap();
+    eventually("nothing moves", async || {
+        let moves = admin.reassignments().await.unwrap();
+        moves.iter().all(|one| one.partition != world.t(0))
+    })
+    .await;
+    let nowhere = BTreeMap::from([(world.t(0), Some(vec![node + 100]))]);
+    let refused = admin.reassign(&nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REPLICA_ASSIGNMENT));
+    let dirs = admin.log_dirs(node).await.unwrap();
+    let here = BTreeMap::from([(world.t(0), dirs[0].path.clone())]);
+    admin.move_to_log_dirs(node, &here).await.unwrap();
+    let nowhere = BTreeMap::from([(world.t(0), "/no/such/directory".to_owned())]);
+    let refused = admin.move_to_log_dirs(node, &nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::LOG_DIR_NOT_FOUND));
+}
+
+async fn quotas_are_set_and_taken_away(world: World) {
+    let admin = world.admin();
+    let name = world.name("client");
+    let entity = QuotaEntity::from([("client-id".to_owned(), Some(name.clone()))]);
+    let rate = |value: Option<f64>| BTreeMap::from([("producer_byte_rate".to_owned(), value)]);
+    let filter = [QuotaFilter::Name("client-id".to_owned(), name)];
+    admin.alter_quotas(&entity, &rate(Some(5.0)), true).await.unwrap();
+    assert!(admin.quotas(&filter, true).await.unwrap().is_empty(), "it was only tried");
+    admin.alter_quotas(&entity, &rate(Some(1e6)), false).await.unwrap();
+    let expected =
+        BTreeMap::from([(entity.clone(), BTreeMap::from([("producer_byte_rate".to_owned(), 1e6)]))]);
+    eventually("the quota is told", async || admin.quotas(&filter, true).await.unwrap() == expected).await;
+    let any = [QuotaFilter::Any("client-id".to_owned())];
+    assert!(admin.quotas(&any, false).await.unwrap().contains_key(&entity));
+    admin.alter_quotas(&entity, &rate(None), false).await.unwrap();
+    eventually("it is gone", async || admin.quotas(&filter, true).await.unwrap().is_empty()).await;
+    let unknown = BTreeMap::from([("byte_rate_of_dreams".to_owned(), Some(1.0))]);
+    let refused = admin.alter_quotas(&entity, &unknown, false).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REQUEST));
+}
+
+async fn the_cluster_is_described(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let cluster = admin.cluster().await.unwrap();
+    let node = admin.nodes().await.unwrap()[0];
+    assert!(!cluster.cluster_id.is_empty());
+    assert_eq!((cluster.controller, cluster.brokers.len()), (Some(node), 1));
+    assert_eq!(format!("{}:{}", cluster.brokers[&node].host, cluster.brokers[&node].port), world.address());
+    let quorum = admin.quorum().await.unwrap();
+    assert_eq!((quorum.leader, quorum.voters.len()), (node, 1));
+    assert!(quorum.high_watermark > 0 && quorum.voters[0].log_end_offset >= Some(quorum.high_watermark));
+    let features = admin.features().await.unwrap();
+    let version = &features["metadata.version"];
+    assert!(version.supported.contains(&version.level), "{version:?}");
+    let name = "metadata.version";
+    let refused =
+        admin.update_feature(name, version.supported.end() + 1, FeatureUpgrade::Upgrade, true).await;
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::INVALID_UPDATE_VERSION));
+    eventually("all that has settings is listed", async || {
+        let resources = admin.config_resources().await.unwrap();
+        resources.contains(&ConfigResource::Topic(world.topic.to_string()))
+            && resources.contains(&ConfigResource::Broker(node))
+    })
+    .await;
 }
