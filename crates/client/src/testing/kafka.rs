@@ -44,7 +44,8 @@ impl KafkaPeer {
             Err(why) => {
                 let name = std::thread::current().name().unwrap_or_default().to_owned();
                 assert!(std::env::var("CI").as_deref() != Ok("true"), "{name} cannot run: {why}");
-                eprintln!("skipped: {name}: {why}");
+                // Not by `eprintln`, which is shown only if a test fails.
+                let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
                 None
             }
         }
@@ -74,7 +75,7 @@ impl KafkaPeer {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
-        let mut child = Command::new("java")
+        let mut child = Command::new(java())
             .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
             .arg(format!("{}/*", jars.display()))
             .arg(workspace().join("tests/native-client/KafkaPeer.java"))
@@ -207,6 +208,12 @@ fn hear(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSend
             let _ = member.send(words);
         }
     }
+}
+
+/// The JDK of JAVA_HOME, or else the one on PATH.
+fn java() -> PathBuf {
+    let of_home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
+    of_home.filter(|program| program.is_file()).unwrap_or_else(|| "java".into())
 }
 
 fn workspace() -> PathBuf {
