@@ -19,7 +19,7 @@ use bytes::Bytes;
 use mainstem_records::{BatchOptions, BuildError, ProducerFields};
 use mainstem_wire::ErrorCode;
 
-use super::batch::{Batch, record_bytes};
+use super::batch::{Batch, Unbuilt, record_bytes};
 use super::delivery::{Delivery, Outcome, Promise};
 use super::record::Record;
 use crate::error::Error;
@@ -46,11 +46,23 @@ pub(crate) struct QueueConfig {
     pub(crate) options: BatchOptions,
 }
 
+/// What a batch takes beside its records.
+const BATCH_OVERHEAD: usize = 61;
+
 /// Where a broker wrote a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) base_offset: Option<i64>,
     pub(crate) append_time_ms: Option<i64>,
+}
+
+/// A batch to send, once it is built.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) id: u64,
+    pub(crate) contents: Unbuilt,
+    /// How many bytes it has at most.
+    pub(crate) bytes_max: usize,
 }
 
 /// A batch to send.
@@ -173,29 +185,31 @@ impl PartitionQueue {
     }
 
     /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
-    /// needed with idempotence.
-    ///
-    /// # Errors
-    /// The bytes of memory that are free now: the batch cannot be built; it was told and is gone.
-    pub(crate) fn take(
-        &mut self,
-        producer: Option<(i64, i16)>,
-        config: &QueueConfig,
-    ) -> Result<Sendable, usize> {
+    /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
+    pub(crate) fn take(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) -> Unsent {
         self.begin_epoch(producer, config);
         let mut batch = self.waiting.pop_front().expect("the caller has seen that it is ready");
         if config.idempotent && batch.sequence.is_none() {
             batch.sequence = self.sequence;
             self.advance(&batch);
         }
-        match batch.build() {
-            Ok(bytes) => {
-                let sendable = Sendable { id: batch.id, bytes };
-                self.in_flight.push(batch);
-                Ok(sendable)
-            }
-            Err(error) => Err(self.give_up(&batch, Error::Invalid(error.to_string()))),
-        }
+        let unsent =
+            Unsent { id: batch.id, contents: batch.unbuilt(), bytes_max: BATCH_OVERHEAD + batch.bytes };
+        self.in_flight.push(batch);
+        unsent
+    }
+
+    /// A batch was built; what to send, unless it was given up meanwhile.
+    pub(crate) fn built(&mut self, id: u64, bytes: Bytes) -> Option<Sendable> {
+        let batch = self.in_flight.iter_mut().find(|batch| batch.id == id)?;
+        batch.set_built(bytes.clone());
+        Some(Sendable { id, bytes })
+    }
+
+    /// A batch cannot be built; it is told and gone. The bytes of memory that are free now.
+    pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError) -> usize {
+        let Some(batch) = self.land(id) else { return 0 };
+        self.give_up(&batch, Error::Invalid(error.to_string()))
     }
 
     /// The number behind a batch is the next.

@@ -63,7 +63,10 @@ impl Fixture {
 
     fn take(&mut self) -> Option<Sendable> {
         let ready = self.queue.ready_at(true, &self.config)?;
-        (ready <= self.now_ms).then(|| self.queue.take(PRODUCER, &self.config).unwrap())
+        (ready <= self.now_ms).then(|| {
+            let unsent = self.queue.take(PRODUCER, &self.config);
+            self.queue.built(unsent.id, unsent.contents.build().unwrap()).unwrap()
+        })
     }
 
     fn fail(&mut self, sent: &Sendable, error: Error) {
