@@ -1,17 +1,18 @@
-//! A broker behind connections that break, for tests.
+//! A broker behind connections that break.
 
 use std::time::Duration;
 
-use mainstem_broker::EmbeddedBroker;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::{Broker, World};
 use crate::config::ClientConfig;
 
-/// A broker that is reached only through a proxy, as it advertises the proxy's address.
+/// A broker that is reached through a proxy, as it advertises the proxy's address.
 pub(crate) struct BrokenNetwork {
-    pub(crate) broker: EmbeddedBroker,
+    /// The broker, with whole connections.
+    pub(crate) world: World,
     address: String,
     proxy: JoinHandle<()>,
 }
@@ -19,12 +20,24 @@ pub(crate) struct BrokenNetwork {
 impl BrokenNetwork {
     /// Each connection is cut after so many bytes of answers, in the midst of what is under way; from the connection
     /// number `whole_from` on none is.
-    pub(crate) async fn start(after_bytes: u64, whole_from: usize) -> BrokenNetwork {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    pub(crate) fn start(world: World, after_bytes: u64, whole_from: usize) -> BrokenNetwork {
+        let (world, listener, to) = match &world.broker {
+            Broker::Kafka(kafka) => {
+                let (listener, to) = kafka.take_proxied();
+                (world, listener, to)
+            }
+            Broker::Mainstem(_) => {
+                let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let advertised = format!("PLAINTEXT://{}", listener.local_addr().unwrap());
+                let world = World::with_settings(&[("advertised.listeners", &advertised)]);
+                let to = world.address().to_owned();
+                (world, listener, to)
+            }
+        };
         let address = listener.local_addr().unwrap().to_string();
-        let broker = EmbeddedBroker::start(&[("advertised.listeners", &format!("PLAINTEXT://{address}"))]);
-        let proxy = tokio::spawn(pass_on(listener, broker.address().to_owned(), after_bytes, whole_from));
-        BrokenNetwork { broker, address, proxy }
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        BrokenNetwork { world, address, proxy: tokio::spawn(pass_on(listener, to, after_bytes, whole_from)) }
     }
 
     /// How to connect, without long waits between attempts.
