@@ -8,6 +8,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use crate::latency::new_histogram;
+
 const SYNCS: usize = 500;
 /// The size of a record of the loads with fsync.
 const APPEND_BYTES: usize = 1_024;
@@ -24,7 +26,7 @@ pub(crate) fn fdatasync_costs(folder: &Path) -> Result<Histogram<u64>> {
 }
 
 fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
-    let mut costs = Histogram::new(3).expect("three digits are allowed");
+    let mut costs = new_histogram();
     for _ in 0..SYNCS {
         file.write_all(&[7; APPEND_BYTES])?;
         let begin = Instant::now();
@@ -41,7 +43,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let costs = super::fdatasync_costs(folder.path()).unwrap();
         assert_eq!(costs.len(), 500);
-        assert!(costs.min() > 0);
+        // A system call takes longer than this, whatever the disk.
+        assert!(costs.max() > 100, "{} ns", costs.max());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(super::fdatasync_costs(&folder.path().join("none")).is_err());
     }

@@ -113,6 +113,23 @@ fn a_run_that_fails_is_told_and_the_others_are_made() {
 }
 
 #[test]
+fn the_tools_of_kafka_are_clients() {
+    let jars = std::env::var("KAFKA_LIB").unwrap_or_default();
+    if !Path::new(&jars).join("kafka_2.13-4.3.0.jar").exists() {
+        println!("skipped: Kafka's performance tools (no jars in KAFKA_LIB)");
+        return;
+    }
+    let bench = Bench::new();
+    // It reads what the producer tool wrote.
+    let arguments = "bandwidth-out --systems mainstem --records 4000";
+    let told = bench.run(&format!("{arguments} --kafka-jars {jars}")).json();
+    let cell = &told["summary"]["cells"][0];
+    for key in ["messages_per_s", "mib_per_s", "messages_per_cpu_s"] {
+        assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
+    }
+}
+
+#[test]
 fn the_list_names_what_can_be_run() {
     let list = run("127.0.0.1:1", "bench list --json").json();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();

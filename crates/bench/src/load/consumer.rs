@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
+use super::Plan;
 use super::member::Member;
 use super::phases::Phases;
-use super::{Plan, new_histogram};
 use crate::batch;
 use crate::clock;
 use crate::connection::Connection;
+use crate::latency::new_histogram;
 use crate::payload::PayloadCodec;
 use crate::protocol::TopicId;
 use crate::protocol::data::FetchSession;

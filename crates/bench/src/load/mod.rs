@@ -25,6 +25,7 @@ use self::paced::Paced;
 use self::phases::Phases;
 use self::producer::{Producer, ProducerTotals};
 use crate::connection::Connection;
+use crate::latency::new_histogram;
 use crate::payload::PayloadCodec;
 use crate::protocol::{TopicId, admin, data, error, group};
 use crate::workload::{Durability, LoadShape, Pace};
@@ -72,11 +73,6 @@ pub(crate) struct Outcome {
     pub(crate) late_ns: Histogram<u64>,
     /// Records that were due within the window and never made, since the broker did not keep up.
     pub(crate) unsent_in_window: u64,
-}
-
-/// An empty histogram of nanoseconds up to ten minutes, with three digits.
-fn new_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are constants that fit")
 }
 
 /// The settings of a topic whose records are to be that durable.

@@ -101,14 +101,16 @@ impl Paced {
         if let Source::Schedule(schedule) = &mut self.source {
             schedule.begin_ns = self.heard_ns;
         }
-        loop {
+        let mut is_ending = false;
+        while !phases.is_abandoned() {
+            // Once more after the end is seen: what was due before it belongs to the load.
             let is_stopped = phases.is_stopped();
-            if !is_stopped {
+            if !is_ending {
                 self.make_records(phases)?;
             }
-            self.send_requests(is_stopped)?;
-            let is_done = self.accumulator.is_empty() && self.under_way.is_empty();
-            if (is_stopped && is_done) || phases.is_abandoned() {
+            is_ending = is_stopped;
+            self.send_requests(is_ending)?;
+            if is_ending && self.accumulator.is_empty() && self.under_way.is_empty() {
                 break;
             }
             self.read_responses(phases)?;

@@ -6,8 +6,9 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use hdrhistogram::Histogram;
 
-use super::{Plan, SETUP_INTERVAL, SETUP_MAX, new_histogram};
+use super::{Plan, SETUP_INTERVAL, SETUP_MAX};
 use crate::connection::Connection;
+use crate::latency::new_histogram;
 use crate::payload::PayloadCodec;
 use crate::protocol::{TopicId, admin, error};
 

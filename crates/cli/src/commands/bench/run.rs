@@ -1,14 +1,15 @@
 //! `mainstem bench run`.
 
+use std::iter;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use mainstem_bench::{Durability, Extent, Order, Selection, Summary, System, Workload};
+use mainstem_bench::{Cell, Durability, Extent, Order, Selection, Summary, System, Workload};
 use serde_json::json;
 
 use crate::commands::bench::settings::{LengthArguments, SystemArguments};
-use crate::output::{counted, print, print_json};
+use crate::output::{counted, print, print_json, table};
 
 /// What `bench run` takes.
 #[derive(Debug, Args)]
@@ -113,21 +114,30 @@ impl Run {
     }
 }
 
-/// The main figures of each cell, and the goals.
+/// The medians of each cell, and what became of the goals.
 fn told(summary: &Summary) -> String {
-    let mut text = String::new();
-    for cell in &summary.cells {
-        text.push_str(&format!("{}, {}\n", cell.workload, cell.durability));
-        for row in cell.rows.iter().filter(|row| row.is_of_system) {
-            let values = cell.systems.iter().zip(&row.values).filter_map(|(system, spread)| {
-                spread.map(|spread| format!("{system} {:.*}", row.digits, spread.median))
-            });
-            text.push_str(&format!("  {}: {}\n", row.title, values.collect::<Vec<_>>().join(", ")));
-        }
+    let cells = summary.cells.iter().map(|cell| {
+        let columns: Vec<String> =
+            cell.systems.iter().map(|system| format!(">{}", system.to_uppercase())).collect();
+        let columns: Vec<&str> = iter::once("MEDIAN").chain(columns.iter().map(String::as_str)).collect();
+        let mut text =
+            format!("{}, {}\n{}\n", cell.workload, cell.durability, table(&columns, medians(cell)));
         for goal in &cell.goals {
             let verdict = if goal.is_reached { "reached" } else { "missed" };
-            text.push_str(&format!("  goal {verdict}: {} ({}, {:.3})\n", goal.goal, goal.system, goal.value));
+            text.push_str(&format!("goal {verdict}: {} ({}, {:.3})\n", goal.goal, goal.system, goal.value));
         }
-    }
-    text.trim_end().to_owned()
+        text
+    });
+    cells.collect::<Vec<_>>().join("\n")
+}
+
+fn medians(cell: &Cell) -> Vec<Vec<String>> {
+    let rows = cell.rows.iter().filter(|row| row.is_of_system);
+    rows.map(|row| {
+        let medians = row.values.iter().map(|spread| {
+            spread.map_or_else(String::new, |spread| format!("{:.*}", row.digits, spread.median))
+        });
+        iter::once(row.title.to_owned()).chain(medians).collect()
+    })
+    .collect()
 }

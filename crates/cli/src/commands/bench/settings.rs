@@ -17,7 +17,7 @@ pub(crate) struct SystemArguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The folder of Kafka's jars; Maven fetches them if they are not there.
-    #[arg(long, value_name = "DIR", env = "KAFKA_LIB", default_value = "target/peers/kafka-4.3.0")]
+    #[arg(long, value_name = "DIR", env = "MAINSTEM_KAFKA_JARS", default_value = "target/peers/kafka-4.3.0")]
     kafka_jars: PathBuf,
     /// The java that runs Kafka. [default: the newest JDK that is found]
     #[arg(long, value_name = "PATH")]
