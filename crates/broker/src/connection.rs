@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     muted_until: Option<Instant>,
     /// Nothing more is read; the connection ends when what is in flight is sent.
     draining: Option<CloseReason>,
+    /// The clock as it was last read: when this turn began, or when its last request was served.
+    now: Instant,
     active_at: Instant,
     timer: Pin<Box<Sleep>>,
     client: dispatch::ClientState,
@@ -140,6 +142,7 @@ impl Connection {
             blocked: false,
             muted_until: None,
             draining: None,
+            now,
             active_at: now,
             timer: Box::pin(sleep_until((now + idle).into())),
             client: dispatch::ClientState::default(),
@@ -179,6 +182,7 @@ impl Connection {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.now = Instant::now();
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
@@ -190,10 +194,11 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when others
-    /// were woken who send before this connection does.
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
+    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = TURN_BYTES_MAX;
+        let mut others_wait = false;
         loop {
             self.finish(context)?;
             let before = turn;
@@ -202,7 +207,7 @@ impl Connection {
                 return Poll::Ready(Err(error.into()));
             }
             if turn < before {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
             }
             if turn == 0 {
                 return Poll::Ready(Ok(()));
@@ -218,9 +223,10 @@ impl Connection {
             if !progress {
                 return Poll::Pending;
             }
-            if wake::woke_neighbour() {
+            if others_wait {
                 return Poll::Ready(Ok(()));
             }
+            others_wait = wake::woke_neighbour();
         }
     }
 
@@ -281,10 +287,10 @@ impl Connection {
     }
 
     /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
-    /// up when serving takes long. Whether anything happened.
+    /// up when serving takes long. Whether anything happened. A request's time counts from the last reading of the
+    /// clock: since its connection's turn began, or the request before it was served.
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
-        let mut before = Instant::now();
         while self.may_serve() {
             let Some(frame) = self.input.next_frame()? else { break };
             let handled = match self.in_flight.is_empty() {
@@ -309,14 +315,13 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            let now = Instant::now();
+            let before = std::mem::replace(&mut self.now, Instant::now());
             if let Handled::Answered = handled {
-                self.broker.metrics.answered(self.client.api, now - before);
+                self.broker.metrics.answered(self.client.api, self.now - before);
             }
             self.note(handled, before);
-            before = now;
-            self.active_at = now;
-            if now - *began.get_or_insert(now) > TURN_TIME_MAX {
+            self.active_at = self.now;
+            if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
                 *turn = 0;
                 break;
             }
@@ -334,7 +339,7 @@ impl Connection {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
             Poll::Ready(Ok(read)) => {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
                 *turn = turn.saturating_sub(read);
             }
             Poll::Ready(Err(error)) => return Err(error.into()),

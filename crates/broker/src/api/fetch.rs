@@ -53,7 +53,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: FetchRequest<'_> = body(decoder, context.version)?;
     let by_id = context.version >= 13;
-    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.now().mono_ms);
+    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.mono_ms());
     let plan = match plan {
         Ok(plan) => plan,
         Err(error) => {
@@ -199,11 +199,11 @@ impl Fetch {
             }
             waiter.arm(self.bytes_min - reads.bytes);
             let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
-            self.forget(waiter);
             let reads = self.read(None);
             if woken.is_err() || is_over(&reads) {
                 return reads;
             }
+            self.forget(waiter);
         }
     }
 
