@@ -1,8 +1,9 @@
 //! A native client for Mainstem and Apache Kafka.
 //!
-//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, [`Consumer`] reads partitions,
-//! [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
-//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each broker.
+//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, in transactions if need be,
+//! [`Consumer`] reads partitions, [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
+//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each
+//! broker. [`Error`] is the one error of all, and [`ErrorClass`] what a caller can do about it.
 //!
 //! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
 //! that is given the time; the tasks around it only move bytes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::testing::{BrokenNetwork, World, on_kafka};
+use crate::testing::{BrokenNetwork, World, eventually, on_kafka};
 use crate::{
     ClientConfig, Consumer, ConsumerConfig, ErrorClass, ErrorCode, GroupConfig, GroupConsumer, Isolation,
     NewTopic, Position, ProducerConfig, Record,
@@ -80,6 +80,11 @@ async fn committed(world: &World) -> Vec<i32> {
     numbers
 }
 
+/// A coordinator answers before all partitions know.
+async fn becomes_committed(world: &World, expected: &[i32]) {
+    eventually("what was committed is seen", async || committed(world).await == expected).await;
+}
+
 async fn what_is_committed_is_seen_together_and_what_is_aborted_never(world: World) {
     let producer = producer(&world).await;
     commit_and_abort(&world, &producer).await;
@@ -97,7 +102,7 @@ async fn commit_and_abort(world: &World, producer: &Producer) {
     producer.flush().await;
     assert!(committed(world).await.is_empty(), "it is not committed yet");
     producer.commit_transaction().await.unwrap();
-    assert_eq!(committed(world).await, (0..10).collect::<Vec<_>>());
+    becomes_committed(world, &(0..10).collect::<Vec<_>>()).await;
     producer.begin_transaction().unwrap();
     send(producer, world, 10..20).await;
     producer.flush().await;
@@ -108,7 +113,7 @@ async fn commit_and_abort(world: &World, producer: &Producer) {
         producer.commit_transaction().await.unwrap();
     }
     let all: Vec<i32> = (0..10).chain(20..40).collect();
-    assert_eq!(committed(world).await, all);
+    becomes_committed(world, &all).await;
     let of_one = read(world, 0, Isolation::ReadUncommitted).await;
     assert_eq!(of_one, (0..40).step_by(2).collect::<Vec<_>>(), "in order, with what was aborted");
     producer.begin_transaction().unwrap();
@@ -187,7 +192,7 @@ async fn an_older_producer_of_the_same_name_is_fenced(world: World) {
     newer.begin_transaction().unwrap();
     send(&newer, &world, 4..8).await;
     newer.commit_transaction().await.unwrap();
-    assert_eq!(committed(&world).await, [4, 5, 6, 7]);
+    becomes_committed(&world, &[4, 5, 6, 7]).await;
 }
 
 async fn after_a_failure_the_transaction_can_only_be_aborted(world: World) {
@@ -215,7 +220,7 @@ async fn fail_and_go_on(world: &World, producer: &Producer) {
     producer.begin_transaction().unwrap();
     send(producer, world, 4..8).await;
     producer.commit_transaction().await.unwrap();
-    assert_eq!(committed(world).await, [4, 5, 6, 7]);
+    becomes_committed(world, &[4, 5, 6, 7]).await;
 }
 
 async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
@@ -230,7 +235,7 @@ async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
     producer.begin_transaction().unwrap();
     send(&producer, &world, 0..2).await;
     producer.commit_transaction().await.unwrap();
-    assert_eq!(committed(&world).await, [0, 1]);
+    becomes_committed(&world, &[0, 1]).await;
 }
 
 async fn transactions_survive_connections_that_break(world: World) {
@@ -252,7 +257,7 @@ async fn transactions_survive_connections_that_break(world: World) {
             expected.extend(number * 20..(number + 1) * 20);
         }
     }
-    assert_eq!(committed(world).await, expected);
+    becomes_committed(world, &expected).await;
 }
 
 #[tokio::test]
