@@ -2,14 +2,16 @@
 //!
 //! `cargo run --release -p mainstem-tests --example consumer_rebalance` starts a broker of its own, which has to be built;
 //! `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
-//! sockets and shares nothing else with the broker. Members send their next heartbeat 5 ms after the answer to the last
-//! one, so what is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from
-//! the page cache, as Kafka does.
+//! sockets and shares nothing else with the broker. Members whose assignment has changed say so at once, as Kafka's
+//! consumers do; others send their next heartbeat 5 ms after the answer to the last one (`REBALANCE_PAUSE_MS`), so what
+//! is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from the page
+//! cache, as Kafka does. `REBALANCE_TRACE=1` prints every heartbeat of a round: when it was sent and answered
+//! (microseconds), the member, its epoch before and after, and how many partitions it was told to have.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails says so by a panic")]
 #![allow(clippy::print_stdout, reason = "what it measures is for people")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,13 +20,14 @@ use mainstem_tests::client::Client;
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
 };
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
 const MEMBERS: usize = 100;
 const PARTITIONS: i32 = 1_000;
 const SHARE: usize = PARTITIONS as usize / MEMBERS;
 const ROUNDS: usize = 5;
-/// Between two heartbeats of a member: the cores are the broker's.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Between two heartbeats of a member that has nothing to say, milliseconds: the cores are the broker's.
+const PAUSE_MS: u64 = 5;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What all members know.
@@ -33,6 +36,30 @@ struct Board {
     /// Members that have their share.
     settled: AtomicUsize,
     done: AtomicBool,
+    pause: Duration,
+    /// When the second half came.
+    begin: OnceLock<Instant>,
+    trace: Option<Mutex<Vec<Beat>>>,
+}
+
+/// A heartbeat: microseconds from the beginning to sending and answer, member, epochs, partitions if it was told any.
+type Beat = (u128, u128, usize, i32, i32, Option<usize>);
+
+impl Board {
+    fn note(&self, sent: Instant, number: usize, epoch: i32, response: &ConsumerGroupHeartbeatResponse<'_>) {
+        let (Some(trace), Some(begin)) = (&self.trace, self.begin.get()) else { return };
+        let topics = response.assignment.as_ref().map(|assignment| &assignment.topic_partitions);
+        let told = topics.map(|topics| topics.iter().map(|topic| topic.partitions.len()).sum());
+        let times = (sent.saturating_duration_since(*begin).as_micros(), begin.elapsed().as_micros());
+        trace.lock().unwrap().push((times.0, times.1, number, epoch, response.member_epoch, told));
+    }
+
+    fn print(&self, group: &str) {
+        let Some(trace) = &self.trace else { return };
+        let mut beats = trace.lock().unwrap();
+        beats.sort_unstable();
+        beats.iter().for_each(|beat| eprintln!("{group} {beat:?}"));
+    }
 }
 
 fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board, waits: bool) {
@@ -50,9 +77,12 @@ fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board,
     }
     let mut has_share = false;
     while !board.done.load(Ordering::Acquire) {
+        let sent = Instant::now();
         let response = client.call(&request, 1);
+        board.note(sent, number, request.member_epoch, &response);
         assert_eq!(response.error_code, 0, "{number}: {:?}", response.error_message);
         let (epoch, assignment) = (response.member_epoch, response.assignment);
+        let before = request.topic_partitions.clone();
         if let Some(assignment) = assignment {
             let topics = assignment.topic_partitions.into_iter();
             let topics = topics.map(|topic| TopicPartitions {
@@ -75,17 +105,23 @@ fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board,
                 board.settled.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        thread::sleep(PAUSE);
+        if request.topic_partitions == before {
+            thread::sleep(board.pause);
+        }
     }
 }
 
 /// Half of the members are there and share all partitions; then the other half comes. How long until all have 10.
 fn settle(address: &str, topic: &str, group: &str) -> Duration {
     let half = MEMBERS / 2;
+    let pause = std::env::var("REBALANCE_PAUSE_MS").ok().map(|text| text.parse().unwrap());
     let board = Arc::new(Board {
         start: Barrier::new(half + 1),
         settled: AtomicUsize::new(0),
         done: AtomicBool::new(false),
+        pause: Duration::from_millis(pause.unwrap_or(PAUSE_MS)),
+        begin: OnceLock::new(),
+        trace: std::env::var("REBALANCE_TRACE").is_ok().then(Mutex::default),
     });
     let spawn = |number: usize, waits: bool| {
         let (board, address) = (board.clone(), address.to_owned());
@@ -96,8 +132,8 @@ fn settle(address: &str, topic: &str, group: &str) -> Duration {
     threads.extend((half..MEMBERS).map(|number| spawn(number, true)));
     // The first half has settled when nothing has moved for longer than targets take.
     thread::sleep(Duration::from_secs(4));
+    let begin = *board.begin.get_or_init(Instant::now);
     board.start.wait();
-    let begin = Instant::now();
     while board.settled.load(Ordering::Acquire) < MEMBERS {
         assert!(begin.elapsed() < LIMIT, "{} have their share", board.settled.load(Ordering::Acquire));
         thread::sleep(Duration::from_millis(1));
@@ -105,6 +141,7 @@ fn settle(address: &str, topic: &str, group: &str) -> Duration {
     let took = begin.elapsed();
     board.done.store(true, Ordering::Release);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    board.print(group);
     took
 }
 

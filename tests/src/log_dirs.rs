@@ -22,6 +22,8 @@ pub struct LogDir {
     pub replicas: Vec<Replica>,
     /// Bytes of its file system, and those that are free.
     pub space: (i64, i64),
+    /// It takes no new partitions.
+    pub is_cordoned: bool,
 }
 
 /// A partition in a log directory, or a copy on its way into it.
@@ -63,7 +65,7 @@ impl Client {
     /// # Errors
     /// The connection's or the broker's.
     pub fn log_dirs(&mut self) -> Result<Vec<LogDir>, Failure> {
-        let response = self.try_call(&DescribeLogDirsRequest { topics: None, ..Default::default() }, 4)?;
+        let response = self.try_call(&DescribeLogDirsRequest { topics: None, ..Default::default() }, 5)?;
         assert_eq!(response.error_code, 0);
         let dirs = response.results.iter().map(|dir| {
             let replicas = dir.topics.iter().flat_map(|topic| {
@@ -80,6 +82,7 @@ impl Client {
                 error: ErrorCode::from(dir.error_code),
                 replicas: replicas.collect(),
                 space: (dir.total_bytes, dir.usable_bytes),
+                is_cordoned: dir.is_cordoned,
             }
         });
         Ok(dirs.collect())

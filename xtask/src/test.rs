@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{readme, schemas, workspace};
+use crate::{fuzz, readme, schemas, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
@@ -29,9 +29,6 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_OFFSET_COMMITS", "10000000"),
 ];
 
-/// How long each target is fuzzed.
-const FUZZ_SECONDS: u32 = 60;
-
 struct Stage {
     name: &'static str,
     run: fn(&Options) -> Result<Counts>,
@@ -44,7 +41,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "unit", run: cargo_test },
     Stage { name: "interop", run: |_| run_interop() },
     Stage { name: "readme", run: |_| run_readme() },
-    Stage { name: "fuzz", run: fuzz },
+    Stage { name: "fuzz", run: |_| fuzz::run() },
 ];
 
 const CLIPPY: &[&str] = &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -196,40 +193,6 @@ fn run_interop() -> Result<Counts> {
 /// The examples of README.md.
 fn run_readme() -> Result<Counts> {
     readme::run_examples(&workspace::root().join("README.md"))
-}
-
-/// Fuzzes each target for a while, where a nightly toolchain and cargo-fuzz are installed. The target CRATE_BODY
-/// begins with the inputs in crates/CRATE/corpus/BODY and keeps what it finds in fuzz/corpus.
-fn fuzz(_: &Options) -> Result<Counts> {
-    if !fuzz_command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: cargo +nightly fuzz is not installed");
-        return Ok(Counts { skipped: 1, ..Counts::default() });
-    }
-    let list = fuzz_command(&["list"]).output()?;
-    ensure!(list.status.success(), "cargo fuzz list: {}", String::from_utf8_lossy(&list.stderr));
-    let mut counts = Counts::default();
-    for target in String::from_utf8_lossy(&list.stdout).lines() {
-        let is_sound = fuzz_target(target)?;
-        counts += Counts { passed: usize::from(is_sound), failed: usize::from(!is_sound), skipped: 0 };
-    }
-    Ok(counts)
-}
-
-fn fuzz_target(target: &str) -> Result<bool> {
-    let found = format!("fuzz/corpus/{target}");
-    std::fs::create_dir_all(workspace::root().join(&found))?;
-    let (name, body) = target.split_once('_').with_context(|| format!("{target} is not named CRATE_BODY"))?;
-    let seeds = format!("crates/{name}/corpus/{body}");
-    let limit = format!("-max_total_time={FUZZ_SECONDS}");
-    Ok(fuzz_command(&["run", target, &found, &seeds, "--", &limit]).status()?.success())
-}
-
-/// `cargo +nightly fuzz`: by the name, since the cargo that runs us is of one toolchain.
-fn fuzz_command(arguments: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    command.args(["+nightly", "fuzz"]).args(arguments).current_dir(workspace::root());
-    command.env_remove("RUSTUP_TOOLCHAIN");
-    command
 }
 
 #[cfg(test)]

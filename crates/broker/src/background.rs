@@ -1,6 +1,7 @@
 //! Work that waits for the disk and is not on the data path: metadata, deletion, cold indexes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mainstem_wire::{DecodeError, Decoder};
 
@@ -10,9 +11,25 @@ use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
 
-/// Runs a function on a thread where waiting is allowed, and resolves to what it returns.
-pub(crate) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+/// Runs a function of a request on a thread where waiting is allowed, and resolves to what it returns, and how long it
+/// took. That is time of the request's client, too.
+pub(crate) async fn in_background<T: Send + 'static>(
+    context: &RequestContext,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> (T, Duration) {
+    let time = context.time.clone();
+    let timed = move || {
+        let begun = Instant::now();
+        if let Some(time) = &time {
+            time.resume();
+        }
+        let value = work();
+        if let Some(time) = &time {
+            time.pause();
+        }
+        (value, begun.elapsed())
+    };
+    match tokio::task::spawn_blocking(timed).await {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -50,15 +67,16 @@ pub(crate) fn serve_in_background(
     serve: Blocking,
 ) -> Handled {
     let (broker, body) = (broker.clone(), OwnedBody::copy(broker, decoder));
+    let request = context.clone();
     let work = move || {
         let mut out = ResponseBuffer::default();
-        let handled = serve(&broker, &context, &mut body.decoder(), &mut out);
-        (handled, out, context)
+        let handled = serve(&broker, &request, &mut body.decoder(), &mut out);
+        (handled, out)
     };
     let response = Box::pin(async move {
-        let (handled, out, context) = in_background(work).await;
+        let ((handled, out), took) = in_background(&context, work).await;
         match handled {
-            Ok(Handled::Answered) => Ok(out),
+            Ok(Handled::Answered) => Ok(out.worked_for(took)),
             Ok(_) => unreachable!("a request in the background is answered"),
             Err(error) => Err(format!("a {} request is malformed: {error}", context.api.name())),
         }

@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     muted_until: Option<Instant>,
     /// Nothing more is read; the connection ends when what is in flight is sent.
     draining: Option<CloseReason>,
+    /// The clock as it was last read: when this turn began, or when its last request was served.
+    now: Instant,
     active_at: Instant,
     timer: Pin<Box<Sleep>>,
     client: dispatch::ClientState,
@@ -118,6 +120,23 @@ struct Waiting {
     response: Later,
     api: Option<ApiKey>,
     since: Instant,
+    /// What the loop did for it before it waited.
+    local: Duration,
+}
+
+impl Waiting {
+    fn poll(
+        &mut self,
+        broker: &Broker,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ResponseBuffer, CloseReason>> {
+        let Poll::Ready(response) = self.response.as_mut().poll(context) else { return Poll::Pending };
+        if let (Some(api), Ok(response)) = (self.api, &response) {
+            let local = self.local + response.in_background;
+            broker.metrics.latencies.answered_later(api, self.since.elapsed(), local);
+        }
+        Poll::Ready(response.map_err(CloseReason::Refused))
+    }
 }
 
 impl Connection {
@@ -140,6 +159,7 @@ impl Connection {
             blocked: false,
             muted_until: None,
             draining: None,
+            now,
             active_at: now,
             timer: Box::pin(sleep_until((now + idle).into())),
             client: dispatch::ClientState::default(),
@@ -179,6 +199,7 @@ impl Connection {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.now = Instant::now();
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
@@ -190,10 +211,11 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when others
-    /// were woken who send before this connection does.
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
+    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = TURN_BYTES_MAX;
+        let mut others_wait = false;
         loop {
             self.finish(context)?;
             let before = turn;
@@ -202,7 +224,7 @@ impl Connection {
                 return Poll::Ready(Err(error.into()));
             }
             if turn < before {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
             }
             if turn == 0 {
                 return Poll::Ready(Ok(()));
@@ -218,31 +240,29 @@ impl Connection {
             if !progress {
                 return Poll::Pending;
             }
-            if wake::woke_neighbour() {
+            if others_wait {
                 return Poll::Ready(Ok(()));
             }
+            others_wait = wake::woke_neighbour();
         }
     }
 
     /// Stage two: moves finished responses to the output, in the order of their requests.
     fn finish(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         while let Some(front) = self.in_flight.front_mut() {
-            let response = match front {
+            let (response, api) = match front {
                 InFlight::Finished(response) => {
                     self.finished_bytes -= response.backlog();
-                    std::mem::take(response)
+                    (std::mem::take(response), None)
                 }
-                InFlight::Waiting(waiting) => match waiting.response.as_mut().poll(context) {
-                    Poll::Ready(response) => {
-                        self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
-                        response.map_err(CloseReason::Refused)?
-                    }
+                InFlight::Waiting(waiting) => match waiting.poll(&self.broker, context) {
+                    Poll::Ready(response) => (response?, waiting.api),
                     Poll::Pending => return self.poll_behind(context),
                 },
             };
             self.in_flight.pop_front();
             self.output.append(response);
-            self.take_mute();
+            self.take_mute(api);
         }
         self.blocked = false;
         Ok(())
@@ -252,10 +272,9 @@ impl Connection {
     fn poll_behind(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
         for entry in self.in_flight.iter_mut().skip(1) {
             if let InFlight::Waiting(waiting) = entry
-                && let Poll::Ready(response) = waiting.response.as_mut().poll(context)
+                && let Poll::Ready(response) = waiting.poll(&self.broker, context)
             {
-                self.broker.metrics.answered(waiting.api, waiting.since.elapsed());
-                let mut response = response.map_err(CloseReason::Refused)?;
+                let mut response = response?;
                 response.settle();
                 self.finished_bytes += response.backlog();
                 *entry = InFlight::Finished(response);
@@ -281,10 +300,10 @@ impl Connection {
     }
 
     /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
-    /// up when serving takes long. Whether anything happened.
+    /// up when serving takes long. Whether anything happened. A request's time counts from the last reading of the
+    /// clock: since its connection's turn began, or the request before it was served.
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
-        let mut before = Instant::now();
         while self.may_serve() {
             let Some(frame) = self.input.next_frame()? else { break };
             let handled = match self.in_flight.is_empty() {
@@ -309,14 +328,10 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            let now = Instant::now();
-            if let Handled::Answered = handled {
-                self.broker.metrics.answered(self.client.api, now - before);
-            }
+            let before = std::mem::replace(&mut self.now, Instant::now());
             self.note(handled, before);
-            before = now;
-            self.active_at = now;
-            if now - *began.get_or_insert(now) > TURN_TIME_MAX {
+            self.active_at = self.now;
+            if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
                 *turn = 0;
                 break;
             }
@@ -334,7 +349,7 @@ impl Connection {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
             Poll::Ready(Ok(read)) => {
-                self.active_at = Instant::now();
+                self.active_at = self.now;
                 *turn = turn.saturating_sub(read);
             }
             Poll::Ready(Err(error)) => return Err(error.into()),
@@ -360,25 +375,31 @@ impl Connection {
         Ok(false)
     }
 
-    /// Takes over what became of a request that was begun at an instant.
+    /// Takes over what became of a request that was begun at an instant, as of now.
     fn note(&mut self, handled: Handled, since: Instant) {
-        self.take_mute();
+        let (api, local) = (self.client.api, self.now - since);
+        self.take_mute(api);
         match handled {
-            Handled::Answered | Handled::Silent => {}
+            Handled::Answered => {
+                if let Some(api) = api {
+                    self.broker.metrics.latencies.answered_at_once(api, local);
+                }
+            }
+            Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;
-                self.in_flight.push_back(InFlight::Waiting(Waiting {
-                    response,
-                    api: self.client.api,
-                    since,
-                }));
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
             }
             Handled::Close(reason) => self.drain(reason),
         }
     }
 
-    fn take_mute(&mut self) {
+    /// Does not read for as long as an answer to a request of this API says.
+    fn take_mute(&mut self, api: Option<ApiKey>) {
         if let Some(delay) = self.output.mute.take() {
+            if let Some(api) = api {
+                self.broker.metrics.latencies.throttled(api, delay);
+            }
             let until = self.muted_until.unwrap_or_else(Instant::now).max(Instant::now() + delay);
             self.muted_until = Some(until);
             self.timer.as_mut().reset(until.into());

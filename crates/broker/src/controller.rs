@@ -230,6 +230,7 @@ impl Controller {
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
+            cordoned_dirs: cordoned_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
         self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
@@ -285,6 +286,16 @@ impl Controller {
         }
     }
 
+    /// Notes which log directories take no new partitions.
+    pub(crate) fn note_cordoned_directories(&self, broker: &Broker) {
+        let cordoned = cordoned_directories(broker);
+        if let Err(error) = self.change(|heart| heart.directories_cordoned(&cordoned), |_| {}) {
+            tracing::error!(
+                "which log directories are cordoned could not be noted in the metadata log: {error}"
+            );
+        }
+    }
+
     /// CreateTopics.
     pub(crate) fn create_topics(
         &self,
@@ -317,8 +328,9 @@ impl Controller {
         &self,
         broker: &Arc<Broker>,
         names: &[&str],
+        permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits);
+        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         reply.map_or_else(
             |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
@@ -326,12 +338,13 @@ impl Controller {
         )
     }
 
-    /// Sees to it that `__consumer_offsets` is there.
+    /// Sees to it that `__consumer_offsets` is there. It counts against nobody's quota: as in Kafka the broker asks for
+    /// it in its own name.
     pub(crate) fn ensure_offsets_topic(&self, broker: &Arc<Broker>) -> Result<(), Refused> {
         if broker.topics.by_name(OFFSETS_TOPIC).is_some() {
             return Ok(());
         }
-        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC]);
+        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC], &mut |_| true);
         let result = created.into_iter().next();
         match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
             None | Some((ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS, _)) => Ok(()),
@@ -468,6 +481,13 @@ fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
 
 fn online_directories(broker: &Broker) -> Vec<Uuid> {
     broker.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
+}
+
+/// By `cordoned.log.dirs`, whether they are online or not.
+fn cordoned_directories(broker: &Broker) -> Vec<Uuid> {
+    let config = broker.config();
+    let cordoned = broker.dirs.data().iter().filter(|dir| broker.dirs.is_cordoned(&config, dir));
+    cordoned.map(|dir| Uuid(dir.directory_id())).collect()
 }
 
 fn random_bits() -> u128 {

@@ -1,5 +1,5 @@
 //! What becomes of the broker when a log directory fails: its partitions are offline, the others are served. Without the
-//! metadata log, or without any directory, it has to stop.
+//! metadata log, or without any directory, it has to stop. Directories that are cordoned are noted here, too.
 //!
 //! A directory notices that it fails wherever it is used, also under a partition's lock; what follows is done on a thread
 //! of its own.
@@ -29,7 +29,7 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Some directory has failed. Does not wait.
+    /// Some directory has failed, or is cordoned or not any more. Does not wait.
     pub(crate) fn ring(&self) {
         self.state.lock().rung = true;
         self.changed.notify_all();
@@ -105,6 +105,7 @@ impl DirFailures {
         let thread = std::thread::Builder::new().name("dir-failures".into()).spawn(move || {
             while own.dir_alarm.wait() {
                 take_offline(&own);
+                own.controller.note_cordoned_directories(&own);
             }
         })?;
         Ok(DirFailures { broker, thread })

@@ -66,7 +66,7 @@ pub(crate) fn handle(
     };
     let api = open.api_key;
     client.api = Some(api);
-    broker.metrics.requests.count(api, request.len());
+    broker.metrics.received(api, request.len());
     let Version::Known(version) = open.version else {
         return api::api_versions::unsupported(broker, open.header.correlation_id, response);
     };

@@ -3,10 +3,10 @@
 //! Pure: no clock, no I/O. A session belongs to one connection's consumer; its partitions rotate, so that those which
 //! come late in a full response come first in the next.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use indexmap::IndexMap;
+use foldhash::HashMap;
+use foldhash::fast::RandomState;
 use mainstem_wire::messages::fetch_request::{FetchRequest, FetchTopic};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -54,6 +54,9 @@ struct Sent {
 }
 
 const NOTHING_SENT: Sent = Sent { high_watermark: -1, log_start_offset: -1 };
+
+/// A map that keeps its order, hashed fast and with a seed of this process: every fetch looks its partitions up.
+type IndexMap<K, V> = indexmap::IndexMap<K, V, RandomState>;
 
 /// A partition by its topic.
 pub(crate) type Key = (TopicKey, i32);
@@ -106,7 +109,7 @@ impl FetchSessions {
     /// An empty cache. Ids count from a start that differs between restarts, so that an old client's id is not taken
     /// for a new session.
     pub(crate) fn new(max: usize, seed: u32) -> Self {
-        FetchSessions { slots: HashMap::new(), partitions: 0, max, next_id: (seed >> 1) as i32 }
+        FetchSessions { slots: HashMap::default(), partitions: 0, max, next_id: (seed >> 1) as i32 }
     }
 
     /// Sessions that are open.
@@ -128,7 +131,7 @@ impl FetchSessions {
             INITIAL_EPOCH | FINAL_EPOCH => {
                 self.close(request.session_id);
                 // A partition that is named twice counts once, as Kafka has it: each place costs a registration.
-                let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).into_iter().collect();
+                let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).collect();
                 let partitions = Vec::from_iter(partitions);
                 let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
                 let session = opens.then(|| self.open(&partitions, by_id, now_ms)).flatten();
@@ -278,11 +281,10 @@ fn topic_key(name: &str, id: Uuid, by_id: bool) -> TopicKey {
     if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.into()) }
 }
 
-fn wanted(topics: &[FetchTopic<'_>], by_id: bool) -> Vec<(Key, Wanted)> {
-    let mut all = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
-    for topic in topics {
+fn wanted(topics: &[FetchTopic<'_>], by_id: bool) -> impl Iterator<Item = (Key, Wanted)> {
+    topics.iter().flat_map(move |topic| {
         let key = topic_key(&topic.topic, topic.topic_id, by_id);
-        for partition in &topic.partitions {
+        topic.partitions.iter().map(move |partition| {
             let wanted = Wanted {
                 offset: partition.fetch_offset,
                 bytes_max: partition.partition_max_bytes,
@@ -290,10 +292,9 @@ fn wanted(topics: &[FetchTopic<'_>], by_id: bool) -> Vec<(Key, Wanted)> {
                 last_fetched_epoch: partition.last_fetched_epoch,
                 sent: NOTHING_SENT,
             };
-            all.push(((key.clone(), partition.partition), wanted));
-        }
-    }
-    all
+            ((key.clone(), partition.partition), wanted)
+        })
+    })
 }
 
 #[cfg(test)]

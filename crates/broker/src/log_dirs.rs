@@ -86,6 +86,8 @@ pub(crate) struct LogDirs {
     unopened: Vec<DirFailure>,
     /// With the metadata log; one of those for partitions unless `metadata.log.dir` names another one.
     metadata: Arc<LogDir>,
+    /// As `log.dirs` names them, by what they are.
+    names: Vec<(String, PathBuf)>,
 }
 
 impl LogDirs {
@@ -100,6 +102,7 @@ impl LogDirs {
         on_offline: OnOffline,
     ) -> Result<Self, LogDirsError> {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
+        let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
         let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
         let storage: Arc<dyn Storage> = Arc::new(RealStorage);
         let metadata = metadata_dir(&*storage, &paths, named)?;
@@ -121,7 +124,7 @@ impl LogDirs {
         };
         let metadata = open(&metadata, &identity)?;
         identity.cluster_id = Some(metadata.cluster_id().to_owned());
-        let mut dirs = LogDirs { data: Vec::new(), unopened: Vec::new(), metadata };
+        let mut dirs = LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names };
         for path in paths {
             if dirs.data.iter().any(|dir| dir.path() == path) {
                 continue;
@@ -187,6 +190,11 @@ impl LogDirs {
     /// Those for partitions that are online.
     pub(crate) fn online(&self) -> impl Iterator<Item = &Arc<LogDir>> {
         self.data.iter().filter(|dir| dir.failure().is_none())
+    }
+
+    /// Whether one is closed to new partitions (`cordoned.log.dirs`).
+    pub(crate) fn is_cordoned(&self, config: &BrokerConfig, dir: &LogDir) -> bool {
+        self.names.iter().any(|(name, path)| path == dir.path() && config.is_cordoned(name))
     }
 
     /// The one with an id.

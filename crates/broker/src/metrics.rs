@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use mainstem_log::Ends;
 use mainstem_wire::ApiKey;
@@ -28,9 +27,9 @@ const API_KEYS: usize = 93;
 
 /// Counters of the data path. Relaxed: each is right by itself, none orders anything.
 pub(crate) struct Metrics {
-    /// Requests by API.
-    pub(crate) requests: RequestCounts,
-    /// How long they take.
+    /// Bytes of requests by API.
+    request_bytes: [AtomicU64; API_KEYS],
+    /// How large they are, and where their time goes.
     pub(crate) latencies: Latencies,
     batches_in: AtomicU64,
     messages_in: AtomicU64,
@@ -49,23 +48,6 @@ pub(crate) struct Traffic {
     bytes_out: AtomicU64,
 }
 
-/// Requests and their bytes by API key.
-pub(crate) struct RequestCounts([(AtomicU64, AtomicU64); API_KEYS]);
-
-impl RequestCounts {
-    /// One more request, of so many bytes.
-    pub(crate) fn count(&self, api: ApiKey, bytes: usize) {
-        let (count, total) = &self.0[api as usize];
-        count.fetch_add(1, Ordering::Relaxed);
-        total.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Requests of an API so far.
-    fn of(&self, api: ApiKey) -> f64 {
-        load(&self.0[api as usize].0)
-    }
-}
-
 /// A counter's value as Prometheus has it.
 fn load(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
@@ -74,7 +56,7 @@ fn load(counter: &AtomicU64) -> f64 {
 impl Default for Metrics {
     fn default() -> Self {
         Metrics {
-            requests: RequestCounts(std::array::from_fn(|_| Default::default())),
+            request_bytes: std::array::from_fn(|_| Default::default()),
             latencies: Latencies::default(),
             batches_in: AtomicU64::new(0),
             messages_in: AtomicU64::new(0),
@@ -106,11 +88,15 @@ impl Metrics {
         traffic.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A request was answered after so long.
-    pub(crate) fn answered(&self, api: Option<ApiKey>, took: Duration) {
-        if let Some(api) = api {
-            self.latencies.record(api, took);
-        }
+    /// A request of so many bytes is there.
+    pub(crate) fn received(&self, api: ApiKey, bytes: usize) {
+        self.latencies.received(api, bytes);
+        self.request_bytes[api as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Requests of an API so far.
+    fn requests_of(&self, api: ApiKey) -> f64 {
+        self.latencies.received_of(api) as f64
     }
 
     /// A partition of a produce request was refused.
@@ -136,12 +122,11 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let count = load;
     text.describe("mainstem_requests_total", Kind::Counter, "Requests received, by API.");
     for api in api::served() {
-        let (requests, _) = &metrics.requests.0[api as usize];
-        text.sample("mainstem_requests_total", &[("api", api.name())], count(requests));
+        text.sample("mainstem_requests_total", &[("api", api.name())], metrics.requests_of(api));
     }
     text.describe("mainstem_request_bytes_total", Kind::Counter, "Bytes of requests received, by API.");
     for api in api::served() {
-        let (_, bytes) = &metrics.requests.0[api as usize];
+        let bytes = &metrics.request_bytes[api as usize];
         text.sample("mainstem_request_bytes_total", &[("api", api.name())], count(bytes));
     }
     text.one(

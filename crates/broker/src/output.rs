@@ -30,6 +30,8 @@ pub(crate) struct ResponseBuffer {
     cold: Option<ColdRead>,
     /// How long the connection is not read after these responses (throttling).
     pub(crate) mute: Option<Duration>,
+    /// How long threads in the background were at a request that is answered later.
+    pub(crate) in_background: Duration,
 }
 
 impl ResponseBuffer {
@@ -38,6 +40,12 @@ impl ResponseBuffer {
         let mut response = ResponseBuffer::default();
         response.bytes = buffers::take();
         response
+    }
+
+    /// The same after so much work in the background.
+    pub(crate) fn worked_for(mut self, time: Duration) -> Self {
+        self.in_background += time;
+        self
     }
 
     /// Places a file range before the byte at `index`.

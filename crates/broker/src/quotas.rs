@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_coordination::config::QuotaConfig;
@@ -48,27 +48,46 @@ pub(crate) struct Quotas {
     hosts: Mutex<HashMap<String, Vec<IpAddr>>>,
 }
 
-/// The time that event loops spent on a request; counted only while somebody has a quota on it.
+/// The time that threads spent on a request, event loops and those in the background; counted only while somebody has
+/// a quota on it.
 pub(crate) struct ThreadTime {
-    begun: Instant,
-    /// Nanoseconds until the loop left it to wait, and of what was done for it elsewhere; 0 while the loop is at it.
-    spent_ns: AtomicU64,
+    work: Mutex<Work>,
     charged: AtomicBool,
 }
 
+struct Work {
+    /// Since when a thread is at it; None while the request waits.
+    since: Option<Instant>,
+    spent: Duration,
+}
+
 impl ThreadTime {
-    /// The loop turns to other things; the request waits.
+    /// A thread has just taken the request up.
+    fn begin() -> Self {
+        let work = Work { since: Some(Instant::now()), spent: Duration::ZERO };
+        ThreadTime { work: Mutex::new(work), charged: AtomicBool::new(false) }
+    }
+
+    /// The thread turns to other things; the request waits.
     pub(crate) fn pause(&self) {
-        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.spent_ns.fetch_add(nanos.max(1), Ordering::Relaxed);
+        let mut work = self.work.lock();
+        work.spent = work.spent();
+        work.since = None;
+    }
+
+    /// A thread goes on with it.
+    pub(crate) fn resume(&self) {
+        self.work.lock().since = Some(Instant::now());
     }
 
     fn percent(&self) -> f64 {
-        let nanos = match self.spent_ns.load(Ordering::Relaxed) {
-            0 => self.begun.elapsed().as_nanos() as f64,
-            spent => spent as f64,
-        };
-        nanos * 100.0 / 1e9
+        self.work.lock().spent().as_secs_f64() * 100.0
+    }
+}
+
+impl Work {
+    fn spent(&self) -> Duration {
+        self.spent + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -155,11 +174,7 @@ impl Quotas {
 
     /// Begins to count a request's time, if somebody has a quota on it.
     pub(crate) fn begin_request(&self) -> Option<ThreadTime> {
-        self.request.is_active().then(|| ThreadTime {
-            begun: Instant::now(),
-            spent_ns: AtomicU64::new(0),
-            charged: AtomicBool::new(false),
-        })
+        self.request.is_active().then(ThreadTime::begin)
     }
 
     /// A request is answered: how long its client is held back for its time. Once per request.

@@ -269,7 +269,11 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
         tracing::error!("num.network.threads: no further event loop can be started: {error}");
     }
     broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
-    *broker.config.write() = Arc::new(config);
+    let before = std::mem::replace(&mut *broker.config.write(), Arc::new(config));
+    if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
+        // A change of the metadata cannot make another one: the thread of the directories does.
+        broker.dir_alarm.ring();
+    }
 }
 
 /// What a broker is made of that is there before it.

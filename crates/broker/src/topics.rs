@@ -1,8 +1,8 @@
 //! The topics that this node serves, by name and by id.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use mainstem_coordination::metadata::names;
 use mainstem_wire::Uuid;
 use parking_lot::RwLock;

@@ -19,8 +19,7 @@ thread_local! {
 
 /// Whether a task was woken on this thread, by a task of the same event loop, since this was asked last.
 ///
-/// A connection that appended what others wait for lets them send first: they have lain idle, while its own peer has
-/// been waiting for the length of one request.
+/// A connection that appended what others wait for answers its own peer and lets them send before it reads on.
 pub(crate) fn woke_neighbour() -> bool {
     WOKE_NEIGHBOUR.replace(false)
 }

@@ -52,6 +52,8 @@ enum Command {
     Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
+    /// Measure brokers side by side.
+    Bench(commands::bench::BenchArguments),
     /// Print a script that lets a shell complete the commands.
     Completions(commands::completions::Completions),
     /// Print the manual, or write its pages.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Quota(quota) => commands::quota::run(&quota),
         Command::Cluster(cluster) => commands::cluster::run(&cluster),
         Command::Log(log) => commands::log::run(&log),
+        Command::Bench(bench) => commands::bench::run(&bench),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };

@@ -449,5 +449,5 @@ fn logs_are_dumped_and_verified() {
     std::fs::write(&log, bytes).unwrap();
     let faulty = broker.run(&format!("log verify {data}"));
     assert!(faulty.stdout.contains("00000000000000000000.log at byte 0"), "{faulty:?}");
-    assert!(faulty.failed().contains("1 fault found"));
+    assert!(faulty.code == Some(1) && faulty.stderr.contains("1 fault found"), "{faulty:?}");
 }

@@ -1,7 +1,7 @@
 //! A cluster seen from outside: its nodes, one connection to each, and who leads what.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,9 +17,14 @@ use crate::config::ClientConfig;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::reply::Reply;
+use crate::topic_partition::TopicPartition;
 
+/// The first version of Metadata that takes topics by id.
+const METADATA_BY_ID_SINCE: i16 = 12;
 /// The type of a group's key in FindCoordinator.
 const GROUP_KEY: i8 = 0;
+/// The type of a transactional id there.
+const TRANSACTION_KEY: i8 = 1;
 
 /// A topic as the cluster describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +53,9 @@ pub struct Partition {
     /// Those of them that are in sync.
     pub isr: Vec<i32>,
 }
+
+/// Topics by id and by name.
+pub(crate) type Names = Vec<(Uuid, Arc<str>)>;
 
 /// Why a topic is not known.
 #[derive(Debug)]
@@ -88,8 +96,8 @@ struct Known {
     nodes: BTreeMap<i32, Arc<str>>,
     /// With the time of the answer; none since something has proved it wrong.
     topics: HashMap<Arc<str>, (Arc<Topic>, Option<Instant>)>,
-    /// Nodes by group.
-    coordinators: HashMap<Arc<str>, i32>,
+    /// Nodes by type and key.
+    coordinators: HashMap<(i8, Arc<str>), i32>,
 }
 
 impl Cluster {
@@ -179,6 +187,15 @@ impl Cluster {
         }
     }
 
+    /// The node that leads a partition, as known or asked for now.
+    pub(crate) async fn leader(&self, key: &TopicPartition) -> Result<i32, Error> {
+        let leader = self.topic(&key.topic, false).await?.partition(key.partition)?.leader;
+        leader.ok_or_else(|| {
+            self.doubt_topic(&key.topic);
+            Error::NoLeader { partition: key.to_string() }
+        })
+    }
+
     /// The ids of all nodes, asked for now.
     pub(crate) async fn node_ids(&self) -> Result<Vec<i32>, Error> {
         self.refresh(&[], false).await?;
@@ -205,6 +222,19 @@ impl Cluster {
             ..Default::default()
         };
         self.ask(Some(names.iter().map(named).collect()), create).await
+    }
+
+    /// The names of topics by their ids, asked for now; those that are not known yet, or no more, are left out.
+    pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
+        let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
+        let connection = self.any().await?;
+        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE)?;
+        let topics = Some(ids.iter().map(by_id).collect());
+        let request = MetadataRequest { topics, ..Default::default() };
+        let reply = connection.call(&request).await?;
+        let response = reply.read()?;
+        let found = self.learn(&reply, &response);
+        Ok(found.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())).collect())
     }
 
     async fn ask(
@@ -244,27 +274,41 @@ impl Cluster {
 
     /// The node that coordinates a group.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<Connection, Error> {
-        let known = self.inner.known.lock().coordinators.get(group).copied();
-        let node = match known {
-            Some(node) => node,
-            None => self.find_coordinator(group).await?,
-        };
-        self.node(node).await
+        self.coordinator_of(GROUP_KEY, group).await
     }
 
     /// A broker said that it is not the coordinator, or cannot be reached.
     pub(crate) fn forget_coordinator(&self, group: &str) {
-        self.inner.known.lock().coordinators.remove(group);
+        self.inner.known.lock().coordinators.remove(&(GROUP_KEY, group.into()));
     }
 
-    async fn find_coordinator(&self, group: &str) -> Result<i32, Error> {
+    /// The node that coordinates the transactions of a transactional id.
+    pub(crate) async fn transaction_coordinator(&self, id: &str) -> Result<Connection, Error> {
+        self.coordinator_of(TRANSACTION_KEY, id).await
+    }
+
+    /// As [`Cluster::forget_coordinator`].
+    pub(crate) fn forget_transaction_coordinator(&self, id: &str) {
+        self.inner.known.lock().coordinators.remove(&(TRANSACTION_KEY, id.into()));
+    }
+
+    async fn coordinator_of(&self, key_type: i8, key: &str) -> Result<Connection, Error> {
+        let known = self.inner.known.lock().coordinators.get(&(key_type, key.into())).copied();
+        let node = match known {
+            Some(node) => node,
+            None => self.find_coordinator(key_type, key).await?,
+        };
+        self.node(node).await
+    }
+
+    async fn find_coordinator(&self, key_type: i8, key: &str) -> Result<i32, Error> {
         let connection = self.any().await?;
-        let mut request = FindCoordinatorRequest { key_type: GROUP_KEY, ..Default::default() };
+        let mut request = FindCoordinatorRequest { key_type, ..Default::default() };
         // Version 4 asks for several at once.
         if connection.version::<FindCoordinatorRequest<'_>>()? >= 4 {
-            request.coordinator_keys = vec![group.into()];
+            request.coordinator_keys = vec![key.into()];
         } else {
-            request.key = group.into();
+            request.key = key.into();
         }
         let reply = connection.call(&request).await?;
         let response = reply.read()?;
@@ -272,8 +316,9 @@ impl Cluster {
             Some(found) => (found.error_code, &found.error_message, found.node_id),
             None => (response.error_code, &response.error_message, response.node_id),
         };
-        reply.check(code, message.as_deref(), || format!("no coordinator of group {group}"))?;
-        self.inner.known.lock().coordinators.insert(group.into(), node);
+        let of = if key_type == GROUP_KEY { "group" } else { "the transactions of" };
+        reply.check(code, message.as_deref(), || format!("no coordinator of {of} {key}"))?;
+        self.inner.known.lock().coordinators.insert((key_type, key.into()), node);
         Ok(node)
     }
 

@@ -49,8 +49,16 @@ pub(crate) struct ConnectionOptions {
 pub(crate) struct Connection {
     broker: Arc<str>,
     options: ConnectionOptions,
-    versions: Arc<HashMap<i16, RangeInclusive<i16>>>,
+    offers: Arc<Offers>,
     shared: Arc<Shared>,
+}
+
+/// What a broker has.
+#[derive(Debug, Default)]
+struct Offers {
+    versions: HashMap<i16, RangeInclusive<i16>>,
+    /// Levels of the cluster's features (KIP-584).
+    features: HashMap<String, i16>,
 }
 
 #[derive(Debug)]
@@ -83,17 +91,18 @@ impl Connection {
             .map_err(|_| failed(format!("no answer within {:?}", options.connect_timeout)))?
             .map_err(|error| failed(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
+        let versions = HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS_FIRST)]);
         let mut connection = Connection {
             broker: broker.into(),
             options,
-            versions: Arc::new(HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS_FIRST)])),
+            offers: Arc::new(Offers { versions, ..Offers::default() }),
             shared: Arc::new(run(stream, broker)),
         };
-        connection.versions = Arc::new(connection.ask_versions().await?);
+        connection.offers = Arc::new(connection.ask_offers().await?);
         Ok(connection)
     }
 
-    async fn ask_versions(&self) -> Result<HashMap<i16, RangeInclusive<i16>>, Error> {
+    async fn ask_offers(&self) -> Result<Offers, Error> {
         let request = ApiVersionsRequest {
             client_software_name: "mainstem-client".into(),
             client_software_version: env!("CARGO_PKG_VERSION").into(),
@@ -103,7 +112,16 @@ impl Connection {
         let response = reply.read()?;
         reply.check(response.error_code, None, || "the broker's versions".to_owned())?;
         let versions = response.api_keys.iter();
-        Ok(versions.map(|api| (api.api_key, api.min_version..=api.max_version)).collect())
+        let features = response.finalized_features.iter();
+        Ok(Offers {
+            versions: versions.map(|api| (api.api_key, api.min_version..=api.max_version)).collect(),
+            features: features.map(|one| (one.name.to_string(), one.max_version_level)).collect(),
+        })
+    }
+
+    /// The level of a feature; 0 where the cluster has none.
+    pub(crate) fn feature(&self, name: &str) -> i16 {
+        self.offers.features.get(name).copied().unwrap_or(0)
     }
 
     /// Whether the connection has ended, so that nothing more can be asked.
@@ -115,13 +133,27 @@ impl Connection {
     pub(crate) fn version_up_to<'q, R: Request<'q>>(&self, newest: i16) -> Result<i16, Error> {
         let unsupported = |reason| Error::Unsupported { broker: self.broker.to_string(), reason };
         let name = R::KEY.name();
-        let theirs = self.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(format!("no {name}")))?;
+        let theirs =
+            self.offers.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(format!("no {name}")))?;
         let ours = R::VERSIONS;
         let version = newest.min(*ours.end()).min(*theirs.end());
         if version < *ours.start() || version < *theirs.start() {
             return Err(unsupported(format!("{name} in versions {theirs:?} there, {ours:?} here")));
         }
         Ok(version)
+    }
+
+    /// Whether a version of a request, or a newer one, is there.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if not.
+    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16) -> Result<(), Error> {
+        let version = self.version::<R>()?;
+        if version >= oldest {
+            return Ok(());
+        }
+        let reason = format!("{} in version {oldest}; the newest there is {version}", R::KEY.name());
+        Err(Error::Unsupported { broker: self.broker.to_string(), reason })
     }
 
     /// The newest version of a request that both sides have.

@@ -84,6 +84,26 @@ pub enum Error {
         /// What is wrong with them.
         reason: String,
     },
+    /// Records that were read are not there any more, since the partition's leader is another one: it did not have them
+    /// when it was elected (KIP-320).
+    #[error("records of {partition} before offset {offset}, which were read, are not those of its leader any more{}; seek to go on", diverges_at.map(|at| format!(" from offset {at} on")).unwrap_or_default())]
+    Truncated {
+        /// The partition.
+        partition: String,
+        /// Where reading was.
+        offset: i64,
+        /// The first offset with another record, where the leader can tell.
+        diverges_at: Option<i64>,
+    },
+    /// Something of a transaction has failed for good, so that it can only be aborted.
+    #[error("the transaction has to be aborted: {reason}")]
+    TransactionFailed {
+        /// What has failed.
+        reason: Box<Error>,
+    },
+    /// A record was not sent, as its transaction was aborted.
+    #[error("the transaction was aborted before the record was sent")]
+    Aborted,
     /// A partition has no leader at present.
     #[error("{partition} has no leader at present, so that nothing can be written to it or read from it")]
     NoLeader {
@@ -124,6 +144,7 @@ impl Error {
             | Error::RequestTimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
             Error::Closed => ErrorClass::Fatal,
+            Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }
     }
@@ -138,6 +159,7 @@ impl Error {
         match self {
             Error::Broker { code, .. } => Some(*code),
             Error::TimedOut { last: Some(last), .. } => last.code(),
+            Error::TransactionFailed { reason } => reason.code(),
             _ => None,
         }
     }
@@ -154,8 +176,11 @@ fn class_of(code: ErrorCode) -> ErrorClass {
         | ErrorCode::SASL_AUTHENTICATION_FAILED
         | ErrorCode::UNSUPPORTED_VERSION => ErrorClass::Fatal,
         ErrorCode::TRANSACTION_ABORTABLE | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => ErrorClass::Abortable,
-        // Kafka calls it final, as its consumer has to poll before it goes on; here the member does so by itself.
-        ErrorCode::REBALANCE_IN_PROGRESS => ErrorClass::Retriable,
+        // Kafka calls them final, as its consumer has to poll before it goes on; here the member does so by itself, and
+        // has its new epoch with the next heartbeat (KIP-848).
+        ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::STALE_MEMBER_EPOCH => ErrorClass::Retriable,
+        // The coordinator still ends the transaction before.
+        ErrorCode::CONCURRENT_TRANSACTIONS => ErrorClass::Retriable,
         code if code.is_retriable() => ErrorClass::Retriable,
         _ => ErrorClass::Permanent,
     }

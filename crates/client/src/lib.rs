@@ -1,20 +1,20 @@
 //! A native client for Mainstem and Apache Kafka.
 //!
-//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, [`Consumer`] reads partitions,
-//! [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
-//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each broker.
+//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, in transactions if need be,
+//! [`Consumer`] reads partitions, [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
+//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each
+//! broker. [`Error`] is the one error of all, and [`ErrorClass`] what a caller can do about it.
 //!
 //! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
 //! that is given the time; the tasks around it only move bytes.
 
 mod admin;
 mod backoff;
-#[cfg(test)]
-mod broken_network;
 mod cluster;
 mod config;
 mod connection;
 mod consumer;
+mod epochs;
 mod error;
 mod group;
 mod offsets;
@@ -22,17 +22,26 @@ mod producer;
 mod questions;
 mod reply;
 mod retry;
+#[cfg(test)]
+mod testing;
 mod topic_partition;
 
 pub use admin::{
-    Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource, GroupDescription, GroupListing,
-    GroupMember, LogDir, LogDirReplica, NewTopic,
+    ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
+    ConfigSource, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing, GroupMember, LogDir,
+    LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter, Reassignment,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
-pub use consumer::{Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, Position};
+pub use consumer::{
+    Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, OwnedRecord, Position,
+    RecordStream,
+};
 pub use error::{Error, ErrorClass};
-pub use group::{GroupConfig, GroupConsumer, GroupOffsets, HookFuture, PendingCommit, RebalanceHooks};
+pub use group::{
+    GroupConfig, GroupConsumer, GroupOffsets, GroupProtocol, HookFuture, PendingCommit, RebalanceHooks,
+    Subscription,
+};
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};

@@ -1,5 +1,6 @@
 //! The name of a partition.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,4 +30,15 @@ impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.topic, self.partition)
     }
+}
+
+/// The partitions of each topic, as most requests have them.
+pub(crate) fn by_topic<'a>(
+    keys: impl IntoIterator<Item = &'a TopicPartition>,
+) -> BTreeMap<&'a str, Vec<i32>> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for key in keys {
+        topics.entry(&key.topic).or_default().push(key.partition);
+    }
+    topics
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-const RUNS: usize = 3;
+const RUNS: usize = 5;
 const SEGMENT_BYTES: u32 = 128 << 20;
 /// Each key is written four times, on average.
 const RECORDS_PER_KEY: u64 = 4;

@@ -1,5 +1,6 @@
 //! Reading: from an offset to a range of a file, without touching the records.
 
+use crate::dir::LogDir;
 use crate::error::ReadError;
 use crate::log::Log;
 use crate::patience::{Blocked, Patience};
@@ -48,6 +49,7 @@ pub struct FileRange {
 /// A read that needs the disk before its range is known. Independent of the log: nothing is locked.
 #[derive(Debug)]
 pub struct PendingRead {
+    dir: Arc<LogDir>,
     lookup: Lookup,
     request: Request,
 }
@@ -66,11 +68,15 @@ struct Request {
 
 impl PendingRead {
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
-    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one.
+    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. A medium that cannot be read takes its
+    /// log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
         match find_range(&self.lookup, &self.request, Patience::Wait) {
             Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
-            Err(Blocked::Failed(error)) => Err(ReadError::Storage(error)),
+            Err(Blocked::Failed(error)) => {
+                self.dir.note_error(&error);
+                Err(ReadError::Storage(error))
+            }
             Err(Blocked::WouldBlock) => unreachable!("a patient read does not stop"),
         }
     }
@@ -153,7 +159,9 @@ impl Log {
                 // within the segment ends the search.
                 Ok(None) if request.whole_segment => {}
                 Ok(None) => break,
-                Err(Blocked::WouldBlock) => return Ok(ReadPlan::Later(PendingRead { lookup, request })),
+                Err(Blocked::WouldBlock) => {
+                    return Ok(ReadPlan::Later(PendingRead { dir: self.dir.clone(), lookup, request }));
+                }
                 Err(Blocked::Failed(error)) => return Err(ReadError::Storage(error)),
             }
         }

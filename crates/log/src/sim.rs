@@ -71,6 +71,11 @@ impl SimStorage {
         self.disk.lock().cold = cold;
     }
 
+    /// Whether every read fails with an error of the medium.
+    pub fn set_unreadable(&self, unreadable: bool) {
+        self.disk.lock().unreadable = unreadable;
+    }
+
     /// What is in the page cache and what is on disk, a line a file; for whoever looks for the cause of a loss.
     pub fn describe(&self) -> String {
         let (disk, mut lines) = (self.disk.lock(), Vec::new());
@@ -204,7 +209,10 @@ impl StorageFile for SimFile {
     }
 
     fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        self.with(|disk| Ok(disk.read(self.inode, position, buf)))
+        self.with(|disk| match disk.unreadable {
+            true => Err(rustix::io::Errno::IO.into()),
+            false => Ok(disk.read(self.inode, position, buf)),
+        })
     }
 
     fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {

@@ -105,6 +105,12 @@ fn traffic_is_counted() {
     assert_eq!(value_of(&metrics, requests), Some(2.0));
     let median = "kafka_network_requestmetrics_totaltimems{request=\"Produce\",quantile=\"0.50\"}";
     assert!(value_of(&metrics, median).is_some_and(|ms| ms > 0.0), "{median}");
+    for part in ["requestbytes", "totaltimems", "localtimems", "remotetimems", "throttletimems"] {
+        let count = format!("kafka_network_requestmetrics_{part}_count{{request=\"Produce\"}}");
+        assert_eq!(value_of(&metrics, &count), Some(2.0), "{part}");
+    }
+    let bytes = "kafka_network_requestmetrics_requestbytes{request=\"Produce\",quantile=\"0.50\"}";
+    assert!(value_of(&metrics, bytes).is_some_and(|size| size > written.len() as f64), "{bytes}");
     let end = "kafka_log_log_logendoffset{topic=\"topic\",partition=\"0\"}";
     assert_eq!(value_of(&metrics, end), Some(3.0));
     let connections =

@@ -14,6 +14,7 @@ use mainstem_wire::messages::alter_client_quotas_request::{
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::describe_client_quotas_request::DescribeClientQuotasRequest;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 
 use crate::TOPIC;
 
@@ -136,10 +137,16 @@ fn a_client_that_takes_too_much_time_is_held_back_for_a_window_at_most() {
 }
 
 #[test]
-fn partitions_beyond_the_quota_are_refused_or_slow_old_clients_down() {
-    let (broker, mut client) = broker_with_topic("quota-mutations");
-    set_quota(&mut client, "client-id", Some(SLOW), "controller_mutation_rate", 10.0);
-    let create = |name: &'static str, num_partitions| CreateTopicsRequest {
+fn what_is_done_for_a_client_in_the_background_is_its_time() {
+    let (broker, mut client) = broker_with_topic("quota-background");
+    // 5 ms of a second; the event loop is at a request for microseconds.
+    set_quota(&mut client, "client-id", Some(SLOW), "request_percentage", 0.5);
+    let response = broker.connect().named(SLOW).call(&create("many", 500), 7).throttle_time_ms;
+    assert!(response > 0, "500 directories are made in no time");
+}
+
+fn create(name: &'static str, num_partitions: i32) -> CreateTopicsRequest<'static> {
+    CreateTopicsRequest {
         topics: vec![CreatableTopic {
             name: name.into(),
             num_partitions,
@@ -148,7 +155,35 @@ fn partitions_beyond_the_quota_are_refused_or_slow_old_clients_down() {
         }],
         timeout_ms: 10_000,
         ..Default::default()
+    }
+}
+
+#[test]
+fn topics_that_are_created_for_who_asks_for_them_count_against_the_quota() {
+    let (broker, mut client) = broker_with_topic("quota-auto-create");
+    set_quota(&mut client, "client-id", Some(SLOW), "controller_mutation_rate", 1.0);
+    let mut slow = broker.connect().named(SLOW);
+    assert_eq!(
+        slow.call(&create("a", 30), 7).topics[0].error_code,
+        0,
+        "two are there at once, and one request more"
+    );
+    let ask = |client: &mut Client| {
+        let topics = vec![MetadataRequestTopic { name: Some("b".into()), ..Default::default() }];
+        let request =
+            MetadataRequest { topics: Some(topics), allow_auto_topic_creation: true, ..Default::default() };
+        let response = client.call(&request, 12);
+        (ErrorCode::from(response.topics[0].error_code), response.throttle_time_ms)
     };
+    assert_eq!(ask(&mut slow), (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, 0));
+    assert_eq!(ask(&mut client), (ErrorCode::NONE, 0), "another client may");
+    assert_eq!(ask(&mut slow), (ErrorCode::NONE, 0), "it is there now");
+}
+
+#[test]
+fn partitions_beyond_the_quota_are_refused_or_slow_old_clients_down() {
+    let (broker, mut client) = broker_with_topic("quota-mutations");
+    set_quota(&mut client, "client-id", Some(SLOW), "controller_mutation_rate", 10.0);
     let mut slow = broker.connect().named(SLOW);
     let response = slow.call(&create("a", 25), 7);
     assert_eq!((response.topics[0].error_code, response.throttle_time_ms), (0, 0), "20 are there at once");

@@ -71,5 +71,11 @@ fn destination<'b>(broker: &'b Broker, path: &str) -> Result<&'b Arc<LogDir>, Er
     }
     let found = broker.dirs.data().iter().find(|dir| dir.path() == path);
     let dir = found.ok_or(ErrorCode::LOG_DIR_NOT_FOUND)?;
-    if dir.failure().is_some() { Err(ErrorCode::KAFKA_STORAGE_ERROR) } else { Ok(dir) }
+    if dir.failure().is_some() {
+        Err(ErrorCode::KAFKA_STORAGE_ERROR)
+    } else if broker.dirs.is_cordoned(&broker.config(), dir) {
+        Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT)
+    } else {
+        Ok(dir)
+    }
 }

@@ -39,7 +39,7 @@ fn describe(broker: &Broker, request: &DescribeLogDirsRequest<'_>) -> Vec<Descri
     let offline = broker.dirs.unopened().iter().map(offline);
     let known = broker.dirs.data().iter().map(|dir| match dir.failure() {
         Some(failure) => self::offline(failure),
-        None => online(dir, &found),
+        None => online(broker, dir, &found),
     });
     known.chain(offline).collect()
 }
@@ -92,7 +92,7 @@ fn find_all(broker: &Broker, wanted: &Wanted<'_>) -> Found {
     found
 }
 
-fn online(dir: &LogDir, found: &Found) -> DescribeLogDirsResult<'static> {
+fn online(broker: &Broker, dir: &LogDir, found: &Found) -> DescribeLogDirsResult<'static> {
     let id = dir.directory_id();
     let own = found.iter().filter(|((directory, _), _)| *directory == id);
     let topics = own.map(|((_, topic), partitions)| DescribeLogDirsTopic {
@@ -106,6 +106,7 @@ fn online(dir: &LogDir, found: &Found) -> DescribeLogDirsResult<'static> {
         topics: topics.collect(),
         total_bytes: space(dir.storage().total_space(dir.path())),
         usable_bytes: space(dir.storage().free_space(dir.path())),
+        is_cordoned: broker.dirs.is_cordoned(&broker.config(), dir),
         ..Default::default()
     }
 }

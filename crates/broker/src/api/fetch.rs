@@ -53,7 +53,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: FetchRequest<'_> = body(decoder, context.version)?;
     let by_id = context.version >= 13;
-    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.now().mono_ms);
+    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.mono_ms());
     let plan = match plan {
         Ok(plan) => plan,
         Err(error) => {
@@ -165,7 +165,8 @@ impl Fetch {
 
     /// A fetch of so many partitions that reading them would hold up the neighbours of its connection.
     async fn serve_large(self, deadline: Instant) -> Result<ResponseBuffer, String> {
-        let served = in_background(move || {
+        let context = self.context.clone();
+        let work = move || {
             let reads = self.read(None);
             if !reads.is_cold && !self.is_satisfied(&reads) {
                 return Err(Box::new(self));
@@ -173,11 +174,13 @@ impl Fetch {
             let mut out = ResponseBuffer::default();
             self.answer(reads.resolve(), &mut out);
             Ok(out)
-        });
-        match served.await {
+        };
+        let (served, took) = in_background(&context, work).await;
+        let response = match served {
             Ok(response) => Ok(response),
             Err(fetch) => fetch.wait(deadline).await,
-        }
+        };
+        response.map(|out| out.worked_for(took))
     }
 
     /// The long poll.
@@ -199,20 +202,20 @@ impl Fetch {
             }
             waiter.arm(self.bytes_min - reads.bytes);
             let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
-            self.forget(waiter);
             let reads = self.read(None);
             if woken.is_err() || is_over(&reads) {
                 return reads;
             }
+            self.forget(waiter);
         }
     }
 
     /// Answers when every index that has to come from the disk is read.
     async fn answer_cold(self, mut reads: Reads) -> Result<ResponseBuffer, String> {
-        if reads.is_cold {
-            reads = in_background(move || reads.resolve()).await;
-        }
         let mut out = ResponseBuffer::pooled();
+        if reads.is_cold {
+            (reads, out.in_background) = in_background(&self.context, move || reads.resolve()).await;
+        }
         self.answer(reads, &mut out);
         Ok(out)
     }

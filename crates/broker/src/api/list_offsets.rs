@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_log::FoundOffset;
+use mainstem_log::{FoundOffset, ReadError};
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -156,6 +156,9 @@ fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, 
             _ => search.offset_for(timestamp),
         });
         // If it has moved in between, what was not found may only have been elsewhere by then.
+        if let Err(ReadError::Storage(error)) = &found {
+            dir.note_error(error);
+        }
         if partition.is_in(&dir) {
             return found.map_err(|error| read_error_code(&error));
         }

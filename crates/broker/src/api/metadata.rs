@@ -20,6 +20,10 @@ use crate::respond::respond;
 /// Named topics up to which a request is answered on its event loop; more would hold up its neighbours.
 const INLINE_TOPICS_MAX: usize = 1000;
 
+/// The quota on partitions that are created is kept to whatever the version of the request: Kafka asks its controller
+/// for the topics by the latest CreateTopics, in the name of the client.
+const STRICT_ALWAYS: i16 = 0;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -43,10 +47,17 @@ fn create_and_answer(
 ) -> Result<Handled, DecodeError> {
     let request: MetadataRequest<'_> = body(decoder, context.version)?;
     let missing = missing(broker, context, &request);
-    for result in broker.controller.create_missing_topics(broker, &missing) {
+    // KIP-599: a client over its quota of partitions is told that the topic is not there, and asks again.
+    let mut mutations = broker.quotas.mutations(context, STRICT_ALWAYS);
+    let mut permit = |count| mutations.permit(count);
+    for result in broker.controller.create_missing_topics(broker, &missing, &mut permit) {
         let (name, error) = (&result.name, ErrorCode::from(result.error_code));
-        if error != ErrorCode::NONE && error != ErrorCode::TOPIC_ALREADY_EXISTS {
-            tracing::warn!(topic = %name, "the topic could not be created automatically: {error}");
+        match error {
+            ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS => {}
+            ErrorCode::THROTTLING_QUOTA_EXCEEDED => {
+                tracing::debug!(topic = %name, "not created automatically yet: {error}");
+            }
+            error => tracing::warn!(topic = %name, "the topic could not be created automatically: {error}"),
         }
     }
     Ok(answer(broker, context, &request, out))

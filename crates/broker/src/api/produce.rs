@@ -50,7 +50,7 @@ pub(crate) fn serve(
     let bytes = behind.rest().len();
     let request: ProduceRequest<'_> = body(decoder, context.version)?;
     let mut progress = Progress::default();
-    let is_done = progress.append(broker, &context, &request, Some(Instant::now() + INLINE_TIME_MAX));
+    let is_done = progress.append(broker, &context, &request, Some(INLINE_TIME_MAX));
     // Held back from now on, also while the answer waits for the disk.
     let held = broker.quotas.produced(&context, bytes);
     out.mute = out.mute.max(held);
@@ -84,16 +84,17 @@ struct Progress {
 }
 
 impl Progress {
-    /// Appends what the request has for partitions that were not served yet, at least one of them, until the time is
-    /// over. Whether all are served.
+    /// Appends what the request has for partitions that were not served yet: one of them, and then more for as long
+    /// as is allowed. Whether all are served.
     fn append(
         &mut self,
         broker: &Broker,
         context: &RequestContext,
         request: &ProduceRequest<'_>,
-        until: Option<Instant>,
+        time_max: Option<Duration>,
     ) -> bool {
         let mut is_first = true;
+        let mut until = None;
         let unserved = self.responses.len().saturating_sub(1);
         for (rank, data) in request.topic_data.iter().enumerate().skip(unserved) {
             if self.responses.len() == rank {
@@ -101,8 +102,14 @@ impl Progress {
             }
             let topic = permitted(broker, context, request, data);
             for partition in data.partition_data.iter().skip(self.responses[rank].len()) {
-                if !std::mem::take(&mut is_first) && until.is_some_and(|until| until < Instant::now()) {
-                    return false;
+                if !std::mem::take(&mut is_first)
+                    && let Some(time_max) = time_max
+                {
+                    // Most requests have one partition: they cost no look at the clock.
+                    let now = Instant::now();
+                    if *until.get_or_insert(now + time_max) < now {
+                        return false;
+                    }
                 }
                 self.append_partition(broker, request.acks, rank, &topic, partition);
             }
@@ -292,20 +299,22 @@ async fn finish_in_background(
     mut progress: Progress,
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
+    let behind = context.clone();
     let append = move || {
         let request: ProduceRequest<'_> =
-            crate::dispatch::body(&mut body.decoder(), context.version).expect("it was decoded before");
-        progress.append(&broker, &context, &request, None);
+            crate::dispatch::body(&mut body.decoder(), behind.version).expect("it was decoded before");
+        progress.append(&broker, &behind, &request, None);
         let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
         let silent = (request.acks == 0).then_some(outcome);
         let limit = wait_limit(&request);
-        (answers(&request, progress.responses, owned), progress.waits, limit, silent, context)
+        (answers(&request, progress.responses, owned), progress.waits, limit, silent)
     };
-    let (responses, waits, limit, silent, context) = in_background(append).await;
-    match silent {
+    let ((responses, waits, limit, silent), took) = in_background(&context, append).await;
+    let response = match silent {
         Some(outcome) => outcome,
         None => finish(context, responses, waits, limit, held).await,
-    }
+    };
+    response.map(|out| out.worked_for(took))
 }
 
 /// Stage two: waits for all partitions together, then answers.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::exposition::{Exposition, Kind};
+use super::latency::Part;
 use super::load;
 use crate::api;
 use crate::broker::Broker;
@@ -20,6 +21,19 @@ const GROUP_STATES: [(&str, &str); 5] = [
     ("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", "Stable"),
     ("kafka_coordinator_group_groupmetadatamanager_numgroupsdead", "Dead"),
     ("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "Empty"),
+];
+
+/// What is known of requests beside their number.
+const REQUEST_PARTS: [(Part, &str, &str); 5] = [
+    (Part::Bytes, "requestbytes", "Bytes of a request, lately."),
+    (Part::Total, "totaltimems", "Milliseconds from a request's last byte to its answer, lately."),
+    (Part::Local, "localtimems", "Milliseconds that threads were at a request, lately."),
+    (
+        Part::Remote,
+        "remotetimems",
+        "Milliseconds that a request waited, for records, the disk or members, lately.",
+    ),
+    (Part::Throttle, "throttletimems", "Milliseconds for which a request's client was held back, lately."),
 ];
 
 /// Bytes, segments, first and next offset of a log.
@@ -87,7 +101,7 @@ impl View<'_> {
                 text.sample(name, &[("topic", of)], sum);
             }
         }
-        let requests = |key: mainstem_wire::ApiKey| metrics.requests.of(key);
+        let requests = |key: mainstem_wire::ApiKey| metrics.requests_of(key);
         text.one(
             "kafka_server_brokertopicmetrics_totalproducerequests_total",
             Kind::Counter,
@@ -114,25 +128,34 @@ impl View<'_> {
         );
     }
 
-    /// How many requests, and how long they take.
+    /// How many requests, how large they are, and where their time goes. There is no RequestQueueTimeMs,
+    /// ResponseQueueTimeMs or ResponseSendTimeMs: a request is served by the thread that reads it, and its answer sent
+    /// in the same turn as far as the socket takes it, so that these would be clock readings without a queue between.
     fn requests(&self, text: &mut Exposition) {
         let name = "kafka_network_requestmetrics_requests_total";
         text.describe(name, Kind::Counter, "Requests received.");
         for api in api::served() {
-            text.sample(name, &[("request", api.name())], self.broker.metrics.requests.of(api));
+            text.sample(name, &[("request", api.name())], self.broker.metrics.requests_of(api));
         }
-        let summaries = self.broker.metrics.latencies.summaries(api::served());
-        let name = "kafka_network_requestmetrics_totaltimems";
-        text.describe(name, Kind::Gauge, "Milliseconds from a request's last byte to its answer, lately.");
+        for (part, name, help) in REQUEST_PARTS {
+            self.request_part(part, name, help, text);
+        }
+    }
+
+    /// Quantiles and count of one part of what is known of requests.
+    fn request_part(&self, part: Part, name: &str, help: &str, text: &mut Exposition) {
+        let summaries = self.broker.metrics.latencies.summaries(part, api::served());
+        let name = format!("kafka_network_requestmetrics_{name}");
+        text.describe(&name, Kind::Gauge, help);
         for summary in &summaries {
-            for (quantile, value) in summary.quantiles_ms {
-                text.sample(name, &[("request", summary.api.name()), ("quantile", quantile)], value);
+            for (quantile, value) in summary.quantiles {
+                text.sample(&name, &[("request", summary.api.name()), ("quantile", quantile)], value);
             }
         }
-        let name = "kafka_network_requestmetrics_totaltimems_count";
-        text.describe(name, Kind::Counter, "Requests whose time was measured.");
+        let name = format!("{name}_count");
+        text.describe(&name, Kind::Counter, "Requests of which that is known.");
         for summary in &summaries {
-            text.sample(name, &[("request", summary.api.name())], summary.count as f64);
+            text.sample(&name, &[("request", summary.api.name())], summary.count as f64);
         }
     }
 

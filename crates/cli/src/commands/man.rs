@@ -32,7 +32,8 @@ pub(crate) fn run(manual: &Manual, command: Command) -> Result<()> {
     print(&format!("{} in {}", counted(pages, "page"), dir.display()))
 }
 
-/// A page for the command and one for each below it.
+/// A page for the command and one for each below it that people are to know of.
 fn count(command: &Command) -> u64 {
-    1 + command.get_subcommands().filter(|below| below.get_name() != "help").map(count).sum::<u64>()
+    let shown = |below: &&Command| below.get_name() != "help" && !below.is_hide_set();
+    1 + command.get_subcommands().filter(shown).map(count).sum::<u64>()
 }

@@ -1,5 +1,6 @@
 //! One file per command: what it takes, what it does, what it prints.
 
+pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;

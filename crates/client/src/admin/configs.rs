@@ -7,10 +7,14 @@ use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceR
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
+use mainstem_wire::messages::list_config_resources_request::ListConfigResourcesRequest;
 
 use super::{Admin, left_out};
 use crate::connection::Connection;
 use crate::error::Error;
+
+/// The first version of ListConfigResources that lists other kinds than clients' metrics.
+const ALL_KINDS_SINCE: i16 = 1;
 
 /// What has settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,19 @@ impl ConfigResource {
             ConfigResource::ClientMetrics(name) => (16, name.clone()),
             ConfigResource::Group(name) => (32, name.clone()),
         }
+    }
+
+    /// The reverse of `wire`; none for a kind or a name that is not known here.
+    fn from_wire(kind: i8, name: &str) -> Option<ConfigResource> {
+        Some(match kind {
+            2 => ConfigResource::Topic(name.to_owned()),
+            4 if name.is_empty() => ConfigResource::AllBrokers,
+            4 => ConfigResource::Broker(name.parse().ok()?),
+            8 => ConfigResource::Loggers(name.parse().ok()?),
+            16 => ConfigResource::ClientMetrics(name.to_owned()),
+            32 => ConfigResource::Group(name.to_owned()),
+            _ => return None,
+        })
     }
 
     /// The one node that can be asked, if not any.
@@ -181,6 +198,26 @@ impl Admin {
             let refused = || format!("cannot read the settings of {resource}");
             reply.check(result.error_code, result.error_message.as_deref(), refused)?;
             Ok(result.configs.iter().map(ConfigEntry::from_response).collect())
+        })
+        .await
+    }
+
+    /// All that has settings of its own or could have them: topics, brokers, groups, subscriptions to clients' metrics
+    /// (KIP-1142).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Unsupported`] before Kafka 4.1, or why the cluster refuses.
+    pub async fn config_resources(&self) -> Result<Vec<ConfigResource>, Error> {
+        self.retried("listing what has settings", || async {
+            let connection = self.cluster.any().await?;
+            connection.needs::<ListConfigResourcesRequest<'_>>(ALL_KINDS_SINCE)?;
+            let reply = connection.call(&ListConfigResourcesRequest::default()).await?;
+            let response = reply.read()?;
+            reply.check(response.error_code, None, || "cannot list what has settings".to_owned())?;
+            let resources = response.config_resources.iter();
+            Ok(resources
+                .filter_map(|one| ConfigResource::from_wire(one.resource_type, &one.resource_name))
+                .collect())
         })
         .await
     }

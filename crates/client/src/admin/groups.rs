@@ -17,10 +17,11 @@ use super::{Admin, left_out};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::group::offsets::{
-    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    read_committed,
 };
 use crate::group::protocol::decode_assignment;
-use crate::topic_partition::TopicPartition;
+use crate::topic_partition::{TopicPartition, by_topic};
 
 /// The state of a classic group that does not exist.
 const DEAD: &str = "Dead";
@@ -137,7 +138,8 @@ impl Admin {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
             let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
-            read_committed(&reply, group)
+            let committed = read_committed(&reply, group)?;
+            Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
         })
         .await
     }
@@ -152,6 +154,10 @@ impl Admin {
         offsets: &BTreeMap<TopicPartition, i64>,
     ) -> Result<(), Error> {
         let what = format!("committing offsets of group {group}");
+        let place = |(key, offset): (&TopicPartition, &i64)| {
+            (key.clone(), Committed { offset: *offset, leader_epoch: -1 })
+        };
+        let offsets: &BTreeMap<_, _> = &offsets.iter().map(place).collect();
         self.of_group(group, &what, |coordinator| async move {
             let request = commit_request(group, offsets);
             check_commit(&coordinator.call_up_to(&request, COMMIT_NAMES_UNTIL).await?, group)
@@ -170,16 +176,12 @@ impl Admin {
     ) -> Result<(), Error> {
         let what = format!("deleting offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let mut topics: BTreeMap<&str, OffsetDeleteRequestTopic<'_>> = BTreeMap::new();
-            for key in partitions {
-                let topic = topics.entry(&key.topic).or_insert_with(|| OffsetDeleteRequestTopic {
-                    name: (&*key.topic).into(),
-                    ..Default::default()
-                });
-                let partition_index = key.partition;
-                topic.partitions.push(OffsetDeleteRequestPartition { partition_index });
-            }
-            let topics = topics.into_values().collect();
+            let partition = |partition_index| OffsetDeleteRequestPartition { partition_index };
+            let topic = |(name, partitions): (&'_ str, Vec<i32>)| OffsetDeleteRequestTopic {
+                name: name.to_owned().into(),
+                partitions: partitions.into_iter().map(partition).collect(),
+            };
+            let topics = by_topic(partitions).into_iter().map(topic).collect();
             let request = OffsetDeleteRequest { group_id: group.into(), topics };
             let reply = coordinator.call(&request).await?;
             let response = reply.read()?;

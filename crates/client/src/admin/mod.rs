@@ -1,15 +1,21 @@
-//! What administrators ask of a cluster: topics, settings, groups, room on the disks.
+//! What administrators ask of a cluster: topics, partitions, settings, quotas, groups, room on the disks, the cluster.
 
+mod cluster;
 mod configs;
 mod groups;
 mod log_dirs;
+mod partitions;
+mod quotas;
 #[cfg(test)]
 mod tests;
 mod topics;
 
+pub use cluster::{BrokerDescription, ClusterDescription, Feature, FeatureUpgrade, Quorum, QuorumReplica};
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::{LogDir, LogDirReplica};
+pub use partitions::{ActiveProducer, Election, Reassignment};
+pub use quotas::{QuotaEntity, QuotaFilter};
 pub use topics::NewTopic;
 
 use std::future::Future;

@@ -1,136 +1,242 @@
-//! An administrator's calls to a broker in this process.
+//! An administrator's calls to brokers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mainstem_broker::EmbeddedBroker;
 use mainstem_wire::ErrorCode;
 
 use super::*;
+use crate::testing::{World, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
-    TopicPartition,
 };
 
-fn broker() -> EmbeddedBroker {
-    EmbeddedBroker::start(&[("group.initial.rebalance.delay.ms", "0"), ("offsets.topic.num.partitions", "1")])
-}
+on_both_brokers!(
+    topics_come_grow_and_go,
+    settings_are_changed_and_say_where_they_come_from,
+    groups_are_described_and_their_offsets_moved,
+    what_a_partition_takes_is_told,
+    records_are_deleted_and_producers_told,
+    leaders_and_places_of_partitions_are_asked_for,
+    quotas_are_set_and_taken_away,
+    the_cluster_is_described,
+);
 
-fn config(broker: &EmbeddedBroker) -> ClientConfig {
-    ClientConfig { operation_timeout: Duration::from_secs(2), ..ClientConfig::new(broker.address()).unwrap() }
-}
-
-#[tokio::test]
-async fn topics_come_grow_and_go() {
-    let broker = broker();
-    let admin = Admin::new(config(&broker));
+async fn topics_come_grow_and_go(world: World) {
+    let admin = world.admin();
+    let (t, a) = (&*world.topic, &*world.name("a"));
     let names = async || -> Vec<String> {
-        admin.topics().await.unwrap().iter().map(|topic| topic.name.to_string()).collect()
+        let all = admin.topics().await.unwrap();
+        let own =
+            all.iter().map(|topic| topic.name.to_string()).filter(|name| [t, a].contains(&name.as_str()));
+        own.collect()
     };
-    let checked = NewTopic { validate_only: true, ..NewTopic::new("t") };
+    let checked = NewTopic { validate_only: true, ..NewTopic::new(t) };
     admin.create_topic(&checked).await.unwrap();
     assert!(names().await.is_empty());
-    admin.create_topic(&NewTopic::new("t").partitions(2)).await.unwrap();
-    admin.create_topic(&NewTopic::new("a")).await.unwrap();
-    assert_eq!(names().await, ["a", "t"]);
-    let again = admin.create_topic(&NewTopic::new("t")).await.unwrap_err();
+    admin.create_topic(&NewTopic::new(t).partitions(2)).await.unwrap();
+    admin.create_topic(&NewTopic::new(a)).await.unwrap();
+    // Kafka's controller answers before its broker knows.
+    eventually("both are listed", async || names().await == [t, a]).await;
+    let again = admin.create_topic(&NewTopic::new(t)).await.unwrap_err();
     assert_eq!(again.code(), Some(ErrorCode::TOPIC_ALREADY_EXISTS));
-    assert!(again.to_string().starts_with("cannot create topic t: "), "{again}");
-    admin.create_partitions("t", 5).await.unwrap();
-    assert_eq!(admin.topic("t").await.unwrap().partitions.len(), 5);
-    let fewer = admin.create_partitions("t", 3).await.unwrap_err();
+    assert!(again.to_string().starts_with(&format!("cannot create topic {t}: ")), "{again}");
+    admin.create_partitions(t, 5).await.unwrap();
+    eventually("it has grown", async || admin.topic(t).await.unwrap().partitions.len() == 5).await;
+    let fewer = admin.create_partitions(t, 3).await.unwrap_err();
     assert_eq!(fewer.code(), Some(ErrorCode::INVALID_PARTITIONS));
-    admin.delete_topic("t").await.unwrap();
-    assert_eq!(names().await, ["a"]);
-    let config = ClientConfig { operation_timeout: Duration::from_millis(200), ..config(&broker) };
-    let gone = Admin::new(config).topic("t").await.unwrap_err();
+    admin.delete_topic(t).await.unwrap();
+    eventually("it is gone", async || names().await == [a]).await;
+    let config = ClientConfig { operation_timeout: Duration::from_millis(200), ..world.client() };
+    let gone = Admin::new(config).topic(t).await.unwrap_err();
     assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
 }
 
-#[tokio::test]
-async fn settings_are_changed_and_say_where_they_come_from() {
-    let broker = broker();
-    let admin = Admin::new(config(&broker));
-    admin.create_topic(&NewTopic::new("t").config("retention.ms", "1000")).await.unwrap();
-    let topic = ConfigResource::Topic("t".to_owned());
+async fn settings_are_changed_and_say_where_they_come_from(world: World) {
+    let admin = world.admin();
+    admin.create_topic(&NewTopic::new(world.topic.clone()).config("retention.ms", "1000")).await.unwrap();
+    let topic = ConfigResource::Topic(world.topic.to_string());
     let shown = async |resource: &ConfigResource, name: &str| {
         let configs = admin.configs(resource).await.unwrap();
-        let config = configs.into_iter().find(|config| config.name == name).expect("the setting is shown");
-        (config.value.unwrap(), config.source)
+        let found = configs.into_iter().find(|config| config.name == name);
+        found.map(|config| (config.value.unwrap(), config.source))
     };
     let set = |name: &str, value: &str| ConfigChange::Set(name.to_owned(), value.to_owned());
-    assert_eq!(shown(&topic, "retention.ms").await, ("1000".to_owned(), ConfigSource::Topic));
+    let becomes = async |resource: &ConfigResource, name: &str, value: &str, source: ConfigSource| {
+        let expected = Some((value.to_owned(), source));
+        eventually(&format!("{name} is {value}"), async || shown(resource, name).await == expected).await;
+    };
+    becomes(&topic, "retention.ms", "1000", ConfigSource::Topic).await;
     admin.alter_configs(&topic, &[set("retention.ms", "5")], true).await.unwrap();
-    assert_eq!(shown(&topic, "retention.ms").await.0, "1000", "it was only tried");
+    becomes(&topic, "retention.ms", "1000", ConfigSource::Topic).await;
     let append = ConfigChange::Append("cleanup.policy".to_owned(), "compact".to_owned());
     let delete = ConfigChange::Delete("retention.ms".to_owned());
     admin.alter_configs(&topic, &[append, delete], false).await.unwrap();
-    assert_eq!(shown(&topic, "cleanup.policy").await.0, "delete,compact");
-    assert_eq!(shown(&topic, "retention.ms").await.1, ConfigSource::Default);
+    becomes(&topic, "cleanup.policy", "delete,compact", ConfigSource::Topic).await;
+    assert_eq!(shown(&topic, "retention.ms").await.unwrap().1, ConfigSource::Default);
     let wrong = admin.alter_configs(&topic, &[set("retention.ms", "soon")], false).await.unwrap_err();
     assert_eq!(wrong.code(), Some(ErrorCode::INVALID_CONFIG));
     let node = admin.nodes().await.unwrap()[0];
-    assert_eq!(shown(&ConfigResource::Broker(node), "log.dirs").await.1, ConfigSource::StaticBroker);
+    assert_eq!(shown(&ConfigResource::Broker(node), "log.dirs").await.unwrap().1, ConfigSource::StaticBroker);
     for (resource, name, value, source) in [
         (ConfigResource::AllBrokers, "log.retention.ms", "7000", ConfigSource::DynamicDefaultBroker),
-        (ConfigResource::Group("g".to_owned()), "consumer.session.timeout.ms", "50000", ConfigSource::Group),
+        (
+            ConfigResource::Group(world.group.to_string()),
+            "consumer.session.timeout.ms",
+            "50000",
+            ConfigSource::Group,
+        ),
         (ConfigResource::ClientMetrics("m".to_owned()), "interval.ms", "1000", ConfigSource::ClientMetrics),
         (ConfigResource::Loggers(node), "root", "WARN", ConfigSource::Logger),
     ] {
         admin.alter_configs(&resource, &[set(name, value)], false).await.unwrap();
-        assert_eq!(shown(&resource, name).await, (value.to_owned(), source), "{resource}");
+        becomes(&resource, name, value, source).await;
     }
 }
 
-#[tokio::test]
-async fn groups_are_described_and_their_offsets_moved() {
-    let broker = broker();
-    let admin = Admin::new(config(&broker));
-    let producer = Producer::new(ProducerConfig::new(config(&broker))).unwrap();
-    producer.send(Record::new("t", "a")).await.unwrap().await.unwrap();
-    assert_eq!(admin.describe_group("g").await.unwrap(), None);
+async fn groups_are_described_and_their_offsets_moved(world: World) {
+    let admin = world.admin();
+    let (g, other, third) = (&*world.group, &*world.name("other"), &*world.name("third"));
+    let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
+    producer.send(Record::new(world.topic.clone(), "a")).await.unwrap().await.unwrap();
+    assert_eq!(admin.describe_group(g).await.unwrap(), None);
     let own = GroupConfig {
         start: Position::Beginning,
         instance_id: Some("one".into()),
-        ..GroupConfig::new("g", ["t"], ConsumerConfig::new(config(&broker)))
+        ..GroupConfig::new(world.group.clone(), [world.topic.clone()], ConsumerConfig::new(world.client()))
     };
     let mut member = GroupConsumer::new(own).unwrap();
     let _ = member.next().await.unwrap();
     member.commit().await.unwrap();
-    let key = TopicPartition::new("t", 0);
-    let group = admin.describe_group("g").await.unwrap().unwrap();
+    let key = world.t(0);
+    let group = admin.describe_group(g).await.unwrap().unwrap();
     assert_eq!((group.state.as_str(), group.assignor.as_str()), ("Stable", "cooperative-sticky"));
     assert_eq!(group.members[0].instance_id.as_deref(), Some("one"));
     assert_eq!(group.members[0].assignment, BTreeSet::from([key.clone()]));
-    assert_eq!(admin.groups().await.unwrap()[0].group_id, "g");
-    assert_eq!(admin.group_offsets("g").await.unwrap(), BTreeMap::from([(key.clone(), 1)]));
-    let busy = admin.delete_group("g").await.unwrap_err();
+    assert!(admin.groups().await.unwrap().iter().any(|listed| listed.group_id == *world.group));
+    assert_eq!(admin.group_offsets(g).await.unwrap(), BTreeMap::from([(key.clone(), 1)]));
+    let busy = admin.delete_group(g).await.unwrap_err();
     assert_eq!(busy.code(), Some(ErrorCode::NON_EMPTY_GROUP));
     let moved = BTreeMap::from([(key.clone(), 0)]);
-    assert!(admin.set_group_offsets("g", &moved).await.is_err(), "its members know better");
-    admin.set_group_offsets("other", &moved).await.unwrap();
-    assert_eq!(admin.group_offsets("other").await.unwrap(), moved);
-    admin.delete_group_offsets("other", &BTreeSet::from([key.clone()])).await.unwrap();
-    assert!(admin.group_offsets("other").await.unwrap().is_empty());
-    admin.set_group_offsets("third", &moved).await.unwrap();
-    admin.delete_group("third").await.unwrap();
-    assert_eq!(admin.describe_group("third").await.unwrap(), None);
+    assert!(admin.set_group_offsets(g, &moved).await.is_err(), "its members know better");
+    admin.set_group_offsets(other, &moved).await.unwrap();
+    assert_eq!(admin.group_offsets(other).await.unwrap(), moved);
+    admin.delete_group_offsets(other, &BTreeSet::from([key.clone()])).await.unwrap();
+    assert!(admin.group_offsets(other).await.unwrap().is_empty());
+    admin.set_group_offsets(third, &moved).await.unwrap();
+    admin.delete_group(third).await.unwrap();
+    assert_eq!(admin.describe_group(third).await.unwrap(), None);
     let end = admin.offsets([(key.clone(), Position::End)], Isolation::ReadUncommitted).await.unwrap();
     assert_eq!(end, BTreeMap::from([(key, Some(1))]));
 }
 
-#[tokio::test]
-async fn what_a_partition_takes_is_told() {
-    let broker = broker();
-    let admin = Admin::new(config(&broker));
-    let producer = Producer::new(ProducerConfig::new(config(&broker))).unwrap();
-    producer.send(Record::new("t", vec![b'x'; 5_000])).await.unwrap().await.unwrap();
+async fn what_a_partition_takes_is_told(world: World) {
+    let admin = world.admin();
+    let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
+    producer.send(Record::new(world.topic.clone(), vec![b'x'; 5_000])).await.unwrap().await.unwrap();
     let nodes = admin.nodes().await.unwrap();
     assert_eq!(nodes.len(), 1);
     let dirs = admin.log_dirs(nodes[0]).await.unwrap();
     assert_eq!((dirs.len(), &dirs[0].error), (1, &None));
     assert!(dirs[0].usable_bytes.unwrap() <= dirs[0].total_bytes.unwrap());
-    let key = TopicPartition::new("t", 0);
+    let key = world.t(0);
     let replica = dirs[0].replicas.iter().find(|replica| replica.partition == key).unwrap();
     assert!((5_000..6_000).contains(&replica.size_bytes) && !replica.is_future, "{replica:?}");
+}
+
+async fn records_are_deleted_and_producers_told(world: World) {
+    world.create(2, &[]).await;
+    let admin = world.admin();
+    let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
+    for number in 0..20 {
+        let record = Record::new(world.topic.clone(), number.to_string()).partition(number % 2);
+        let _ = producer.send(record).await.unwrap();
+    }
+    producer.close().await;
+    let before = BTreeMap::from([(world.t(0), 4), (world.t(1), -1)]);
+    let firsts = admin.delete_records(&before).await.unwrap();
+    assert_eq!(firsts, BTreeMap::from([(world.t(0), 4), (world.t(1), 10)]));
+    let begin = [(world.t(0), Position::Beginning)];
+    let found = admin.offsets(begin, Isolation::ReadUncommitted).await.unwrap();
+    assert_eq!(found, BTreeMap::from([(world.t(0), Some(4))]));
+    let beyond = admin.delete_records(&BTreeMap::from([(world.t(0), 11)])).await.unwrap_err();
+    assert_eq!(beyond.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
+    let producers = admin.producers(&world.t(0)).await.unwrap();
+    assert_eq!(producers.len(), 1);
+    assert_eq!((producers[0].last_sequence, producers[0].transaction_start_offset), (9, None));
+}
+
+async fn leaders_and_places_of_partitions_are_asked_for(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let wanted = BTreeSet::from([world.t(0)]);
+    let elected = admin.elect_leaders(Election::Preferred, Some(&wanted)).await.unwrap();
+    assert!(Election::was_needless(&elected[&world.t(0)]), "{elected:?}");
+    let missing = BTreeSet::from([world.t(7)]);
+    let elected = admin.elect_leaders(Election::Preferred, Some(&missing)).await.unwrap();
+    let refused = elected[&world.t(7)].clone().unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    let node = admin.nodes().await.unwrap()[0];
+    admin.reassign(&BTreeMap::from([(world.t(0), Some(vec![node]))])).await.unwrap();
+    eventually("nothing moves", async || {
+        let moves = admin.reassignments().await.unwrap();
+        moves.iter().all(|one| one.partition != world.t(0))
+    })
+    .await;
+    let nowhere = BTreeMap::from([(world.t(0), Some(vec![node + 100]))]);
+    let refused = admin.reassign(&nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REPLICA_ASSIGNMENT));
+    let dirs = admin.log_dirs(node).await.unwrap();
+    let here = BTreeMap::from([(world.t(0), dirs[0].path.clone())]);
+    admin.move_to_log_dirs(node, &here).await.unwrap();
+    let nowhere = BTreeMap::from([(world.t(0), "/no/such/directory".to_owned())]);
+    let refused = admin.move_to_log_dirs(node, &nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::LOG_DIR_NOT_FOUND));
+}
+
+async fn quotas_are_set_and_taken_away(world: World) {
+    let admin = world.admin();
+    let name = world.name("client");
+    let entity = QuotaEntity::from([("client-id".to_owned(), Some(name.clone()))]);
+    let rate = |value: Option<f64>| BTreeMap::from([("producer_byte_rate".to_owned(), value)]);
+    let filter = [QuotaFilter::Name("client-id".to_owned(), name)];
+    admin.alter_quotas(&entity, &rate(Some(5.0)), true).await.unwrap();
+    assert!(admin.quotas(&filter, true).await.unwrap().is_empty(), "it was only tried");
+    admin.alter_quotas(&entity, &rate(Some(1e6)), false).await.unwrap();
+    let expected =
+        BTreeMap::from([(entity.clone(), BTreeMap::from([("producer_byte_rate".to_owned(), 1e6)]))]);
+    eventually("the quota is told", async || admin.quotas(&filter, true).await.unwrap() == expected).await;
+    let any = [QuotaFilter::Any("client-id".to_owned())];
+    assert!(admin.quotas(&any, false).await.unwrap().contains_key(&entity));
+    admin.alter_quotas(&entity, &rate(None), false).await.unwrap();
+    eventually("it is gone", async || admin.quotas(&filter, true).await.unwrap().is_empty()).await;
+    let unknown = BTreeMap::from([("byte_rate_of_dreams".to_owned(), Some(1.0))]);
+    let refused = admin.alter_quotas(&entity, &unknown, false).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REQUEST));
+}
+
+async fn the_cluster_is_described(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let cluster = admin.cluster().await.unwrap();
+    let node = admin.nodes().await.unwrap()[0];
+    assert!(!cluster.cluster_id.is_empty());
+    assert_eq!((cluster.controller, cluster.brokers.len()), (Some(node), 1));
+    assert_eq!(format!("{}:{}", cluster.brokers[&node].host, cluster.brokers[&node].port), world.address());
+    let quorum = admin.quorum().await.unwrap();
+    assert_eq!((quorum.leader, quorum.voters.len()), (node, 1));
+    assert!(quorum.high_watermark > 0 && quorum.voters[0].log_end_offset >= Some(quorum.high_watermark));
+    let features = admin.features().await.unwrap();
+    let version = &features["metadata.version"];
+    assert!(version.supported.contains(&version.level), "{version:?}");
+    let name = "metadata.version";
+    let refused =
+        admin.update_feature(name, version.supported.end() + 1, FeatureUpgrade::Upgrade, true).await;
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::INVALID_UPDATE_VERSION));
+    eventually("all that has settings is listed", async || {
+        let resources = admin.config_resources().await.unwrap();
+        resources.contains(&ConfigResource::Topic(world.topic.to_string()))
+            && resources.contains(&ConfigResource::Broker(node))
+    })
+    .await;
 }

@@ -37,6 +37,17 @@ struct Progress {
     buffered_bytes: usize,
     /// Behind the last record that may be read, as of the last answer.
     end_offset: Option<i64>,
+    /// The newest epoch of a leader under which the offsets are known to hold; -1 before the first.
+    leader_epoch: i32,
+    /// It is being asked whether they hold under a newer one, or has to be (KIP-320).
+    check: Check,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Needless,
+    Due,
+    Asked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +57,52 @@ enum State {
     /// The offset is being asked for.
     Locating(Position),
     /// Offsets are known.
-    Reading { position: i64, fetch_offset: i64 },
+    Reading { position: Place, fetch: Place },
     /// An error was told; only a seek helps.
     Failed,
 }
+
+/// An offset, and the epoch of the leader that wrote the record before it; -1 where that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) offset: i64,
+    pub(crate) epoch: i32,
+}
+
+/// Where to begin with a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) position: Position,
+    /// That of [`Place`], for a position that is an offset.
+    pub(crate) epoch: i32,
+}
+
+impl From<Position> for Start {
+    fn from(position: Position) -> Start {
+        Start { position, epoch: UNKNOWN_EPOCH }
+    }
+}
+
+/// Offsets whose records may be others under a new leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) key: TopicPartition,
+    pub(crate) generation: u64,
+    /// The epoch of the leader that is to be asked.
+    pub(crate) leader_epoch: i32,
+    /// That of the last record.
+    pub(crate) epoch: i32,
+}
+
+/// What is wanted of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wish<'a> {
+    pub(crate) key: &'a TopicPartition,
+    pub(crate) offset: i64,
+    pub(crate) generation: u64,
+}
+
+const UNKNOWN_EPOCH: i32 = -1;
 
 /// An offset to be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,23 +122,25 @@ pub(crate) struct Taken {
 
 impl Assignment {
     /// Reads these partitions and no others. Those that were read already go on from there they are.
-    pub(crate) fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Position)>) {
+    pub(crate) fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Start)>) {
         let mut before = std::mem::take(&mut self.partitions);
-        for (key, position) in partitions {
+        for (key, start) in partitions {
             let kept = before.remove(&key);
-            let progress = kept.unwrap_or_else(|| self.begin(position));
+            let progress = kept.unwrap_or_else(|| self.begin(start));
             self.partitions.insert(key, progress);
         }
         self.drop_stale();
     }
 
-    fn begin(&mut self, position: Position) -> Progress {
+    fn begin(&mut self, start: Start) -> Progress {
         Progress {
             generation: self.next_generation(),
-            state: begin_at(position),
+            state: begin_at(start),
             is_paused: false,
             buffered_bytes: 0,
             end_offset: None,
+            leader_epoch: UNKNOWN_EPOCH,
+            check: Check::Needless,
         }
     }
 
@@ -96,7 +151,11 @@ impl Assignment {
 
     /// Goes on elsewhere.
     pub(crate) fn seek(&mut self, key: &TopicPartition, position: Position) -> Result<(), Error> {
-        let anew = self.begin(position);
+        self.restart(key, position.into())
+    }
+
+    fn restart(&mut self, key: &TopicPartition, start: Start) -> Result<(), Error> {
+        let anew = self.begin(start);
         let progress = self.progress_mut(key)?;
         *progress = Progress { is_paused: progress.is_paused, ..anew };
         self.drop_stale();
@@ -112,7 +171,7 @@ impl Assignment {
             progress.generation = generation;
             progress.buffered_bytes = 0;
             progress.state = match progress.state {
-                State::Reading { position, .. } => State::Reading { position, fetch_offset: position },
+                State::Reading { position, .. } => State::Reading { position, fetch: position },
                 State::Locating(position) => State::Unlocated(position),
                 state => state,
             };
@@ -125,9 +184,17 @@ impl Assignment {
     pub(crate) fn position(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
         let progress = self.partitions.get(key).ok_or_else(|| not_assigned(key))?;
         Ok(match progress.state {
-            State::Reading { position, .. } => Some(position),
+            State::Reading { position, .. } => Some(position.offset),
             _ => None,
         })
+    }
+
+    /// The epoch of the leader that wrote the record before an offset, if the position is there; -1 otherwise.
+    pub(crate) fn epoch_at(&self, key: &TopicPartition, offset: i64) -> i32 {
+        match self.partitions.get(key).map(|progress| progress.state) {
+            Some(State::Reading { position, .. }) if position.offset == offset => position.epoch,
+            _ => UNKNOWN_EPOCH,
+        }
     }
 
     /// How many offsets there are between the position and the end, as of the last answer.
@@ -175,7 +242,8 @@ impl Assignment {
             match opened {
                 Ok(batch) if batch.next_offset() <= batch.first_offset() => {}
                 Ok(batch) => {
-                    self.advance(&key, batch.next_offset());
+                    let place = Place { offset: batch.next_offset(), epoch: batch.leader_epoch() };
+                    self.advance(&key, place);
                     return Taken { batch: Some(Ok(batch)), has_room };
                 }
                 Err(error) => {
@@ -195,12 +263,14 @@ impl Assignment {
         let State::Reading { position, .. } = self.partitions[&key].state else {
             unreachable!("what is not read has no chunks")
         };
-        FetchedBatch::open(key, bytes, position, config.decompressed_bytes_max, &mut self.scratch)
+        FetchedBatch::open(key, bytes, position.offset, config.decompressed_bytes_max, &mut self.scratch)
     }
 
-    fn advance(&mut self, key: &TopicPartition, next_offset: i64) {
-        if let Some(Progress { state: State::Reading { position, .. }, .. }) = self.partitions.get_mut(key) {
-            *position = next_offset.max(*position);
+    fn advance(&mut self, key: &TopicPartition, next: Place) {
+        if let Some(Progress { state: State::Reading { position, .. }, .. }) = self.partitions.get_mut(key)
+            && next.offset > position.offset
+        {
+            *position = next;
         }
     }
 
@@ -211,12 +281,12 @@ impl Assignment {
         if let Some(progress) = self.partitions.get_mut(&chunk.key) {
             progress.buffered_bytes -= chunk.size;
         }
-        self.advance(&chunk.key, chunk.next_offset);
+        self.advance(&chunk.key, chunk.next);
     }
 
     /// An error was or will be told: nothing more is read until a seek.
     fn stop(&mut self, key: &TopicPartition) {
-        let anew = self.begin(Position::End);
+        let anew = self.begin(Position::End.into());
         if let Some(progress) = self.partitions.get_mut(key) {
             *progress = Progress { is_paused: progress.is_paused, state: State::Failed, ..anew };
         }
@@ -239,7 +309,7 @@ impl Assignment {
     pub(crate) fn located(&mut self, asked: &Locate, offset: Option<i64>) {
         let Some(progress) = self.current(&asked.key, asked.generation) else { return };
         progress.state = match offset {
-            Some(offset) => State::Reading { position: offset, fetch_offset: offset },
+            Some(offset) => begin_at(Position::Offset(offset).into()),
             None => State::Unlocated(asked.position),
         };
     }
@@ -267,21 +337,91 @@ impl Assignment {
         self.partitions.get_mut(key).filter(|progress| progress.generation == generation)
     }
 
-    /// Partitions of which more is wanted, with offset and generation.
-    pub(crate) fn wanted(&self, config: &ConsumerConfig) -> Vec<(&TopicPartition, i64, u64)> {
+    /// Partitions of which more is wanted.
+    pub(crate) fn wanted(&self, config: &ConsumerConfig) -> Vec<Wish<'_>> {
         if self.buffered_bytes >= config.prefetch_bytes {
             return Vec::new();
         }
         let part = usize::try_from(config.partition_bytes_max).expect("the configuration was checked");
         self.partitions
             .iter()
+            .filter(|(_, one)| !one.is_paused && one.check == Check::Needless && one.buffered_bytes < part)
             .filter_map(|(key, one)| match one.state {
-                State::Reading { fetch_offset, .. } if !one.is_paused && one.buffered_bytes < part => {
-                    Some((key, fetch_offset, one.generation))
+                State::Reading { fetch, .. } => {
+                    Some(Wish { key, offset: fetch.offset, generation: one.generation })
                 }
                 _ => None,
             })
             .collect()
+    }
+
+    /// Partitions are led under these epochs. Whether the offsets of those with a newer one still hold has to be asked,
+    /// where the epoch of the last record is known (KIP-320).
+    pub(crate) fn lead(&mut self, leader_epoch: impl Fn(&TopicPartition) -> Option<i32>) {
+        for (key, one) in &mut self.partitions {
+            let State::Reading { fetch, .. } = one.state else { continue };
+            let Some(newer) = leader_epoch(key).filter(|newer| *newer > one.leader_epoch) else { continue };
+            one.leader_epoch = newer;
+            if fetch.epoch != UNKNOWN_EPOCH {
+                one.check = Check::Due;
+            }
+        }
+    }
+
+    /// What has to be asked of leaders; it counts as being asked from now on.
+    pub(crate) fn doubts(&mut self) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        for (key, one) in self.partitions.iter_mut().filter(|(_, one)| one.check == Check::Due) {
+            let State::Reading { fetch, .. } = one.state else { continue };
+            one.check = Check::Asked;
+            let (generation, leader_epoch) = (one.generation, one.leader_epoch);
+            doubts.push(Doubt { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch });
+        }
+        doubts
+    }
+
+    /// Where the newest epoch of a leader that is not newer than that of the last record ends, as its leader says; both
+    /// -1 where it knows none. No answer: it has to be asked again.
+    pub(crate) fn settled(&mut self, doubt: &Doubt, end: Option<Place>, then: OutOfRange) {
+        let Some(one) = self.current(&doubt.key, doubt.generation) else { return };
+        if one.leader_epoch != doubt.leader_epoch || one.check != Check::Asked {
+            return;
+        }
+        let State::Reading { position, fetch } = one.state else { return };
+        match end {
+            None => one.check = Check::Due,
+            Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= fetch.offset => {
+                one.check = Check::Needless
+            }
+            // What was read ahead is not there, but nobody has taken it.
+            Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= position.offset => {
+                self.go_back(&doubt.key, position);
+            }
+            Some(end) => self.truncated(doubt, position.offset, end, then),
+        }
+    }
+
+    /// Reads again from a place; the leader is known.
+    fn go_back(&mut self, key: &TopicPartition, to: Place) {
+        let leader_epoch = self.partitions.get(key).map_or(UNKNOWN_EPOCH, |one| one.leader_epoch);
+        let start = Start { position: Position::Offset(to.offset), epoch: to.epoch };
+        self.restart(key, start).expect("it is assigned");
+        self.partitions.get_mut(key).expect("it is assigned").leader_epoch = leader_epoch;
+    }
+
+    /// Records that were taken are not there any more.
+    fn truncated(&mut self, doubt: &Doubt, offset: i64, end: Place, then: OutOfRange) {
+        let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
+        let error = Error::Truncated { partition: doubt.key.to_string(), offset, diverges_at };
+        if then == OutOfRange::Fail {
+            return self.fail(&doubt.key, doubt.generation, error);
+        }
+        tracing::warn!("{error}; going on there");
+        match (diverges_at, then) {
+            (Some(_), _) => self.go_back(&doubt.key, end),
+            (None, OutOfRange::End) => self.seek(&doubt.key, Position::End).expect("it is assigned"),
+            (None, _) => self.seek(&doubt.key, Position::Beginning).expect("it is assigned"),
+        }
     }
 
     /// Takes what a broker had for a partition.
@@ -293,15 +433,17 @@ impl Assignment {
         isolation: Isolation,
     ) {
         let Some(progress) = self.current(key, asked.generation) else { return };
-        let State::Reading { fetch_offset, .. } = &mut progress.state else { return };
-        if *fetch_offset != asked.offset {
+        let State::Reading { fetch, .. } = &mut progress.state else { return };
+        if fetch.offset != asked.offset {
             return;
         }
         progress.end_offset = Some(arrived.end_offset);
         match Chunk::open(key.clone(), asked.generation, isolation, arrived) {
             Ok(None) => {}
             Ok(Some(chunk)) => {
-                *fetch_offset = chunk.next_offset.max(*fetch_offset);
+                if chunk.next.offset > fetch.offset {
+                    *fetch = chunk.next;
+                }
                 progress.buffered_bytes += chunk.size;
                 self.buffered_bytes += chunk.size;
                 self.chunks.push_back(chunk);
@@ -327,7 +469,7 @@ impl Assignment {
             OutOfRange::End => Position::End,
         };
         let is_current = self.current(key, asked.generation).is_some_and(
-            |one| matches!(one.state, State::Reading { fetch_offset, .. } if fetch_offset == asked.offset),
+            |one| matches!(one.state, State::Reading { fetch, .. } if fetch.offset == asked.offset),
         );
         if is_current {
             tracing::warn!("{error}; going on at {position:?}");
@@ -336,9 +478,12 @@ impl Assignment {
     }
 }
 
-fn begin_at(position: Position) -> State {
-    match position {
-        Position::Offset(offset) => State::Reading { position: offset, fetch_offset: offset },
+fn begin_at(start: Start) -> State {
+    match start.position {
+        Position::Offset(offset) => {
+            let place = Place { offset, epoch: start.epoch };
+            State::Reading { position: place, fetch: place }
+        }
         position => State::Unlocated(position),
     }
 }
@@ -348,141 +493,5 @@ fn not_assigned(key: &TopicPartition) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use mainstem_records::{BatchBuilder, BatchOptions};
-    use mainstem_wire::Uuid;
-
-    use super::*;
-    use crate::config::ClientConfig;
-
-    fn key() -> TopicPartition {
-        TopicPartition::new("t", 0)
-    }
-
-    fn config() -> ConsumerConfig {
-        ConsumerConfig::new(ClientConfig::new("a:1").unwrap())
-    }
-
-    /// An assignment of one partition at an offset.
-    fn at(offset: i64) -> Assignment {
-        let mut assignment = Assignment::default();
-        assignment.assign([(key(), Position::Offset(offset))]);
-        assignment
-    }
-
-    /// What would be asked of the one partition.
-    fn asked(assignment: &Assignment) -> Option<Wanted> {
-        let wanted = assignment.wanted(&config());
-        wanted.first().map(|(_, offset, generation)| Wanted {
-            topic_id: Uuid::default(),
-            offset: *offset,
-            leader_epoch: 0,
-            generation: *generation,
-        })
-    }
-
-    /// An answer with a batch of two records at an offset.
-    fn answer(assignment: &mut Assignment, asked: &Wanted, base_offset: i64) {
-        let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
-        builder.append(0, None, Some(b"a"), &[]).unwrap();
-        builder.append(0, None, Some(b"b"), &[]).unwrap();
-        let mut bytes = Vec::new();
-        builder.finish(&mut bytes).unwrap();
-        answer_bytes(assignment, asked, bytes);
-    }
-
-    fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
-        let arrived = Arrived { bytes: bytes.into(), aborted: vec![], end_offset: 100 };
-        assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
-    }
-
-    fn take(assignment: &mut Assignment) -> Option<Result<Vec<i64>, Error>> {
-        let batch = assignment.take(&config()).batch?;
-        Some(batch.map(|batch| batch.records().map(|record| record.unwrap().offset).collect()))
-    }
-
-    #[test]
-    fn reading_goes_ahead_of_taking() {
-        let mut assignment = at(1);
-        let first = asked(&assignment).unwrap();
-        answer(&mut assignment, &first, 0);
-        let second = asked(&assignment).unwrap();
-        assert_eq!((second.offset, assignment.position(&key())), (2, Ok(Some(1))));
-        answer(&mut assignment, &second, 2);
-        assert_eq!(take(&mut assignment), Some(Ok(vec![1])), "what was not asked for is left out");
-        assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
-        assert_eq!(take(&mut assignment), None);
-        assert_eq!(assignment.lag(&key()), Ok(Some(96)));
-    }
-
-    #[test]
-    fn an_answer_counts_once_and_not_after_a_seek() {
-        let mut assignment = at(0);
-        let first = asked(&assignment).unwrap();
-        answer(&mut assignment, &first, 0);
-        answer(&mut assignment, &first, 0);
-        assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
-        assert_eq!(take(&mut assignment), None);
-        let before = asked(&assignment).unwrap();
-        assignment.seek(&key(), Position::Offset(2)).unwrap();
-        answer(&mut assignment, &before, 2);
-        assert_eq!(take(&mut assignment), None, "the same offset, but asked for before the seek");
-        let after = asked(&assignment).unwrap();
-        answer(&mut assignment, &after, 2);
-        assignment.seek(&key(), Position::Offset(0)).unwrap();
-        assert_eq!(take(&mut assignment), None, "what was read ahead is forgotten");
-        assert_eq!(assignment.buffered_bytes, 0);
-    }
-
-    #[test]
-    fn nothing_is_asked_for_while_enough_waits() {
-        let mut assignment = at(0);
-        let first = asked(&assignment).unwrap();
-        answer(&mut assignment, &first, 0);
-        let tight = ConsumerConfig { prefetch_bytes: 1, ..config() };
-        assert!(assignment.wanted(&tight).is_empty());
-        assert!(assignment.wanted(&ConsumerConfig { partition_bytes_max: 1, ..config() }).is_empty());
-        assert!(take(&mut assignment).is_some());
-        assert!(assignment.take(&tight).has_room);
-        assert_eq!(assignment.wanted(&tight).len(), 1);
-    }
-
-    #[test]
-    fn a_damaged_batch_stops_its_partition_until_a_seek() {
-        let mut assignment = at(0);
-        let first = asked(&assignment).unwrap();
-        let mut builder = BatchBuilder::new(BatchOptions::default());
-        builder.append(0, None, Some(b"a"), &[]).unwrap();
-        let mut bytes = Vec::new();
-        builder.finish(&mut bytes).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
-        answer_bytes(&mut assignment, &first, bytes);
-        assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))));
-        assert_eq!((asked(&assignment), take(&mut assignment)), (None, None));
-        assignment.seek(&key(), Position::Offset(1)).unwrap();
-        let wanted = asked(&assignment).unwrap();
-        answer_bytes(&mut assignment, &wanted, vec![0; 100]);
-        assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))), "not even a batch");
-    }
-
-    #[test]
-    fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
-        let mut assignment = at(0);
-        assignment.seek(&key(), Position::Time(7)).unwrap();
-        let sought = assignment.locate();
-        assert_eq!((sought.len(), assignment.locate().len()), (1, 0));
-        assignment.located(&sought[0], None);
-        let again = assignment.locate();
-        assert_eq!(again, sought, "the answer was of no use");
-        assignment.seek(&key(), Position::Offset(3)).unwrap();
-        assignment.located(&again[0], Some(50));
-        assert_eq!(assignment.position(&key()), Ok(Some(3)));
-        assignment.seek(&key(), Position::End).unwrap();
-        let last = assignment.locate();
-        assignment.set_paused(&key(), true).unwrap();
-        assignment.located(&last[0], Some(50));
-        let anew = assignment.locate();
-        assignment.located(&anew[0], Some(60));
-        assert_eq!((assignment.position(&key()), asked(&assignment)), (Ok(Some(60)), None));
-    }
-}
+#[path = "assignment/tests.rs"]
+mod tests;

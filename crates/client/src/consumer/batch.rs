@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use mainstem_records::{Batch, Record, RecordIter, Scratch};
 
+use super::stream::OwnedRecord;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
@@ -57,6 +58,11 @@ impl FetchedBatch {
         self.first_offset
     }
 
+    /// The epoch of the leader that took it (KIP-101).
+    pub(crate) fn leader_epoch(&self) -> i32 {
+        view(&self.bytes).partition_leader_epoch()
+    }
+
     /// The offset behind its last record: where to go on reading.
     pub fn next_offset(&self) -> i64 {
         view(&self.bytes).next_offset()
@@ -73,6 +79,26 @@ impl FetchedBatch {
             // The checksum says that somebody wrote it so; a count below zero is nobody's record.
             records: records.ok(),
         }
+    }
+
+    /// The records as values that can be kept; they share the bytes of the batch.
+    pub fn owned_records(&self) -> impl Iterator<Item = Result<OwnedRecord, Error>> + '_ {
+        let all = self.decompressed.as_ref().unwrap_or(&self.bytes);
+        let shared = |part: &[u8]| all.slice_ref(part);
+        self.records().map(move |record| {
+            let record = record?;
+            let headers = record
+                .headers
+                .map(|header| (String::from_utf8_lossy(header.key).into_owned(), header.value.map(shared)));
+            Ok(OwnedRecord {
+                partition: self.partition.clone(),
+                offset: record.offset,
+                timestamp_ms: record.timestamp,
+                headers: headers.collect(),
+                key: record.key.map(shared),
+                value: record.value.map(shared),
+            })
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchError, EndTransactionMarker};
 
+use super::assignment::Place;
 use super::config::Isolation;
 use crate::topic_partition::TopicPartition;
 
@@ -27,8 +28,8 @@ pub(crate) struct Chunk {
     pub(crate) generation: u64,
     /// Its bytes when it came.
     pub(crate) size: usize,
-    /// The offset behind its last batch.
-    pub(crate) next_offset: i64,
+    /// The offset behind its last batch, and that batch's epoch.
+    pub(crate) next: Place,
     bytes: Bytes,
     isolation: Isolation,
     /// Transactions that were aborted and whose first offset was not reached yet: offset and producer, by offset.
@@ -48,14 +49,14 @@ impl Chunk {
         isolation: Isolation,
         arrived: Arrived,
     ) -> Result<Option<Chunk>, BatchError> {
-        let Some((size, next_offset)) = complete(&arrived.bytes)? else { return Ok(None) };
+        let Some((size, next)) = complete(&arrived.bytes)? else { return Ok(None) };
         let mut aborted = arrived.aborted;
         aborted.sort_unstable();
         Ok(Some(Chunk {
             key,
             generation,
             size,
-            next_offset,
+            next,
             bytes: arrived.bytes.slice(..size),
             isolation,
             aborted: aborted.into(),
@@ -103,19 +104,22 @@ fn is_abort(batch: &Batch<'_>) -> bool {
     matches!(EndTransactionMarker::parse(record.key, record.value), Ok(Some(marker)) if !marker.committed)
 }
 
-/// The length of all batches that are complete, and the offset behind them. The last one may be cut off: a broker sends
+/// The length of all batches that are complete, and the place behind them. The last one may be cut off: a broker sends
 /// no more bytes than it was asked for.
-fn complete(bytes: &Bytes) -> Result<Option<(usize, i64)>, BatchError> {
+fn complete(bytes: &Bytes) -> Result<Option<(usize, Place)>, BatchError> {
     let mut rest = &**bytes;
-    let mut next_offset = None;
+    let mut next = None;
     while !rest.is_empty() {
         match Batch::split_first(rest) {
-            Ok((batch, behind)) => (next_offset, rest) = (Some(batch.next_offset()), behind),
-            Err(error) if next_offset.is_none() => return Err(error),
+            Ok((batch, behind)) => {
+                next = Some(Place { offset: batch.next_offset(), epoch: batch.partition_leader_epoch() });
+                rest = behind;
+            }
+            Err(error) if next.is_none() => return Err(error),
             Err(_) => break,
         }
     }
-    Ok(next_offset.map(|next_offset| (bytes.len() - rest.len(), next_offset)))
+    Ok(next.map(|next| (bytes.len() - rest.len(), next)))
 }
 
 #[cfg(test)]
@@ -197,7 +201,7 @@ mod tests {
         assert!(open(0).unwrap().is_none());
         assert!(matches!(open(whole.len() / 2 - 1), Err(BatchError::Truncated { .. })));
         for (len, next_offset) in [(whole.len() / 2, 1), (whole.len() - 1, 1), (whole.len(), 2)] {
-            assert_eq!(open(len).unwrap().unwrap().next_offset, next_offset);
+            assert_eq!(open(len).unwrap().unwrap().next.offset, next_offset);
         }
     }
 }

@@ -72,7 +72,8 @@ impl Position {
     }
 }
 
-/// What happens when the offset to read is not there any more, or not yet.
+/// What happens when the offset to read is not there any more, or not yet; or when records that were read are others under
+/// a new leader: then all but [`OutOfRange::Fail`] go on where the logs part, if the leader can tell (KIP-320).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfRange {
     /// [`Consumer::next`](crate::Consumer::next) returns the error, and the partition is not read until a seek.

@@ -15,12 +15,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::assignment::{Assignment, Locate};
+use super::assignment::{Assignment, Doubt, Locate, Wish};
 use super::chunk::Arrived;
 use super::config::{ConsumerConfig, Isolation};
 use super::session::{Session, Wanted};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Freshness};
+use crate::epochs::{EpochEnds, epoch_ends};
 use crate::error::Error;
 use crate::offsets::{LATEST, list_offsets};
 use crate::questions::{Answer, Questions};
@@ -61,6 +62,7 @@ enum Event {
     Fetched(i32, Result<Fetched, Error>),
     Refreshed(Answer),
     Located(Vec<Locate>, Result<Vec<i64>, Error>),
+    Checked(Vec<Doubt>, Result<EpochEnds, Error>),
 }
 
 impl Fetcher {
@@ -93,6 +95,7 @@ impl Fetcher {
         let mut state = shared.state.lock();
         let mut next_look = Instant::now() + IDLE_LOOK;
         self.locate(&mut state.assignment, &mut next_look);
+        self.check(&mut state.assignment, &mut next_look);
         let (by_node, unknown) = self.by_node(&state.assignment);
         if let Some(question) = self.questions.ask(unknown, &mut next_look) {
             self.tasks.spawn(async move { Event::Refreshed(question.await) });
@@ -120,11 +123,32 @@ impl Fetcher {
         });
     }
 
+    /// Asks whether offsets hold under new leaders.
+    fn check(&mut self, assignment: &mut Assignment, next_look: &mut Instant) {
+        let cluster = self.shared.cluster.clone();
+        assignment.lead(|key| {
+            let (topic, freshness) = cluster.known_topic(&key.topic)?;
+            let partition = topic.partition(key.partition).ok().filter(|_| freshness != Freshness::Wrong)?;
+            partition.leader.map(|_| partition.leader_epoch)
+        });
+        if self.locate_at > Instant::now() {
+            *next_look = self.locate_at.min(*next_look);
+            return;
+        }
+        let doubts = assignment.doubts();
+        if !doubts.is_empty() {
+            self.tasks.spawn(async move {
+                let ends = epoch_ends(&cluster, &doubts).await;
+                Event::Checked(doubts, ends)
+            });
+        }
+    }
+
     /// What is wanted by the node that leads it, and topics of which has to be asked.
     fn by_node(&self, assignment: &Assignment) -> (HashMap<i32, Wishes>, BTreeSet<Arc<str>>) {
         let mut by_node: HashMap<i32, Wishes> = HashMap::new();
         let mut unknown = BTreeSet::new();
-        for (key, offset, generation) in assignment.wanted(&self.shared.config) {
+        for Wish { key, offset, generation } in assignment.wanted(&self.shared.config) {
             let known = self.shared.cluster.known_topic(&key.topic);
             let usable = known.as_ref().filter(|(_, freshness)| *freshness != Freshness::Wrong);
             let partition =
@@ -188,6 +212,7 @@ impl Fetcher {
                 }
             }
             Event::Located(sought, found) => self.located(&sought, found, assignment),
+            Event::Checked(doubts, ends) => self.checked(&doubts, ends, assignment),
             Event::Fetched(id, fetched) => {
                 let node = self.nodes.get_mut(&id).expect("it was asked");
                 node.is_asked = false;
@@ -215,6 +240,23 @@ impl Fetcher {
                 sought.iter().for_each(|one| assignment.fail(&one.key, one.generation, error.clone()));
             }
         }
+    }
+
+    fn checked(&mut self, doubts: &[Doubt], ends: Result<EpochEnds, Error>, assignment: &mut Assignment) {
+        let then = self.shared.config.out_of_range;
+        let ends = match ends {
+            Ok(ends) => {
+                self.locate_backoff.reset();
+                ends
+            }
+            Err(error) => {
+                tracing::debug!("{error}");
+                doubts.iter().for_each(|doubt| self.shared.cluster.doubt_topic(&doubt.key.topic));
+                self.locate_at = Instant::now() + self.locate_backoff.next(rand::random());
+                EpochEnds::new()
+            }
+        };
+        doubts.iter().for_each(|doubt| assignment.settled(doubt, ends.get(&doubt.key).copied(), then));
     }
 }
 

@@ -9,6 +9,7 @@ mod chunk;
 mod config;
 mod fetcher;
 mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +21,16 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use assignment::Assignment;
+pub(crate) use assignment::{Doubt, Place, Start};
 pub use batch::{FetchedBatch, FetchedRecords};
 pub use config::{ConsumerConfig, Isolation, OutOfRange, Position};
 use fetcher::Fetcher;
+pub(crate) use stream::Batches;
+pub use stream::{OwnedRecord, RecordStream};
 
 use crate::cluster::{Cluster, Topic};
 use crate::error::Error;
+use crate::group::offsets::Committed;
 use crate::offsets::list_offsets;
 use crate::retry::retrying;
 use crate::topic_partition::TopicPartition;
@@ -73,6 +78,25 @@ struct Shared {
     arrived: Notify,
 }
 
+/// The positions of a consumer.
+#[derive(Debug, Clone)]
+pub(crate) struct Positions(Arc<Shared>);
+
+impl Positions {
+    /// Offsets to be committed, with the epochs of those that are where the consumer is.
+    pub(crate) fn places(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+    ) -> BTreeMap<TopicPartition, Committed> {
+        let state = self.0.state.lock();
+        let place = |(key, offset): (&TopicPartition, &i64)| {
+            let leader_epoch = state.assignment.epoch_at(key, *offset);
+            (key.clone(), Committed { offset: *offset, leader_epoch })
+        };
+        offsets.iter().map(place).collect()
+    }
+}
+
 #[derive(Debug)]
 struct State {
     assignment: Assignment,
@@ -103,6 +127,11 @@ impl Consumer {
     /// Reads these partitions and no others. Those that were read before go on where they are, whatever position is
     /// given; [`Consumer::seek`] moves them.
     pub fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Position)>) {
+        self.begin(partitions.into_iter().map(|(key, position)| (key, position.into())));
+    }
+
+    /// The same, where the epochs of positions may be known.
+    pub(crate) fn begin(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Start)>) {
         self.shared.state.lock().assignment.assign(partitions);
         self.shared.work.notify_one();
     }
@@ -124,6 +153,11 @@ impl Consumer {
             }
             self.shared.arrived.notified().await;
         }
+    }
+
+    /// The records of all batches from now on, one by one.
+    pub fn stream(&mut self) -> RecordStream<'_> {
+        RecordStream::new(self)
     }
 
     /// Goes on elsewhere in a partition; what was read ahead is forgotten.
@@ -175,6 +209,11 @@ impl Consumer {
         let state = self.shared.state.lock();
         let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
         state.assignment.keys().filter_map(known).collect()
+    }
+
+    /// A view of the positions that can be kept beside the consumer.
+    pub(crate) fn positions_of(&self) -> Positions {
+        Positions(self.shared.clone())
     }
 
     /// How many offsets there are between the position and the end of the partition, as of its last answer; with

@@ -1,54 +1,69 @@
-//! The consumer against a broker in this process.
+//! The consumer against brokers.
 
 use std::time::Duration;
 
-use mainstem_broker::EmbeddedBroker;
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::broken_network::BrokenNetwork;
-use crate::{ClientConfig, Compression, Producer, ProducerConfig, Record};
+use crate::testing::{BrokenNetwork, World, on_both_brokers};
+use crate::{Compression, Producer, ProducerConfig, Record};
+
+on_both_brokers!(
+    partitions_are_read_in_order_and_on_from_there,
+    little_memory_reads_as_much,
+    a_seek_goes_where_it_says,
+    a_paused_partition_keeps_its_place,
+    an_offset_that_is_not_there_is_told_or_passed,
+    positions_have_offsets,
+    a_topic_that_comes_later_is_read_when_it_is_there,
+    connections_that_break_neither_lose_nor_double_nor_swap_records,
+);
 
 struct Fixture {
-    broker: EmbeddedBroker,
+    world: World,
     producer: Producer,
 }
 
 impl Fixture {
-    fn new(settings: &[(&str, &str)]) -> Fixture {
-        let broker = EmbeddedBroker::start(settings);
-        let config = ProducerConfig::new(ClientConfig::new(broker.address()).unwrap());
+    /// With the topic, of so many partitions.
+    async fn new(world: World, partitions: i32) -> Fixture {
+        world.create(partitions, &[]).await;
+        Fixture::without_topic(world)
+    }
+
+    fn without_topic(world: World) -> Fixture {
+        let config = ProducerConfig::new(world.client());
         let producer = Producer::new(config.compression(Compression::Lz4)).unwrap();
-        Fixture { broker, producer }
+        Fixture { world, producer }
     }
 
     fn config(&self) -> ConsumerConfig {
-        ConsumerConfig::new(ClientConfig::new(self.broker.address()).unwrap())
+        ConsumerConfig::new(self.world.client())
     }
 
     fn consumer(&self) -> Consumer {
         Consumer::new(self.config()).unwrap()
     }
 
+    fn t(&self, partition: i32) -> TopicPartition {
+        self.world.t(partition)
+    }
+
     async fn fill(&self, partition: i32, numbers: std::ops::Range<i64>) {
-        fill(&self.producer, partition, numbers).await;
+        fill(&self.producer, &self.t(partition), numbers).await;
     }
 }
 
-/// Writes numbers to a partition of t, with themselves as timestamps, in batches of ten.
-async fn fill(producer: &Producer, partition: i32, numbers: std::ops::Range<i64>) {
+/// Writes numbers to a partition, with themselves as timestamps, in batches of ten.
+async fn fill(producer: &Producer, to: &TopicPartition, numbers: std::ops::Range<i64>) {
     for number in numbers {
-        let record = Record::new("t", number.to_string()).partition(partition).timestamp_ms(number);
-        let _ = producer.send(record).await.unwrap();
+        let record = Record::new(to.topic.clone(), number.to_string()).partition(to.partition);
+        let _ = producer.send(record.timestamp_ms(number)).await.unwrap();
         if number % 10 == 9 {
             producer.flush().await;
         }
     }
     producer.flush().await;
-}
-
-fn t(partition: i32) -> TopicPartition {
-    TopicPartition::new("t", partition)
 }
 
 /// The numbers of the next records, at least so many.
@@ -65,102 +80,102 @@ async fn take(consumer: &mut Consumer, count: usize) -> Vec<i64> {
     numbers
 }
 
-#[tokio::test]
-async fn partitions_are_read_in_order_and_on_from_there() {
-    let fixture = Fixture::new(&[("num.partitions", "3")]);
+async fn partitions_are_read_in_order_and_on_from_there(world: World) {
+    let fixture = Fixture::new(world, 3).await;
     for partition in 0..3 {
         fixture.fill(partition, 0..500).await;
     }
     let mut consumer = fixture.consumer();
-    consumer.assign((0..3).map(|partition| (t(partition), Position::Beginning)));
+    consumer.assign((0..3).map(|partition| (fixture.t(partition), Position::Beginning)));
     let mut read = take(&mut consumer, 1_500).await;
     read.sort_unstable();
     assert_eq!(read, (0..500).flat_map(|number| [number; 3]).collect::<Vec<_>>());
-    assert_eq!(consumer.position(&t(1)), Ok(Some(500)));
-    assert_eq!(consumer.lag(&t(1)), Ok(Some(0)));
+    assert_eq!(consumer.position(&fixture.t(1)), Ok(Some(500)));
+    assert_eq!(consumer.lag(&fixture.t(1)), Ok(Some(0)));
     fixture.fill(1, 500..600).await;
     assert_eq!(take(&mut consumer, 100).await, (500..600).collect::<Vec<_>>());
     consumer.close().await;
 }
 
-#[tokio::test]
-async fn little_memory_reads_as_much() {
-    let fixture = Fixture::new(&[("num.partitions", "2")]);
+async fn little_memory_reads_as_much(world: World) {
+    let fixture = Fixture::new(world, 2).await;
     for partition in 0..2 {
         fixture.fill(partition, 0..500).await;
     }
     let config = ConsumerConfig { prefetch_bytes: 1, partition_bytes_max: 1, ..fixture.config() };
     let mut consumer = Consumer::new(config).unwrap();
-    consumer.assign((0..2).map(|partition| (t(partition), Position::Beginning)));
+    consumer.assign((0..2).map(|partition| (fixture.t(partition), Position::Beginning)));
     assert_eq!(take(&mut consumer, 1_000).await.len(), 1_000);
 }
 
-#[tokio::test]
-async fn a_seek_goes_where_it_says() {
-    let fixture = Fixture::new(&[]);
+async fn a_seek_goes_where_it_says(world: World) {
+    let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..100).await;
     let mut consumer = fixture.consumer();
-    consumer.assign([(t(0), Position::Offset(55))]);
+    consumer.assign([(fixture.t(0), Position::Offset(55))]);
     assert_eq!(take(&mut consumer, 1).await[0], 55, "within a batch");
     for (position, first) in [(Position::Beginning, 0), (Position::Time(70), 70), (Position::Offset(99), 99)]
     {
-        consumer.seek(&t(0), position).unwrap();
+        consumer.seek(&fixture.t(0), position).unwrap();
         assert_eq!(take(&mut consumer, 1).await[0], first, "{position:?}");
     }
     for position in [Position::End, Position::Time(1_000)] {
-        consumer.seek(&t(0), position).unwrap();
+        consumer.seek(&fixture.t(0), position).unwrap();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-        while consumer.position(&t(0)).unwrap().is_none() {
+        while consumer.position(&fixture.t(0)).unwrap().is_none() {
             assert!(tokio::time::Instant::now() < deadline, "{position:?} is not found");
             tokio::task::yield_now().await;
         }
-        assert_eq!(consumer.position(&t(0)), Ok(Some(100)), "{position:?}");
+        assert_eq!(consumer.position(&fixture.t(0)), Ok(Some(100)), "{position:?}");
     }
     fixture.fill(0, 100..101).await;
     assert_eq!(take(&mut consumer, 1).await, [100]);
-    let unassigned = consumer.seek(&t(7), Position::End).unwrap_err();
-    assert_eq!(unassigned.to_string(), "t-7 is not assigned to this consumer; assign it first");
+    let unassigned = consumer.seek(&fixture.t(7), Position::End).unwrap_err();
+    assert_eq!(
+        unassigned.to_string(),
+        format!("{} is not assigned to this consumer; assign it first", fixture.t(7))
+    );
 }
 
-#[tokio::test]
-async fn a_paused_partition_keeps_its_place() {
-    let fixture = Fixture::new(&[("num.partitions", "2")]);
+async fn a_paused_partition_keeps_its_place(world: World) {
+    let fixture = Fixture::new(world, 2).await;
     fixture.fill(0, 0..20).await;
     fixture.fill(1, 1_000..1_020).await;
     let mut consumer = fixture.consumer();
-    consumer.assign([(t(0), Position::Beginning), (t(1), Position::Beginning)]);
-    consumer.pause(&t(0)).unwrap();
+    consumer.assign([(fixture.t(0), Position::Beginning), (fixture.t(1), Position::Beginning)]);
+    consumer.pause(&fixture.t(0)).unwrap();
     assert_eq!(take(&mut consumer, 20).await, (1_000..1_020).collect::<Vec<_>>());
     fixture.fill(1, 1_020..1_030).await;
     assert_eq!(take(&mut consumer, 10).await, (1_020..1_030).collect::<Vec<_>>());
-    consumer.resume(&t(0)).unwrap();
-    consumer.pause(&t(1)).unwrap();
+    consumer.resume(&fixture.t(0)).unwrap();
+    consumer.pause(&fixture.t(1)).unwrap();
     assert_eq!(take(&mut consumer, 20).await, (0..20).collect::<Vec<_>>());
-    consumer.assign([(t(1), Position::Beginning)]);
-    assert_eq!(consumer.assignment(), [t(1)]);
-    assert_eq!(consumer.position(&t(1)), Ok(Some(30)), "it goes on where it was");
+    consumer.assign([(fixture.t(1), Position::Beginning)]);
+    assert_eq!(consumer.assignment(), [fixture.t(1)]);
+    assert_eq!(consumer.position(&fixture.t(1)), Ok(Some(30)), "it goes on where it was");
 }
 
-#[tokio::test]
-async fn an_offset_that_is_not_there_is_told_or_passed() {
-    let fixture = Fixture::new(&[]);
+async fn an_offset_that_is_not_there_is_told_or_passed(world: World) {
+    let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..10).await;
     let mut consumer = fixture.consumer();
-    consumer.assign([(t(0), Position::Offset(1_000))]);
+    consumer.assign([(fixture.t(0), Position::Offset(1_000))]);
     let refused = consumer.next().await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
-    assert!(refused.to_string().starts_with("cannot read t-0 at offset 1000: "), "{refused}");
-    consumer.seek(&t(0), Position::Beginning).unwrap();
+    assert!(
+        refused.to_string().starts_with(&format!("cannot read {} at offset 1000: ", fixture.t(0))),
+        "{refused}"
+    );
+    consumer.seek(&fixture.t(0), Position::Beginning).unwrap();
     assert_eq!(take(&mut consumer, 10).await.len(), 10);
     let config = ConsumerConfig { out_of_range: OutOfRange::Beginning, ..fixture.config() };
     let mut consumer = Consumer::new(config).unwrap();
-    consumer.assign([(t(0), Position::Offset(1_000))]);
+    consumer.assign([(fixture.t(0), Position::Offset(1_000))]);
     assert_eq!(take(&mut consumer, 10).await.len(), 10);
 }
 
-#[tokio::test]
-async fn positions_have_offsets() {
-    let fixture = Fixture::new(&[]);
+async fn positions_have_offsets(world: World) {
+    let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..100).await;
     let consumer = fixture.consumer();
     for (position, offset) in [
@@ -170,31 +185,29 @@ async fn positions_have_offsets() {
         (Position::Time(1_000), None),
         (Position::Offset(7), Some(7)),
     ] {
-        let found = consumer.offsets([(t(0), position)]).await.unwrap();
-        assert_eq!(found, BTreeMap::from([(t(0), offset)]), "{position:?}");
+        let found = consumer.offsets([(fixture.t(0), position)]).await.unwrap();
+        assert_eq!(found, BTreeMap::from([(fixture.t(0), offset)]), "{position:?}");
     }
-    let unknown = consumer.offsets([(t(3), Position::End)]).await.unwrap_err();
-    assert_eq!(unknown.to_string(), "topic t has no partition 3; it has 1");
-    assert_eq!(consumer.topic("t").await.unwrap().partitions.len(), 1);
+    let unknown = consumer.offsets([(fixture.t(3), Position::End)]).await.unwrap_err();
+    assert_eq!(unknown.to_string(), format!("topic {} has no partition 3; it has 1", fixture.world.topic));
+    assert_eq!(consumer.topic(&fixture.world.topic).await.unwrap().partitions.len(), 1);
 }
 
-#[tokio::test]
-async fn a_topic_that_comes_later_is_read_when_it_is_there() {
-    let fixture = Fixture::new(&[]);
+async fn a_topic_that_comes_later_is_read_when_it_is_there(world: World) {
+    let fixture = Fixture::without_topic(world);
     let mut consumer = fixture.consumer();
-    consumer.assign([(t(0), Position::Beginning)]);
+    consumer.assign([(fixture.t(0), Position::Beginning)]);
     let reading = tokio::spawn(async move { take(&mut consumer, 10).await });
     fixture.fill(0, 0..10).await;
     assert_eq!(reading.await.unwrap(), (0..10).collect::<Vec<_>>());
 }
 
-#[tokio::test]
-async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
-    let broken = BrokenNetwork::start(20_000, 20).await;
+async fn connections_that_break_neither_lose_nor_double_nor_swap_records(world: World) {
+    let broken = BrokenNetwork::start(world, 20_000, 20);
     let producer = Producer::new(ProducerConfig::new(broken.client())).unwrap();
-    fill(&producer, 0, 0..5_000).await;
+    fill(&producer, &broken.world.t(0), 0..5_000).await;
     let config = ConsumerConfig { partition_bytes_max: 6_000, ..ConsumerConfig::new(broken.client()) };
     let mut consumer = Consumer::new(config).unwrap();
-    consumer.assign([(t(0), Position::Beginning)]);
+    consumer.assign([(broken.world.t(0), Position::Beginning)]);
     assert_eq!(take(&mut consumer, 5_000).await, (0..5_000).collect::<Vec<_>>());
 }

@@ -10,7 +10,7 @@ use crate::topic_partition::TopicPartition;
 
 /// What a member says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Subscription {
+pub(crate) struct MemberSubscription {
     pub(crate) topics: BTreeSet<Arc<str>>,
     /// What it reads at present.
     pub(crate) owned: BTreeSet<TopicPartition>,
@@ -23,7 +23,7 @@ pub(crate) type Assignments = BTreeMap<String, BTreeSet<TopicPartition>>;
 
 /// Who reads what from now on. `partitions`: how many each topic has; topics that are not there have none.
 pub(crate) fn assign(
-    members: &BTreeMap<String, Subscription>,
+    members: &BTreeMap<String, MemberSubscription>,
     partitions: &HashMap<Arc<str>, i32>,
 ) -> Assignments {
     let owners = owners(members, partitions);
@@ -54,7 +54,7 @@ pub(crate) fn assign(
 /// Who has a partition that it may keep. Of two that claim one, the later generation counts; of the same generation
 /// neither does.
 fn owners<'m>(
-    members: &'m BTreeMap<String, Subscription>,
+    members: &'m BTreeMap<String, MemberSubscription>,
     partitions: &HashMap<Arc<str>, i32>,
 ) -> HashMap<TopicPartition, &'m str> {
     let mut claims: HashMap<&TopicPartition, (i32, Option<&'m str>)> = HashMap::new();
@@ -80,7 +80,10 @@ fn owners<'m>(
 }
 
 /// All partitions that somebody wants.
-fn all(members: &BTreeMap<String, Subscription>, partitions: &HashMap<Arc<str>, i32>) -> Vec<TopicPartition> {
+fn all(
+    members: &BTreeMap<String, MemberSubscription>,
+    partitions: &HashMap<Arc<str>, i32>,
+) -> Vec<TopicPartition> {
     let topics: BTreeSet<&Arc<str>> = members.values().flat_map(|one| &one.topics).collect();
     let of_topic = |topic: &Arc<str>| {
         let count = partitions.get(topic).copied().unwrap_or(0);
@@ -99,7 +102,10 @@ struct Plan<'m> {
 }
 
 impl<'m> Plan<'m> {
-    fn new(members: &'m BTreeMap<String, Subscription>, partitions: &HashMap<Arc<str>, i32>) -> Plan<'m> {
+    fn new(
+        members: &'m BTreeMap<String, MemberSubscription>,
+        partitions: &HashMap<Arc<str>, i32>,
+    ) -> Plan<'m> {
         let mut readers: HashMap<Arc<str>, Vec<&'m str>> = HashMap::new();
         for (member, subscription) in members {
             for topic in subscription.topics.iter().filter(|topic| partitions.contains_key(*topic)) {
@@ -150,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    fn member(topics: &[&str], owned: &[(&str, i32)], generation: i32) -> Subscription {
-        Subscription {
+    fn member(topics: &[&str], owned: &[(&str, i32)], generation: i32) -> MemberSubscription {
+        MemberSubscription {
             topics: topics.iter().map(|topic| Arc::from(*topic)).collect(),
             owned: owned.iter().map(|(topic, partition)| TopicPartition::new(*topic, *partition)).collect(),
             generation,
@@ -159,7 +165,7 @@ mod tests {
     }
 
     /// The assignment in a line.
-    fn assigned(members: &[(&str, Subscription)], partitions: &[(&str, i32)]) -> String {
+    fn assigned(members: &[(&str, MemberSubscription)], partitions: &[(&str, i32)]) -> String {
         let members = members.iter().map(|(name, member)| ((*name).to_owned(), member.clone())).collect();
         let partitions = partitions.iter().map(|(topic, count)| (Arc::from(*topic), *count)).collect();
         let line = |(member, keys): (String, BTreeSet<TopicPartition>)| {
@@ -215,11 +221,11 @@ mod tests {
         ["t", "u", "v"][usize::from(topic)].into()
     }
 
-    fn subscription((at, (topics, owned, generation)): (usize, &Member)) -> (String, Subscription) {
+    fn subscription((at, (topics, owned, generation)): (usize, &Member)) -> (String, MemberSubscription) {
         let topics = (0..3).filter(|topic| topics & (1 << topic) != 0).map(name).collect();
         let key = |(topic, partition): &(u8, i32)| TopicPartition::new(name(*topic), *partition);
         let owned = owned.iter().map(key).collect();
-        (at.to_string(), Subscription { topics, owned, generation: *generation })
+        (at.to_string(), MemberSubscription { topics, owned, generation: *generation })
     }
 
     proptest! {
@@ -227,7 +233,7 @@ mod tests {
         fn after_a_few_rounds_everything_is_read_by_one_and_balanced((group, counts) in groups()) {
             let partitions: HashMap<Arc<str>, i32> =
                 (0..3u8).map(|topic| (name(topic), counts[usize::from(topic)])).collect();
-            let mut members: BTreeMap<String, Subscription> = group.iter().enumerate().map(subscription).collect();
+            let mut members: BTreeMap<String, MemberSubscription> = group.iter().enumerate().map(subscription).collect();
             let mut last = Assignments::new();
             for round in 0..6 {
                 let next = assign(&members, &partitions);

@@ -4,17 +4,25 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
-use mainstem_wire::{ApiKey, ErrorCode, Request};
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use mainstem_wire::{ApiKey, ErrorCode, Request, Uuid};
 
 use super::assignor::Assignments;
-use super::config::GroupConfig;
+use super::config::{GroupConfig, GroupProtocol, Subscription};
+use super::membership::{Answer, Heartbeat, Partitions};
 use super::offsets::{
-    COMMIT_NAMES_UNTIL, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request, read_committed,
+    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    read_committed,
 };
 use super::protocol::encode_assignment;
 use crate::cluster::Cluster;
@@ -26,6 +34,22 @@ use crate::topic_partition::TopicPartition;
 const PROTOCOL_TYPE: &str = "consumer";
 /// The one assignor that is offered.
 const ASSIGNOR: &str = "cooperative-sticky";
+/// The first version of ConsumerGroupHeartbeat with patterns.
+const REGEX_SINCE: i16 = 1;
+/// A coordinator is not heard more often, whatever it says.
+const HEARTBEAT_MS_MIN: u64 = 10;
+
+/// The last version of TxnOffsetCommit that leaves it to the producer to tell the transaction's coordinator (KIP-890).
+const TRANSACTIONS_V1_UNTIL: i16 = 4;
+
+/// The transaction that offsets are committed with.
+pub(crate) struct Transaction<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) is_v2: bool,
+}
+
 /// A member's name in its group, and the generation that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -182,6 +206,54 @@ impl Calls {
         self.check(&reply, response.error_code, "stay in")
     }
 
+    /// ConsumerGroupHeartbeat (68): joins, stays in or leaves a group of the consumer protocol (KIP-848).
+    pub(crate) async fn beat(&self, member_id: &str, beat: &Heartbeat) -> Result<Answer, Error> {
+        let mut request = ConsumerGroupHeartbeatRequest {
+            group_id: self.group(),
+            member_id: Cow::Borrowed(member_id),
+            member_epoch: beat.epoch,
+            instance_id: self.instance(),
+            topic_partitions: beat.owned.as_ref().map(by_topic_id),
+            ..Default::default()
+        };
+        if beat.is_full {
+            self.describe(&mut request).await?;
+        }
+        let reply = self.call(&request, i16::MAX).await?;
+        let response = reply.read()?;
+        let message = response.error_message.as_deref();
+        self.noted(reply.check(response.error_code, message, || self.failed("take part in")))?;
+        let topics = response.assignment.iter().flat_map(|assignment| &assignment.topic_partitions);
+        let assigned: Partitions =
+            topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect();
+        Ok(Answer {
+            epoch: response.member_epoch,
+            interval_ms: u64::try_from(response.heartbeat_interval_ms).unwrap_or(0).max(HEARTBEAT_MS_MIN),
+            assignment: response.assignment.is_some().then_some(assigned),
+        })
+    }
+
+    /// What the coordinator keeps of a member.
+    async fn describe<'a>(&'a self, request: &mut ConsumerGroupHeartbeatRequest<'a>) -> Result<(), Error> {
+        let limit = self.config.max_poll_interval.as_millis();
+        request.rebalance_timeout_ms = i32::try_from(limit).expect("the configuration was checked");
+        if let GroupProtocol::Consumer { assignor: Some(assignor) } = &self.config.protocol {
+            request.server_assignor = Some(Cow::Borrowed(assignor));
+        }
+        match &self.config.subscription {
+            Subscription::Topics(topics) => {
+                request.subscribed_topic_names =
+                    Some(topics.iter().map(|topic| Cow::Borrowed(&**topic)).collect());
+            }
+            Subscription::Pattern(pattern) => {
+                let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+                coordinator.needs::<ConsumerGroupHeartbeatRequest<'_>>(REGEX_SINCE)?;
+                request.subscribed_topic_regex = Some(Cow::Borrowed(pattern));
+            }
+        }
+        Ok(())
+    }
+
     /// LeaveGroup (13), with the name before version 3 and in a list since.
     pub(crate) async fn leave(&self, identity: &Identity) -> Result<(), Error> {
         let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
@@ -201,7 +273,7 @@ impl Calls {
     pub(crate) async fn commit(
         &self,
         identity: &Identity,
-        offsets: &BTreeMap<TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, Committed>,
     ) -> Result<(), Error> {
         let request = OffsetCommitRequest {
             generation_id_or_member_epoch: identity.generation,
@@ -213,14 +285,62 @@ impl Calls {
         self.noted(check_commit(&reply, &self.config.group_id))
     }
 
+    /// TxnOffsetCommit (28): each offset is where to go on once the transaction is committed.
+    pub(crate) async fn commit_in_transaction(
+        &self,
+        identity: &Identity,
+        offsets: &BTreeMap<TopicPartition, Committed>,
+        transaction: &Transaction<'_>,
+    ) -> Result<(), Error> {
+        let mut topics: BTreeMap<&str, TxnOffsetCommitRequestTopic<'_>> = BTreeMap::new();
+        for (key, committed) in offsets {
+            let topic = topics.entry(&key.topic).or_insert_with(|| TxnOffsetCommitRequestTopic {
+                name: Cow::Borrowed(&key.topic),
+                ..Default::default()
+            });
+            topic.partitions.push(TxnOffsetCommitRequestPartition {
+                partition_index: key.partition,
+                committed_offset: committed.offset,
+                committed_leader_epoch: committed.leader_epoch,
+                committed_metadata: Some(Cow::Borrowed("")),
+                ..Default::default()
+            });
+        }
+        let request = TxnOffsetCommitRequest {
+            transactional_id: Cow::Borrowed(transaction.id),
+            group_id: self.group(),
+            producer_id: transaction.producer_id,
+            producer_epoch: transaction.producer_epoch,
+            generation_id: identity.generation,
+            member_id: Cow::Borrowed(&identity.member_id),
+            group_instance_id: self.instance(),
+            topics: topics.into_values().collect(),
+            ..Default::default()
+        };
+        let newest = if transaction.is_v2 { i16::MAX } else { TRANSACTIONS_V1_UNTIL };
+        let reply = self.call(&request, newest).await?;
+        let response = reply.read()?;
+        let mut codes = response.topics.iter().flat_map(|topic| &topic.partitions).map(|one| one.error_code);
+        codes.try_for_each(|code| self.check(&reply, code, "commit offsets of"))
+    }
+
     /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is
     /// waited for (KIP-447).
     pub(crate) async fn committed(
         &self,
         keys: &BTreeSet<TopicPartition>,
-    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    ) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
         let request = fetch_request(&self.config.group_id, Some(keys));
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
         self.noted(read_committed(&reply, &self.config.group_id))
     }
+}
+
+fn by_topic_id(partitions: &Partitions) -> Vec<TopicPartitions<'static>> {
+    let topic = |(id, partitions): (&Uuid, &BTreeSet<i32>)| TopicPartitions {
+        topic_id: *id,
+        partitions: partitions.iter().copied().collect(),
+        ..Default::default()
+    };
+    partitions.iter().map(topic).collect()
 }

@@ -3,8 +3,47 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use regex::Regex;
+
 use crate::consumer::{ConsumerConfig, Position};
 use crate::error::Error;
+
+/// The topics that a member reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subscription {
+    /// These.
+    Topics(Vec<Arc<str>>),
+    /// All whose whole name matches this pattern, also those that come later. The classic protocol leaves out the brokers'
+    /// own topics and looks at the names here, with the syntax of the crate `regex`; with the consumer protocol the
+    /// brokers do it, with that of RE2 (KIP-848).
+    Pattern(Arc<str>),
+}
+
+/// How the members of a group agree on who reads what.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, Subscription};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let consumer = ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// let config = GroupConfig::new("billing", ["orders"], consumer)
+///     .protocol(GroupProtocol::Consumer { assignor: Some("range".into()) });
+/// let by_pattern = GroupConfig { subscription: Subscription::Pattern("orders-.*".into()), ..config };
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum GroupProtocol {
+    /// A member assigns partitions, by cooperative-sticky (KIP-429). Every broker has it.
+    #[default]
+    Classic,
+    /// The group's coordinator assigns partitions, and moves them one by one without holding up the others (KIP-848).
+    /// Brokers have it since Kafka 4.0.
+    Consumer {
+        /// The coordinator's assignor, such as `uniform` or `range`; the first of its list if there is none.
+        assignor: Option<Arc<str>>,
+    },
+}
 
 /// How a [`GroupConsumer`](crate::GroupConsumer) takes part in its group; the defaults are those of the Java client.
 ///
@@ -25,18 +64,22 @@ pub struct GroupConfig {
     /// Name of the group.
     pub group_id: Arc<str>,
     /// The topics that are read.
-    pub topics: Vec<Arc<str>>,
+    pub subscription: Subscription,
+    /// How partitions are shared out. [`GroupProtocol::Classic`] by default.
+    pub protocol: GroupProtocol,
     /// A static member (KIP-345): it keeps its partitions when it comes back under this name within the session
-    /// time-out, and does not leave the group when it is closed.
+    /// time-out, and does not leave the group for good when it is closed.
     pub instance_id: Option<Arc<str>>,
     /// Where to read a partition of which the group has committed no offset. At the end by default.
     pub start: Position,
     /// Offsets are committed after this time, and before partitions are given away; none: only by
     /// [`GroupConsumer::commit`](crate::GroupConsumer::commit). 5 s by default.
     pub auto_commit: Option<Duration>,
-    /// A member that is not heard of for so long is out of the group. 45 s by default.
+    /// A member that is not heard of for so long is out of the group. 45 s by default. With the consumer protocol it is
+    /// the brokers' to say.
     pub session_timeout: Duration,
-    /// How often the group's coordinator hears of a member. 3 s by default.
+    /// How often the group's coordinator hears of a member. 3 s by default. With the consumer protocol it is the brokers'
+    /// to say.
     pub heartbeat_interval: Duration,
     /// A member whose [`GroupConsumer::next`](crate::GroupConsumer::next) is not called for so long leaves the group; others
     /// wait so long for it in a rebalance. 5 min by default.
@@ -53,7 +96,8 @@ impl GroupConfig {
         GroupConfig {
             consumer,
             group_id: group_id.into(),
-            topics: topics.into_iter().map(Into::into).collect(),
+            subscription: Subscription::Topics(topics.into_iter().map(Into::into).collect()),
+            protocol: GroupProtocol::default(),
             instance_id: None,
             start: Position::End,
             auto_commit: Some(Duration::from_secs(5)),
@@ -63,13 +107,25 @@ impl GroupConfig {
         }
     }
 
+    /// The same with another protocol.
+    pub fn protocol(mut self, protocol: GroupProtocol) -> GroupConfig {
+        self.protocol = protocol;
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refused = |reason: &str| Err(Error::Invalid(reason.to_owned()));
         if self.group_id.is_empty() {
             return refused("a group has to have a name");
         }
-        if self.topics.is_empty() {
-            return refused("a member of a group has to subscribe to a topic");
+        match &self.subscription {
+            Subscription::Topics(topics) if topics.is_empty() => {
+                return refused("a member of a group has to subscribe to a topic");
+            }
+            Subscription::Pattern(pattern) if self.protocol == GroupProtocol::Classic => {
+                drop(whole_name(pattern)?);
+            }
+            _ => {}
         }
         if self.heartbeat_interval >= self.session_timeout {
             return refused("heartbeat_interval has to be less than session_timeout; a third of it is usual");
@@ -80,6 +136,15 @@ impl GroupConfig {
         }
         Ok(())
     }
+}
+
+/// A pattern that has to match a whole name, as in Kafka.
+///
+/// # Errors
+/// [`Error::Invalid`] says where it is wrong.
+pub(crate) fn whole_name(pattern: &str) -> Result<Regex, Error> {
+    Regex::new(&format!("^(?:{pattern})$"))
+        .map_err(|error| Error::Invalid(format!("the pattern of topics {pattern:?} is none: {error}")))
 }
 
 #[cfg(test)]
@@ -93,7 +158,8 @@ mod tests {
         assert_eq!(config().check(), Ok(()));
         for wrong in [
             GroupConfig { group_id: "".into(), ..config() },
-            GroupConfig { topics: vec![], ..config() },
+            GroupConfig { subscription: Subscription::Topics(vec![]), ..config() },
+            GroupConfig { subscription: Subscription::Pattern("a(".into()), ..config() },
             GroupConfig { heartbeat_interval: Duration::from_secs(45), ..config() },
             GroupConfig { max_poll_interval: Duration::MAX, ..config() },
         ] {

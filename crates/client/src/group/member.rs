@@ -5,62 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use mainstem_wire::ErrorCode;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::assignor::{Assignments, Subscription, assign};
-use super::calls::{Calls, Identity};
-use super::config::GroupConfig;
+use super::assignor::{Assignments, MemberSubscription, assign};
+use super::calls::Calls;
+use super::config::{GroupConfig, Subscription, whole_name};
+use super::handover::{Change, LEAVE_LIMIT, Shared, What, begin_at, hand_over, lose};
 use super::protocol::{decode_assignment, decode_subscription, encode_subscription};
 use crate::backoff::Backoff;
-use crate::consumer::Position;
+use crate::consumer::Start;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
-
-/// How long leaving may take.
-const LEAVE_LIMIT: Duration = Duration::from_secs(5);
-
-/// What the member and its consumer share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) identity: Mutex<Identity>,
-    /// Since when nobody waits for records.
-    pub(crate) idle_since: Mutex<Option<Instant>>,
-    /// The member has to leave.
-    pub(crate) stop: Notify,
-}
-
-/// Something that the consumer has to do.
-#[derive(Debug)]
-pub(crate) struct Change {
-    pub(crate) what: What,
-    pub(crate) done: Option<oneshot::Sender<()>>,
-}
-
-impl Change {
-    /// Whether nobody waits for it any more.
-    pub(crate) fn is_void(&self) -> bool {
-        self.done.as_ref().is_some_and(oneshot::Sender::is_closed)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum What {
-    Rebalanced {
-        /// To be let go.
-        revoked: BTreeSet<TopicPartition>,
-        /// To be read, from where.
-        added: BTreeMap<TopicPartition, Position>,
-    },
-    /// All partitions are somebody else's already.
-    Lost,
-    /// The group cannot be taken part in.
-    Failed(Error),
-}
 
 /// Why a generation ended, if not by an error.
 enum End {
@@ -93,6 +51,8 @@ pub(crate) struct Member {
     shared: Arc<Shared>,
     changes: mpsc::UnboundedSender<Change>,
     owned: BTreeSet<TopicPartition>,
+    /// The topics that it asks for in this generation.
+    subscribed: BTreeSet<Arc<str>>,
     /// The partitions of the topics by which this member has assigned, if it leads.
     assigned_by: Option<(BTreeSet<Arc<str>>, PartitionCounts)>,
     backoff: Backoff,
@@ -108,7 +68,17 @@ impl Member {
         let client = &config.consumer.client;
         let backoff = Backoff::new(client.retry_backoff, client.retry_backoff_max);
         let calls = Calls::new(config.clone());
-        Member { config, calls, offsets, shared, changes, owned: BTreeSet::new(), assigned_by: None, backoff }
+        Member {
+            config,
+            calls,
+            offsets,
+            shared,
+            changes,
+            owned: BTreeSet::new(),
+            subscribed: BTreeSet::new(),
+            assigned_by: None,
+            backoff,
+        }
     }
 
     /// Takes part until it is to stop; then it leaves, unless it is a static member.
@@ -176,10 +146,7 @@ impl Member {
             }
         }
         self.owned.clear();
-        let (done, waits) = oneshot::channel();
-        let _ = self.changes.send(Change { what: What::Lost, done: Some(done) });
-        // Without a consumer there is nothing to wait for.
-        let _ = waits.await;
+        lose(&self.changes).await;
     }
 
     async fn generation(&mut self) -> End {
@@ -197,8 +164,9 @@ impl Member {
     /// Joins and syncs; the partitions of this member.
     async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, Error> {
         let before = self.shared.identity.lock().clone();
-        let subscription = Subscription {
-            topics: self.config.topics.iter().cloned().collect(),
+        self.subscribed = self.topics().await?;
+        let subscription = MemberSubscription {
+            topics: self.subscribed.clone(),
             owned: self.owned.clone(),
             generation: before.generation,
         };
@@ -213,6 +181,17 @@ impl Member {
         };
         let bytes = self.calls.sync(&joined.identity, &assignments).await?;
         decode_assignment(&bytes).map_err(|error| self.malformed("assignment", &error.to_string()))
+    }
+
+    /// The topics that it subscribes to, as far as they exist.
+    async fn topics(&self) -> Result<BTreeSet<Arc<str>>, Error> {
+        let pattern = match &self.config.subscription {
+            Subscription::Topics(topics) => return Ok(topics.iter().cloned().collect()),
+            Subscription::Pattern(pattern) => whole_name(pattern)?,
+        };
+        let all = self.offsets.cluster.topics().await?;
+        let wanted = all.iter().filter(|topic| !topic.is_internal && pattern.is_match(&topic.name));
+        Ok(wanted.map(|topic| topic.name.clone()).collect())
     }
 
     fn malformed(&self, what: &str, reason: &str) -> Error {
@@ -231,7 +210,7 @@ impl Member {
             subscriptions.insert(member.clone(), subscription);
         }
         let topics: BTreeSet<Arc<str>> =
-            subscriptions.values().flat_map(|one: &Subscription| one.topics.iter().cloned()).collect();
+            subscriptions.values().flat_map(|one: &MemberSubscription| one.topics.iter().cloned()).collect();
         let partitions = self.partitions(&topics).await?;
         let assignments = assign(&subscriptions, &partitions);
         self.assigned_by = Some((topics, partitions));
@@ -255,9 +234,7 @@ impl Member {
         let has_revoked = !revoked.is_empty();
         if has_revoked || !added.is_empty() {
             let added = self.positions(added).await?;
-            let (done, waits) = oneshot::channel();
-            let _ = self.changes.send(Change { what: What::Rebalanced { revoked, added }, done: Some(done) });
-            self.wait_for(waits).await?;
+            self.wait_for(hand_over(&self.changes, revoked, added)).await?;
         }
         self.owned = assigned;
         Ok(has_revoked)
@@ -267,7 +244,7 @@ impl Member {
     async fn positions(
         &self,
         keys: BTreeSet<TopicPartition>,
-    ) -> Result<BTreeMap<TopicPartition, Position>, End> {
+    ) -> Result<BTreeMap<TopicPartition, Start>, End> {
         let mut backoff = self.backoff.clone();
         let committed = loop {
             match self.offsets.committed(&keys).await {
@@ -282,11 +259,7 @@ impl Member {
                 Err(error) => return Err(error.into()),
             }
         };
-        let position = |key: TopicPartition| {
-            let position = committed.get(&key).map_or(self.config.start, |offset| Position::Offset(*offset));
-            (key, position)
-        };
-        Ok(keys.into_iter().map(position).collect())
+        Ok(begin_at(keys, &committed, self.config.start))
     }
 
     /// Waits for the consumer.
@@ -332,15 +305,21 @@ impl Member {
         Ok(self.calls.heartbeat(&identity).await?)
     }
 
-    /// Whether the topics have other partitions than when this member assigned them; looked at when the metadata are old,
-    /// and at every heartbeat while a topic is missing.
+    /// Whether the topics are others, or have other partitions, than when this member joined or assigned them; looked at
+    /// when the metadata are old, and at every heartbeat while a topic is missing.
     async fn has_other_partitions(&self, looked_at: &mut Instant) -> Result<bool, Error> {
-        let Some((topics, partitions)) = &self.assigned_by else { return Ok(false) };
-        let is_complete = topics.len() == partitions.len();
+        let is_complete = !self.subscribed.is_empty()
+            && self.assigned_by.as_ref().is_none_or(|(topics, partitions)| topics.len() == partitions.len());
         if is_complete && looked_at.elapsed() < self.config.consumer.client.metadata_max_age {
             return Ok(false);
         }
         *looked_at = Instant::now();
-        Ok(self.partitions(topics).await? != *partitions)
+        if self.topics().await? != self.subscribed {
+            return Ok(true);
+        }
+        match &self.assigned_by {
+            Some((topics, partitions)) => Ok(self.partitions(topics).await? != *partitions),
+            None => Ok(false),
+        }
     }
 }

@@ -1,11 +1,16 @@
 //! The consumer of a group: partitions that the group gives it, offsets that the group keeps.
 //!
-//! `member.rs` keeps it in the group and hands over what changes; `assignor.rs` (pure) assigns where it leads.
+//! In a classic group `member.rs` keeps it in the group, and `assignor.rs` (pure) assigns where it leads; in one of the
+//! consumer protocol `consumer_member.rs` does what `membership.rs` (pure) decides. Both hand over what changes
+//! (`handover.rs`).
 
 mod assignor;
 mod calls;
 mod config;
+mod consumer_member;
+mod handover;
 mod member;
+mod membership;
 pub(crate) mod offsets;
 pub(crate) mod protocol;
 #[cfg(test)]
@@ -21,11 +26,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use calls::Transaction;
 use calls::{Calls, Identity};
-pub use config::GroupConfig;
-use member::{Change, Member, Shared, What};
+pub use config::{GroupConfig, GroupProtocol, Subscription};
+use consumer_member::ConsumerMember;
+use handover::{Change, Shared, What};
+use member::Member;
 
-use crate::consumer::{Consumer, FetchedBatch, Position};
+use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
 use crate::retry::retrying;
 use crate::topic_partition::TopicPartition;
@@ -72,6 +80,7 @@ pub struct GroupOffsets {
     calls: Calls,
     config: Arc<GroupConfig>,
     shared: Arc<Shared>,
+    positions: Positions,
 }
 
 impl GroupOffsets {
@@ -85,6 +94,7 @@ impl GroupOffsets {
             return Ok(());
         }
         let config = &self.config.consumer.client;
+        let places = self.positions.places(offsets);
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
             let identity = self.shared.identity.lock().clone();
             if identity.generation < 0 {
@@ -95,7 +105,7 @@ impl GroupOffsets {
                     self.config.group_id
                 )));
             }
-            self.calls.commit(&identity, offsets).await
+            self.calls.commit(&identity, &places).await
         })
         .await
     }
@@ -111,7 +121,29 @@ impl GroupOffsets {
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let config = &self.config.consumer.client;
         let ask = || self.calls.committed(partitions);
-        retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await
+        let found =
+            retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await?;
+        Ok(found.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+    }
+
+    /// Name of the group.
+    pub fn group_id(&self) -> &str {
+        &self.config.group_id
+    }
+
+    /// Commits where to go on with the transaction of a producer (KIP-447).
+    pub(crate) async fn commit_in_transaction(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        transaction: &Transaction<'_>,
+    ) -> Result<(), Error> {
+        let config = &self.config.consumer.client;
+        let places = self.positions.places(offsets);
+        retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
+            let identity = self.shared.identity.lock().clone();
+            self.calls.commit_in_transaction(&identity, &places, transaction).await
+        })
+        .await
     }
 
     fn what(&self, what: &str) -> String {
@@ -134,8 +166,8 @@ impl Future for PendingCommit {
     }
 }
 
-/// Reads the partitions that its group gives it, by the assignor `cooperative-sticky`: in a rebalance only those that move
-/// are interrupted.
+/// Reads the partitions that its group gives it. In a rebalance only those that move are interrupted, with either
+/// [`GroupProtocol`].
 ///
 /// A batch counts as done when [`GroupConsumer::next`] is called again; with `auto_commit` that is what is committed.
 ///
@@ -212,16 +244,24 @@ impl GroupConsumer {
             stop: Notify::new(),
         });
         let calls = Calls::new(config.clone());
+        let positions = consumer.positions_of();
         let (sender, changes) = mpsc::unbounded_channel();
-        let member = Member::new(config.clone(), calls.clone(), shared.clone(), sender);
+        let member = match &config.protocol {
+            GroupProtocol::Classic => {
+                tokio::spawn(Member::new(config.clone(), calls.clone(), shared.clone(), sender).run())
+            }
+            GroupProtocol::Consumer { .. } => {
+                tokio::spawn(ConsumerMember::new(config.clone(), calls.clone(), shared.clone(), sender).run())
+            }
+        };
         Ok(GroupConsumer {
             consumer,
             hooks: Box::new(hooks),
-            offsets: GroupOffsets { calls, config: config.clone(), shared: shared.clone() },
+            offsets: GroupOffsets { calls, config: config.clone(), shared: shared.clone(), positions },
             shared,
             changes,
             change: None,
-            member: Some(tokio::spawn(member.run())),
+            member: Some(member),
             done: BTreeMap::new(),
             committed: BTreeMap::new(),
             commit_at: Instant::now(),
@@ -251,6 +291,12 @@ impl GroupConsumer {
         }
     }
 
+    /// The records of all batches from now on, one by one. Those of a batch count as done when the first of the next one
+    /// is asked for.
+    pub fn stream(&mut self) -> RecordStream<'_> {
+        RecordStream::new(self)
+    }
+
     /// Does what a change needs. If this is dropped in between, it is done again.
     async fn take_over(&mut self) -> Result<(), Error> {
         match self.change.as_ref().map(|change| &change.what) {
@@ -269,8 +315,8 @@ impl GroupConsumer {
                 let (revoked, added) = (revoked.clone(), added.clone());
                 self.let_go(&revoked).await;
                 let had = self.consumer.assignment().into_iter().filter(|key| !revoked.contains(key));
-                let all: Vec<_> = had.map(|key| (key, Position::End)).chain(added.clone()).collect();
-                self.consumer.assign(all);
+                let had = had.map(|key| (key, Start::from(Position::End)));
+                self.consumer.begin(had.chain(added.clone()).collect::<Vec<_>>());
                 if !added.is_empty() {
                     self.hooks.assigned(&added.into_keys().collect()).await;
                 }
@@ -409,7 +455,7 @@ impl GroupConsumer {
     }
 
     /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up, and
-    /// leaves the group, unless this is a static member.
+    /// leaves the group; a static member of a classic group stays in it until its session ends.
     ///
     /// # Errors
     /// The last commit's; the group is left all the same.
@@ -428,6 +474,12 @@ impl GroupConsumer {
             let _ = member.await;
         }
         committed
+    }
+}
+
+impl Batches for GroupConsumer {
+    fn next_batch(&mut self) -> Pin<Box<dyn Future<Output = Result<FetchedBatch, Error>> + Send + '_>> {
+        Box::pin(self.next())
     }
 }
 

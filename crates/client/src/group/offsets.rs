@@ -10,7 +10,14 @@ use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFe
 
 use crate::error::Error;
 use crate::reply::Reply;
-use crate::topic_partition::TopicPartition;
+use crate::topic_partition::{TopicPartition, by_topic};
+
+/// Where to go on, and the epoch of the leader that wrote the record before (KIP-320); -1 where it is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Committed {
+    pub(crate) offset: i64,
+    pub(crate) leader_epoch: i32,
+}
 
 /// The last version of OffsetCommit with names of topics.
 pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
@@ -20,17 +27,18 @@ pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
 /// The request that commits offsets from outside of the group; a member adds its name.
 pub(crate) fn commit_request<'a>(
     group: &'a str,
-    offsets: &'a BTreeMap<TopicPartition, i64>,
+    offsets: &'a BTreeMap<TopicPartition, Committed>,
 ) -> OffsetCommitRequest<'a> {
     let mut topics: BTreeMap<&str, OffsetCommitRequestTopic<'_>> = BTreeMap::new();
-    for (key, offset) in offsets {
+    for (key, committed) in offsets {
         let topic = topics.entry(&key.topic).or_insert_with(|| OffsetCommitRequestTopic {
             name: Cow::Borrowed(&key.topic),
             ..Default::default()
         });
         topic.partitions.push(OffsetCommitRequestPartition {
             partition_index: key.partition,
-            committed_offset: *offset,
+            committed_offset: committed.offset,
+            committed_leader_epoch: committed.leader_epoch,
             committed_metadata: Some(Cow::Borrowed("")),
             ..Default::default()
         });
@@ -57,20 +65,14 @@ pub(crate) fn fetch_request<'a>(
     group: &'a str,
     keys: Option<&'a BTreeSet<TopicPartition>>,
 ) -> OffsetFetchRequest<'a> {
-    let by_topic = |keys: &'a BTreeSet<TopicPartition>| {
-        let mut topics: BTreeMap<&str, OffsetFetchRequestTopic<'_>> = BTreeMap::new();
-        for key in keys {
-            let topic = topics.entry(&key.topic).or_insert_with(|| OffsetFetchRequestTopic {
-                name: Cow::Borrowed(&key.topic),
-                ..Default::default()
-            });
-            topic.partition_indexes.push(key.partition);
-        }
-        topics.into_values().collect()
+    let topic = |(name, partition_indexes): (&'a str, Vec<i32>)| OffsetFetchRequestTopic {
+        name: Cow::Borrowed(name),
+        partition_indexes,
+        ..Default::default()
     };
     OffsetFetchRequest {
         group_id: Cow::Borrowed(group),
-        topics: keys.map(by_topic),
+        topics: keys.map(|keys| by_topic(keys).into_iter().map(topic).collect()),
         require_stable: keys.is_some(),
         ..Default::default()
     }
@@ -80,7 +82,7 @@ pub(crate) fn fetch_request<'a>(
 pub(crate) fn read_committed(
     reply: &Reply<OffsetFetchRequest<'_>>,
     group: &str,
-) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
     let response = reply.read()?;
     let refused = || format!("cannot read the offsets of group {group}");
     reply.check(response.error_code, None, refused)?;
@@ -89,7 +91,8 @@ pub(crate) fn read_committed(
         for one in &topic.partitions {
             reply.check(one.error_code, None, refused)?;
             let key = TopicPartition::new(&*topic.name, one.partition_index);
-            committed.extend((one.committed_offset >= 0).then_some((key, one.committed_offset)));
+            let found = Committed { offset: one.committed_offset, leader_epoch: one.committed_leader_epoch };
+            committed.extend((found.offset >= 0).then_some((key, found)));
         }
     }
     Ok(committed)

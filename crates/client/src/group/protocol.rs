@@ -1,7 +1,7 @@
 //! What members say to each other through the coordinator: subscriptions and assignments (`ConsumerProtocol`).
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mainstem_wire::coordinator::{decode_with_version_or_newer, encode_with_version};
@@ -9,24 +9,15 @@ use mainstem_wire::messages::consumer_protocol_assignment::{self, ConsumerProtoc
 use mainstem_wire::messages::consumer_protocol_subscription::{self, ConsumerProtocolSubscription};
 use mainstem_wire::{DecodeError, EncodeError};
 
-use super::assignor::Subscription;
-use crate::topic_partition::TopicPartition;
+use super::assignor::MemberSubscription;
+use crate::topic_partition::{TopicPartition, by_topic};
 
 /// The version that has the generation beside the partitions (KIP-792).
 const SUBSCRIPTION_VERSION: i16 = 3;
 const ASSIGNMENT_VERSION: i16 = 3;
 
-/// Partitions by topic.
-fn by_topic(keys: &BTreeSet<TopicPartition>) -> BTreeMap<&str, Vec<i32>> {
-    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for key in keys {
-        topics.entry(&key.topic).or_default().push(key.partition);
-    }
-    topics
-}
-
 /// The bytes of a subscription.
-pub(crate) fn encode_subscription(subscription: &Subscription) -> Result<Vec<u8>, EncodeError> {
+pub(crate) fn encode_subscription(subscription: &MemberSubscription) -> Result<Vec<u8>, EncodeError> {
     let owned = by_topic(&subscription.owned).into_iter().map(|(topic, partitions)| {
         consumer_protocol_subscription::TopicPartition { topic: Cow::Borrowed(topic), partitions }
     });
@@ -42,7 +33,7 @@ pub(crate) fn encode_subscription(subscription: &Subscription) -> Result<Vec<u8>
 }
 
 /// A subscription out of its bytes.
-pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<Subscription, DecodeError> {
+pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<MemberSubscription, DecodeError> {
     let (message, _) = decode_with_version_or_newer::<ConsumerProtocolSubscription<'_>>(bytes)?;
     let owned = message.owned_partitions.iter().flat_map(|one| keys(&one.topic, &one.partitions)).collect();
     let in_user_data =
@@ -51,7 +42,7 @@ pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<Subscription, DecodeEr
         ..0 => in_user_data.unwrap_or(-1),
         generation => generation,
     };
-    Ok(Subscription {
+    Ok(MemberSubscription {
         topics: message.topics.iter().map(|topic| Arc::from(&**topic)).collect(),
         owned,
         generation,
@@ -90,7 +81,7 @@ mod tests {
         let owned: BTreeSet<_> =
             [("t", 0), ("t", 2), ("u", 1)].map(|(t, p)| TopicPartition::new(t, p)).into();
         let topics = ["t", "u"].map(Arc::from).into();
-        let subscription = Subscription { topics, owned: owned.clone(), generation: 7 };
+        let subscription = MemberSubscription { topics, owned: owned.clone(), generation: 7 };
         let bytes = encode_subscription(&subscription).unwrap();
         assert_eq!(decode_subscription(&bytes), Ok(subscription));
         assert_eq!(decode_assignment(&encode_assignment(&owned).unwrap()), Ok(owned));

@@ -1,38 +1,104 @@
-//! Members of groups against a broker in this process.
+//! Members of groups against brokers.
 
 use std::time::Duration;
 
-use mainstem_broker::EmbeddedBroker;
+use futures_util::{StreamExt, TryStreamExt};
+use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::{ClientConfig, ConsumerConfig, Producer, ProducerConfig, Record};
+use crate::testing::{JavaMember, World, on_both_brokers};
+use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
 
-fn broker(partitions: &str) -> EmbeddedBroker {
-    EmbeddedBroker::start(&[
-        ("group.initial.rebalance.delay.ms", "0"),
-        ("group.min.session.timeout.ms", "100"),
-        ("offsets.topic.num.partitions", "1"),
-        ("num.partitions", partitions),
-    ])
+on_both_brokers!(
+    a_group_goes_on_where_it_has_committed,
+    who_has_not_joined_commits_nothing,
+    a_group_that_refuses_says_why,
+    automatic_commits_happen_in_time_and_at_the_end,
+    members_share_what_there_is_and_take_over_what_is_left,
+    who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
+    a_static_member_comes_back_to_what_it_had,
+    a_topic_that_comes_later_is_read,
+    a_member_shares_with_one_of_java,
+    a_pattern_finds_topics_that_come_later,
+    an_offset_that_no_leader_has_written_is_told,
+    records_come_as_a_stream,
+);
+
+/// The same with the consumer protocol, and what is its own.
+mod consumer_protocol {
+    use super::*;
+
+    on_both_brokers!(
+        a_group_goes_on_where_it_has_committed,
+        who_has_not_joined_commits_nothing,
+        an_assignor_that_is_not_there_is_refused,
+        an_instance_that_is_there_already_is_refused,
+        automatic_commits_happen_in_time_and_at_the_end,
+        members_share_what_there_is_and_take_over_what_is_left,
+        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
+        a_static_member_comes_back_to_what_it_had,
+        a_topic_that_comes_later_is_read,
+        a_member_shares_with_one_of_java,
+        a_pattern_finds_topics_that_come_later,
+    );
+
+    fn modern(world: World) -> World {
+        world.with_group_protocol(GroupProtocol::Consumer { assignor: None })
+    }
+
+    macro_rules! as_in_classic_groups {
+        ($($test:ident),+ $(,)?) => {
+            $(async fn $test(world: World) {
+                super::$test(modern(world)).await;
+            })+
+        };
+    }
+    as_in_classic_groups!(
+        a_group_goes_on_where_it_has_committed,
+        who_has_not_joined_commits_nothing,
+        automatic_commits_happen_in_time_and_at_the_end,
+        members_share_what_there_is_and_take_over_what_is_left,
+        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
+        a_static_member_comes_back_to_what_it_had,
+        a_topic_that_comes_later_is_read,
+        a_member_shares_with_one_of_java,
+        a_pattern_finds_topics_that_come_later,
+    );
+
+    async fn an_assignor_that_is_not_there_is_refused(world: World) {
+        let protocol = GroupProtocol::Consumer { assignor: Some("best".into()) };
+        let own = GroupConfig { protocol, ..config(&world) };
+        let refused = GroupConsumer::new(own).unwrap().next().await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::UNSUPPORTED_ASSIGNOR));
+        assert!(refused.to_string().starts_with(&format!("cannot take part in group {}: ", world.group)));
+    }
+
+    async fn an_instance_that_is_there_already_is_refused(world: World) {
+        let world = modern(world);
+        world.create(1, &[]).await;
+        let own = || GroupConfig { instance_id: Some("a".into()), ..config(&world) };
+        let mut first = GroupConsumer::new(own()).unwrap();
+        let _ = until(&mut [&mut first], |members| counts(members) == [1]).await;
+        let refused = GroupConsumer::new(own()).unwrap().next().await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::UNRELEASED_INSTANCE_ID));
+    }
 }
 
-fn config(broker: &EmbeddedBroker) -> GroupConfig {
-    let client = ClientConfig {
-        retry_backoff: Duration::from_millis(5),
-        ..ClientConfig::new(broker.address()).unwrap()
-    };
+fn config(world: &World) -> GroupConfig {
+    let consumer = ConsumerConfig::new(world.client());
     GroupConfig {
         start: Position::Beginning,
         heartbeat_interval: Duration::from_millis(20),
-        ..GroupConfig::new("g", ["t"], ConsumerConfig::new(client))
+        protocol: world.group_protocol.clone(),
+        ..GroupConfig::new(world.group.clone(), [world.topic.clone()], consumer)
     }
 }
 
 /// Numbers to partitions in turn, each in a batch of its own.
-async fn fill(broker: &EmbeddedBroker, partitions: i32, numbers: std::ops::Range<i32>) {
-    let producer = Producer::new(ProducerConfig::new(ClientConfig::new(broker.address()).unwrap())).unwrap();
+async fn fill(world: &World, partitions: i32, numbers: std::ops::Range<i32>) {
+    let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
     for number in numbers {
-        let record = Record::new("t", number.to_string()).partition(number % partitions);
+        let record = Record::new(world.topic.clone(), number.to_string()).partition(number % partitions);
         let _ = producer.send(record).await.unwrap();
         producer.flush().await;
     }
@@ -106,72 +172,67 @@ impl RebalanceHooks for Told {
     }
 }
 
-#[tokio::test]
-async fn a_group_goes_on_where_it_has_committed() {
-    let broker = broker("1");
-    fill(&broker, 1, 0..20).await;
-    let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&broker) }).unwrap();
+async fn a_group_goes_on_where_it_has_committed(world: World) {
+    world.create(1, &[]).await;
+    fill(&world, 1, 0..20).await;
+    let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
     assert_eq!(take(&mut first, 10).await.len(), 10);
     first.commit().await.unwrap();
     let _ = take(&mut first, 5).await;
     first.close().await.unwrap();
-    let mut second = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&broker) }).unwrap();
+    let mut second = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
     assert_eq!(
         take(&mut second, 10).await,
         (10..20).collect::<Vec<_>>(),
         "what was not committed comes again"
     );
     second.start_commit().await.unwrap();
-    let key = TopicPartition::new("t", 0);
+    let key = world.t(0);
     let committed = second.offsets().committed(&BTreeSet::from([key.clone()])).await.unwrap();
     assert_eq!(committed, BTreeMap::from([(key, 20)]));
 }
 
-#[tokio::test]
-async fn who_has_not_joined_commits_nothing() {
-    let broker = broker("1");
-    let consumer = GroupConsumer::new(config(&broker)).unwrap();
-    let offsets = BTreeMap::from([(TopicPartition::new("t", 0), 1)]);
+async fn who_has_not_joined_commits_nothing(world: World) {
+    world.create(1, &[]).await;
+    let consumer = GroupConsumer::new(config(&world)).unwrap();
+    let offsets = BTreeMap::from([(world.t(0), 1)]);
     let refused = consumer.offsets().commit(&offsets).await.unwrap_err();
     assert!(refused.to_string().contains("it has not joined yet"), "{refused}");
 }
 
-#[tokio::test]
-async fn a_group_that_refuses_says_why() {
-    let broker = broker("1");
-    let late = GroupConfig { session_timeout: Duration::from_secs(3600 * 24), ..config(&broker) };
+async fn a_group_that_refuses_says_why(world: World) {
+    world.create(1, &[]).await;
+    let late = GroupConfig { session_timeout: Duration::from_secs(3600 * 24), ..config(&world) };
     let refused = GroupConsumer::new(late).unwrap().next().await.unwrap_err();
-    assert!(refused.to_string().starts_with("cannot join group g: "), "{refused}");
+    assert!(refused.to_string().starts_with(&format!("cannot join group {}: ", world.group)), "{refused}");
 }
 
-#[tokio::test]
-async fn automatic_commits_happen_in_time_and_at_the_end() {
-    let broker = broker("1");
-    fill(&broker, 1, 0..10).await;
-    let auto = || GroupConfig { auto_commit: Some(Duration::from_millis(10)), ..config(&broker) };
+async fn automatic_commits_happen_in_time_and_at_the_end(world: World) {
+    world.create(1, &[]).await;
+    fill(&world, 1, 0..10).await;
+    let auto = || GroupConfig { auto_commit: Some(Duration::from_millis(10)), ..config(&world) };
     let mut first = GroupConsumer::new(auto()).unwrap();
     assert_eq!(take(&mut first, 10).await.len(), 10);
-    let key = BTreeSet::from([TopicPartition::new("t", 0)]);
+    let key = BTreeSet::from([world.t(0)]);
     let offsets = first.offsets().clone();
     let deadline = Instant::now() + Duration::from_secs(20);
     while offsets.committed(&key).await.unwrap().values().copied().max() != Some(10) {
         assert!(Instant::now() < deadline, "nothing is committed");
         let _ = tokio::time::timeout(Duration::from_millis(10), first.next()).await;
     }
-    fill(&broker, 1, 10..20).await;
+    fill(&world, 1, 10..20).await;
     assert_eq!(take(&mut first, 10).await.len(), 10);
     first.close().await.unwrap();
-    fill(&broker, 1, 20..21).await;
+    fill(&world, 1, 20..21).await;
     let mut second = GroupConsumer::new(auto()).unwrap();
     assert_eq!(take(&mut second, 1).await, [20]);
 }
 
-#[tokio::test]
-async fn members_share_what_there_is_and_take_over_what_is_left() {
-    let broker = broker("4");
-    fill(&broker, 4, 0..40).await;
+async fn members_share_what_there_is_and_take_over_what_is_left(world: World) {
+    world.create(4, &[]).await;
+    fill(&world, 4, 0..40).await;
     let (told, mut hears) = mpsc::unbounded_channel();
-    let own = || GroupConfig { auto_commit: None, ..config(&broker) };
+    let own = || GroupConfig { auto_commit: None, ..config(&world) };
     let mut first = GroupConsumer::with_hooks(own(), Told(told)).unwrap();
     assert_eq!(take(&mut first, 40).await, (0..40).collect::<Vec<_>>());
     let mut second = GroupConsumer::new(own()).unwrap();
@@ -179,7 +240,7 @@ async fn members_share_what_there_is_and_take_over_what_is_left() {
     assert_eq!(again, Vec::<i32>::new(), "what was committed by the hook does not come again");
     assert_eq!(hears.recv().await.unwrap(), "assigned 4");
     assert_eq!(hears.recv().await.unwrap(), "revoked 2");
-    fill(&broker, 4, 40..80).await;
+    fill(&world, 4, 40..80).await;
     let mut all = take(&mut first, 20).await;
     all.extend(take(&mut second, 20).await);
     all.sort_unstable();
@@ -188,20 +249,19 @@ async fn members_share_what_there_is_and_take_over_what_is_left() {
     second.close().await.unwrap();
     let _ = until(&mut [&mut first], |members| counts(members) == [4]).await;
     assert_eq!(hears.recv().await.unwrap(), "assigned 2");
-    fill(&broker, 4, 80..84).await;
+    fill(&world, 4, 80..84).await;
     assert_eq!(take(&mut first, 4).await, (80..84).collect::<Vec<_>>());
 }
 
-#[tokio::test]
-async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back() {
-    let broker = broker("2");
-    fill(&broker, 2, 0..2).await;
+async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..2).await;
     let (told, mut hears) = mpsc::unbounded_channel();
     let idle =
-        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&broker) };
+        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&world) };
     let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
     assert_eq!(take(&mut idle, 2).await.len(), 2);
-    let mut other = GroupConsumer::new(config(&broker)).unwrap();
+    let mut other = GroupConsumer::new(config(&world)).unwrap();
     let _ = until(&mut [&mut other], |members| counts(members) == [2]).await;
     let _ = until(&mut [&mut idle, &mut other], |members| counts(members) == [1, 1]).await;
     assert_eq!(hears.recv().await.unwrap(), "assigned 2");
@@ -209,11 +269,10 @@ async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back()
     assert_eq!(hears.recv().await.unwrap(), "assigned 1");
 }
 
-#[tokio::test]
-async fn a_static_member_comes_back_to_what_it_had() {
-    let broker = broker("2");
-    fill(&broker, 2, 0..2).await;
-    let named = |name: &str| GroupConfig { instance_id: Some(name.into()), ..config(&broker) };
+async fn a_static_member_comes_back_to_what_it_had(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..2).await;
+    let named = |name: &str| GroupConfig { instance_id: Some(name.into()), ..config(&world) };
     let mut first = GroupConsumer::new(named("a")).unwrap();
     let mut second = GroupConsumer::new(named("b")).unwrap();
     let _ = until(&mut [&mut first, &mut second], |members| counts(members) == [1, 1]).await;
@@ -225,11 +284,133 @@ async fn a_static_member_comes_back_to_what_it_had() {
     assert_eq!(first.assignment().len(), 1);
 }
 
-#[tokio::test]
-async fn a_topic_that_comes_later_is_read() {
-    let broker = broker("1");
-    let mut consumer = GroupConsumer::new(config(&broker)).unwrap();
+async fn a_topic_that_comes_later_is_read(world: World) {
+    let mut consumer = GroupConsumer::new(config(&world)).unwrap();
     let reading = tokio::spawn(async move { take(&mut consumer, 5).await });
-    fill(&broker, 1, 0..5).await;
+    fill(&world, 1, 0..5).await;
     assert_eq!(reading.await.unwrap(), (0..5).collect::<Vec<_>>());
+}
+
+async fn a_pattern_finds_topics_that_come_later(world: World) {
+    world.create(1, &[]).await;
+    let pattern = format!("{}(-late)?", world.topic);
+    let mut consumer = ConsumerConfig::new(world.client());
+    consumer.client.metadata_max_age = Duration::from_millis(50);
+    let own = GroupConfig { consumer, subscription: Subscription::Pattern(pattern.into()), ..config(&world) };
+    let mut member = GroupConsumer::new(own).unwrap();
+    let _ = until(&mut [&mut member], |members| counts(members) == [1]).await;
+    for name in ["late", "later"] {
+        world.admin().create_topic(&NewTopic::new(world.name(name)).partitions(2)).await.unwrap();
+    }
+    let _ = until(&mut [&mut member], |members| counts(members) == [3]).await;
+}
+
+/// KIP-320: the epoch that is committed with an offset is checked before anything is read there.
+async fn an_offset_that_no_leader_has_written_is_told(world: World) {
+    world.create(1, &[]).await;
+    fill(&world, 1, 0..10).await;
+    let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
+    assert_eq!(take(&mut first, 10).await.len(), 10);
+    let beyond = first.offsets.positions.places(&BTreeMap::from([(world.t(0), 10)]));
+    assert_eq!(beyond[&world.t(0)].leader_epoch, 0);
+    let beyond = BTreeMap::from([(world.t(0), offsets::Committed { offset: 15, ..beyond[&world.t(0)] })]);
+    let identity = first.shared.identity.lock().clone();
+    first.offsets.calls.commit(&identity, &beyond).await.unwrap();
+    first.close().await.unwrap();
+    let mut second = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
+    let told = second.next().await.unwrap_err();
+    let partition = world.t(0).to_string();
+    assert_eq!(told, Error::Truncated { partition, offset: 15, diverges_at: Some(10) });
+    second.close().await.unwrap();
+    let mut own = GroupConfig { auto_commit: None, ..config(&world) };
+    own.consumer.out_of_range = crate::OutOfRange::End;
+    let mut third = GroupConsumer::new(own).unwrap();
+    let _ = until(&mut [&mut third], |members| members[0].position(&world.t(0)) == Ok(Some(10))).await;
+    fill(&world, 1, 10..11).await;
+    assert_eq!(take(&mut third, 1).await, [10]);
+}
+
+async fn records_come_as_a_stream(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let mut member = GroupConsumer::new(config(&world)).unwrap();
+    let records: Vec<_> = member.stream().take(20).try_collect().await.unwrap();
+    let number = |record: &crate::OwnedRecord| -> i32 {
+        std::str::from_utf8(record.value.as_ref().unwrap()).unwrap().parse().unwrap()
+    };
+    assert!(records.iter().all(|one| one.offset == i64::from(number(one) / 2)));
+    let mut numbers: Vec<i32> = records.iter().map(number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+/// Each number is read by one of the two, and by it once; what one leaves the other goes on with.
+async fn a_member_shares_with_one_of_java(world: World) {
+    let world = &world;
+    let own = GroupConfig { auto_commit: None, ..config(world) };
+    let protocol = if world.group_protocol == GroupProtocol::Classic { "classic" } else { "consumer" };
+    world.create(4, &[]).await;
+    fill(world, 4, 0..40).await;
+    let (told, _hears) = mpsc::unbounded_channel();
+    let mut ours = GroupConsumer::with_hooks(own.clone(), Told(told.clone())).unwrap();
+    let mut taken = take(&mut ours, 40).await;
+    let Some(mut java) = JavaMember::join(world, protocol) else { return };
+    // What it has committed by its hook does not come again.
+    taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
+    fill(world, 4, 40..80).await;
+    taken.extend(all_of(&mut ours, &mut java, 40).await);
+    ours.commit().await.unwrap();
+    java.close();
+    taken.extend(balanced(&mut ours, &mut java, |ours, _| ours == 4).await);
+    fill(world, 4, 80..120).await;
+    taken.extend(take(&mut ours, 40).await);
+    ours.commit().await.unwrap();
+    let mut java = JavaMember::join(world, protocol).expect("the first could");
+    taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
+    ours.close().await.unwrap();
+    fill(world, 4, 120..160).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while taken.len() < 160 {
+        assert!(Instant::now() < deadline, "Java's member has read {} of 160", taken.len());
+        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    java.close();
+    taken.sort_unstable();
+    assert_eq!(taken, (0..160).collect::<Vec<_>>());
+}
+
+/// Lets both take part until a condition on how many partitions they have holds; what they read meanwhile.
+async fn balanced(
+    ours: &mut GroupConsumer,
+    java: &mut JavaMember,
+    holds: impl Fn(usize, usize) -> bool,
+) -> Vec<i32> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut taken = Vec::new();
+    loop {
+        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        let has = (ours.assignment().len(), if java.is_closed() { 0 } else { java.assigned });
+        if holds(has.0, has.1) {
+            return taken;
+        }
+        assert!(Instant::now() < deadline, "the group does not get there: {has:?}");
+        if let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), ours.next()).await {
+            taken.extend(numbers(&batch.unwrap()));
+        }
+    }
+}
+
+/// So many numbers, whoever reads them.
+async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -> Vec<i32> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        assert!(Instant::now() < deadline, "only {} of {count} came", taken.len());
+        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        if let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), ours.next()).await {
+            taken.extend(numbers(&batch.unwrap()));
+        }
+    }
+    taken
 }

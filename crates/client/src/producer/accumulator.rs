@@ -31,6 +31,8 @@ pub(crate) struct Accumulator {
     topics: HashMap<Arc<str>, TopicQueues>,
     /// Queues that are not empty.
     active: BTreeSet<usize>,
+    /// Why a batch was given up, for its transaction.
+    failure: Option<Error>,
     /// Flushes that run: nothing waits for company meanwhile.
     pub(crate) flushes: usize,
 }
@@ -59,6 +61,7 @@ impl Accumulator {
             queues: Vec::new(),
             topics: HashMap::new(),
             active: BTreeSet::new(),
+            failure: None,
             flushes: 0,
         }
     }
@@ -94,7 +97,11 @@ impl Accumulator {
     /// Fails what has waited too long. The bytes of memory that are free now.
     pub(crate) fn expire(&mut self, now_ms: u64) -> usize {
         let queues = &mut self.queues;
-        let freed = self.active.iter().map(|place| queues[*place].expire(now_ms, &self.config)).sum();
+        let mut freed = 0;
+        for place in &self.active {
+            freed += queues[*place].expire(now_ms, &self.config);
+            self.failure = self.failure.take().or(queues[*place].take_failure());
+        }
         self.active.retain(|place| !queues[*place].is_empty());
         freed
     }
@@ -126,6 +133,7 @@ impl Accumulator {
 
     /// A queue may have become empty.
     pub(crate) fn settle(&mut self, place: usize) {
+        self.failure = self.failure.take().or(self.queues[place].take_failure());
         if self.queues[place].is_empty() {
             self.active.remove(&place);
         }
@@ -134,6 +142,26 @@ impl Accumulator {
     /// Whether a queue has used up the epochs of the producer id.
     pub(crate) fn needs_producer_id(&self) -> bool {
         self.active.iter().any(|place| self.queues[*place].needs_producer_id())
+    }
+
+    /// Why a batch was given up since this was asked last.
+    pub(crate) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Fails what waits; what is under way comes back. The bytes of memory that are free now.
+    pub(crate) fn discard(&mut self, error: &Error) -> usize {
+        let mut freed = 0;
+        for place in self.active.clone() {
+            freed += self.queues[place].discard(error);
+            self.settle(place);
+        }
+        freed
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
     }
 
     /// Fails everything, for good.

@@ -46,7 +46,37 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 enum Contents {
     Open(BatchBuilder),
+    /// It is being built elsewhere.
+    Away,
     Built(Bytes),
+}
+
+/// The contents of a batch on their way to bytes, which takes long where they are compressed.
+#[derive(Debug)]
+pub(crate) enum Unbuilt {
+    Open(Box<BatchBuilder>),
+    /// It was built before, in another place of the sequence.
+    Elsewhere(Bytes, ProducerFields),
+    Built(Bytes),
+}
+
+impl Unbuilt {
+    /// The bytes to send.
+    pub(crate) fn build(self) -> Result<Bytes, BuildError> {
+        match self {
+            Unbuilt::Open(mut builder) => {
+                let mut out = Vec::with_capacity(builder.uncompressed_bytes());
+                builder.finish(&mut out)?;
+                Ok(Bytes::from(out))
+            }
+            Unbuilt::Elsewhere(bytes, place) => {
+                let mut out = Vec::with_capacity(bytes.len());
+                rewrite_producer(&view(&bytes), place, &mut out);
+                Ok(Bytes::from(out))
+            }
+            Unbuilt::Built(bytes) => Ok(bytes),
+        }
+    }
 }
 
 /// How much a record adds to a batch at most, in bytes.
@@ -106,27 +136,23 @@ impl Batch {
         self.sequence.map(|place| increment_sequence(place.base_sequence, self.record_count as i32))
     }
 
-    /// The bytes to send, built on the first call; nothing more can be appended.
-    pub(crate) fn build(&mut self) -> Result<Bytes, BuildError> {
+    /// What the bytes to send are built from; nothing more can be appended. [`Batch::set_built`] takes them.
+    pub(crate) fn unbuilt(&mut self) -> Unbuilt {
         let place = self.sequence.unwrap_or_default();
-        let built = match &mut self.contents {
-            Contents::Open(builder) => {
+        match std::mem::replace(&mut self.contents, Contents::Away) {
+            Contents::Open(mut builder) => {
                 builder.options_mut().producer = place;
-                let mut out = Vec::with_capacity(builder.uncompressed_bytes());
-                builder.finish(&mut out)?;
-                Bytes::from(out)
+                Unbuilt::Open(Box::new(builder))
             }
-            Contents::Built(bytes) => match view(bytes) {
-                batch if fields(&batch) == place => bytes.clone(),
-                batch => {
-                    let mut out = Vec::with_capacity(bytes.len());
-                    rewrite_producer(&batch, place, &mut out);
-                    Bytes::from(out)
-                }
-            },
-        };
-        self.contents = Contents::Built(built.clone());
-        Ok(built)
+            Contents::Built(bytes) if fields(&view(&bytes)) == place => Unbuilt::Built(bytes),
+            Contents::Built(bytes) => Unbuilt::Elsewhere(bytes, place),
+            Contents::Away => unreachable!("a batch is sent again only when it has come back"),
+        }
+    }
+
+    /// Keeps the bytes, for when they have to be sent again.
+    pub(crate) fn set_built(&mut self, bytes: Bytes) {
+        self.contents = Contents::Built(bytes);
     }
 
     /// Two batches of half the records each, in the same place of the sequence; the promise follows them. None when
@@ -165,7 +191,8 @@ impl Batch {
                 ..place
             });
             part.maybe_written = self.maybe_written;
-            part.build().expect("a part of what was built can be built");
+            let built = part.unbuilt().build().expect("a part of what was built can be built");
+            part.set_built(built);
         }
         let promises = parts.iter().zip([0, half]).map(|(part, first)| (first, part.promise.clone()));
         self.promise.resolve(Outcome::Split(promises.collect()));

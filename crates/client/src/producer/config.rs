@@ -1,5 +1,6 @@
 //! What a producer is configured with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_records::{BatchOptions, Compression};
@@ -55,6 +56,11 @@ pub struct ProducerConfig {
     /// order, with up to five requests in flight (KIP-98). On by default; needs [`Acks::All`]. Without it a record that
     /// is sent again may come twice, and behind later ones.
     pub idempotence: bool,
+    /// The name under which the producer writes in transactions (KIP-98), the same when it comes back after a restart;
+    /// none by default. Needs idempotence.
+    pub transactional_id: Option<Arc<str>>,
+    /// How long a transaction may stay open before its coordinator aborts it. 60 s by default.
+    pub transaction_timeout: Duration,
     /// Codec of the batches; none by default.
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
@@ -82,6 +88,8 @@ impl ProducerConfig {
             client,
             acks: Acks::All,
             idempotence: true,
+            transactional_id: None,
+            transaction_timeout: Duration::from_secs(60),
             compression: Compression::None,
             compression_level: None,
             linger: Duration::from_millis(5),
@@ -106,6 +114,12 @@ impl ProducerConfig {
         self
     }
 
+    /// The same for transactions under a name; see [`Producer::init_transactions`](crate::Producer::init_transactions).
+    pub fn transactional_id(mut self, id: impl Into<Arc<str>>) -> ProducerConfig {
+        self.transactional_id = Some(id.into());
+        self
+    }
+
     /// The same with another wait for company.
     pub fn linger(mut self, linger: Duration) -> ProducerConfig {
         self.linger = linger;
@@ -116,6 +130,12 @@ impl ProducerConfig {
         let refused = |reason: &str| Err(Error::Invalid(reason.to_owned()));
         if self.idempotence && self.acks != Acks::All {
             return refused("idempotence needs acks to be All; set another acks or turn idempotence off");
+        }
+        if self.transactional_id.is_some() && !self.idempotence {
+            return refused("transactions need idempotence");
+        }
+        if i32::try_from(self.transaction_timeout.as_millis()).is_err() {
+            return refused("transaction_timeout is at most 24 days");
         }
         if self.batch_bytes == 0 || self.request_bytes_max == 0 {
             return refused("batch_bytes and request_bytes_max have to be more than 0");
@@ -144,9 +164,11 @@ impl ProducerConfig {
             retry_backoff_max_ms: ms(self.client.retry_backoff_max),
             in_flight_max: IN_FLIGHT_MAX,
             idempotent: self.idempotence,
+            is_transactional: self.transactional_id.is_some(),
             options: BatchOptions {
                 compression: self.compression,
                 level: self.compression_level,
+                is_transactional: self.transactional_id.is_some(),
                 ..BatchOptions::default()
             },
         }

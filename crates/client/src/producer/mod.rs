@@ -1,11 +1,14 @@
 //! The producer: records in, their places in the log out.
 //!
 //! `send` appends a record to the open batch of its partition (`accumulator.rs`, `queue.rs`, `batch.rs`: pure); the
-//! sender (`sender.rs`) puts batches into requests (`request.rs`) and tells the queues what became of them.
+//! sender (`sender.rs`) puts batches into requests (`request.rs`) and tells the queues what became of them. What may be
+//! done with a transaction is decided by `transaction.rs` (pure), asked for in `transactional.rs` and told to its
+//! coordinator by `coordinator.rs`.
 
 mod accumulator;
 mod batch;
 mod config;
+mod coordinator;
 mod delivery;
 mod partitioner;
 mod queue;
@@ -14,6 +17,8 @@ mod request;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod transaction;
+mod transactional;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -30,6 +35,7 @@ pub use delivery::{Delivered, Delivery};
 pub use partitioner::partition_of_key;
 pub use record::Record;
 use sender::Sender;
+use transaction::Transactions;
 
 use crate::cluster::{Cluster, Topic};
 use crate::error::Error;
@@ -78,12 +84,16 @@ struct Shared {
     memory: Semaphore,
     /// There is something new to send, or the end.
     work: Notify,
+    /// Batches have come back.
+    settled: Notify,
     started: Instant,
 }
 
 #[derive(Debug)]
 struct State {
     queues: Accumulator,
+    /// Of a producer that has a transactional id.
+    transactions: Option<Transactions>,
     /// Why nothing more is taken.
     refusal: Option<Error>,
     /// The sender has to end.
@@ -103,9 +113,15 @@ impl Producer {
         let queues = Accumulator::new(config.queue());
         let shared = Arc::new(Shared {
             cluster: Cluster::new(config.client.clone()),
-            state: Mutex::new(State { queues, refusal: None, is_closed: false }),
+            state: Mutex::new(State {
+                queues,
+                transactions: config.transactional_id.as_ref().map(|_| Transactions::new()),
+                refusal: None,
+                is_closed: false,
+            }),
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
+            settled: Notify::new(),
             started: Instant::now(),
             config,
         });
@@ -120,15 +136,20 @@ impl Producer {
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ProducerConfig::max_block`], [`Error::Invalid`] if the record is too large,
-    /// [`Error::Unknown`] if the topic has no such partition, [`Error::Closed`], or why the cluster refuses the topic or
+    /// [`Error::Unknown`] if the topic has no such partition, [`Error::Closed`], with a transactional id
+    /// [`Error::Invalid`] outside of a transaction and [`Error::TransactionFailed`] in one that has failed, or why the cluster refuses the topic or
     /// the producer.
     pub async fn send(&self, record: Record) -> Result<Delivery, Error> {
         let shared = &*self.owner.shared;
+        shared.check_open()?;
         let topic = shared.topic(&record.topic).await?;
         let room = shared.room(&record).await?;
         let mut state = shared.state.lock();
         if let Some(refusal) = &state.refusal {
             return Err(refusal.clone());
+        }
+        if let Some(transactions) = &state.transactions {
+            transactions.check_open()?;
         }
         let (delivery, is_new) = state.queues.append(&topic, &record, shared.now(), rand::random())?;
         drop(state);

@@ -5,7 +5,9 @@
 //! With idempotence a batch keeps its sequence number until its outcome is known, and goes again before any that
 //! follows it. When a number may be left out for good (its batch failed or ran out of time), nothing more is sent until
 //! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
-//! which the broker takes for a new start (KIP-360). A batch that the broker may have already is never renumbered: it
+//! which the broker takes for a new start (KIP-360); in a transaction, whose epochs are the coordinator's to give, the
+//! failure is told to it instead. The first batch of a producer id goes alone: a broker that has seen
+//! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that the broker may have already is never renumbered: it
 //! goes again as it is, until the broker says that it has it, or that something before it is missing; then neither it
 //! nor anything behind it was written.
 
@@ -17,10 +19,11 @@ use bytes::Bytes;
 use mainstem_records::{BatchOptions, BuildError, ProducerFields};
 use mainstem_wire::ErrorCode;
 
-use super::batch::{Batch, record_bytes};
+use super::batch::{Batch, Unbuilt, record_bytes};
 use super::delivery::{Delivery, Outcome, Promise};
 use super::record::Record;
 use crate::error::Error;
+use crate::topic_partition::TopicPartition;
 
 /// Settings that the queues of a producer share.
 #[derive(Debug, Clone)]
@@ -37,15 +40,29 @@ pub(crate) struct QueueConfig {
     /// Batches under way at a time.
     pub(crate) in_flight_max: usize,
     pub(crate) idempotent: bool,
+    /// Epochs are not the queue's to begin.
+    pub(crate) is_transactional: bool,
     /// Compression and the like.
     pub(crate) options: BatchOptions,
 }
+
+/// What a batch takes beside its records.
+const BATCH_OVERHEAD: usize = 61;
 
 /// Where a broker wrote a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) base_offset: Option<i64>,
     pub(crate) append_time_ms: Option<i64>,
+}
+
+/// A batch to send, once it is built.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) id: u64,
+    pub(crate) contents: Unbuilt,
+    /// How many bytes it has at most.
+    pub(crate) bytes_max: usize,
 }
 
 /// A batch to send.
@@ -79,6 +96,10 @@ pub(crate) struct PartitionQueue {
     sequence: Option<ProducerFields>,
     /// A number may be left out for good: the next epoch is needed.
     broken: bool,
+    /// Why a batch was given up, for its transaction.
+    failure: Option<Error>,
+    /// A broker has taken a batch under the producer id, and so knows which number comes next.
+    is_known: bool,
 }
 
 impl PartitionQueue {
@@ -90,12 +111,19 @@ impl PartitionQueue {
             in_flight: Vec::new(),
             sequence: None,
             broken: false,
+            failure: None,
+            is_known: false,
         }
     }
 
     /// Name of the topic, and the partition.
     pub(crate) fn place(&self) -> (&Arc<str>, i32) {
         (&self.topic, self.partition)
+    }
+
+    /// The partition.
+    pub(crate) fn key(&self) -> TopicPartition {
+        TopicPartition { topic: self.topic.clone(), partition: self.partition }
     }
 
     /// Appends a record. Also whether a new batch was begun for it.
@@ -149,36 +177,39 @@ impl PartitionQueue {
 
     fn is_held(&self, first: &Batch, config: &QueueConfig) -> bool {
         let is_again = first.sequence.is_some();
-        self.in_flight.len() >= config.in_flight_max
+        let waits_for_first = config.idempotent && !self.is_known;
+        self.in_flight.len() >= if waits_for_first { 1 } else { config.in_flight_max }
             || (self.broken && !self.in_flight.is_empty())
             // What is under way was sent before it: its outcome first, or the broker sees a gap.
             || (is_again && !self.in_flight.is_empty())
     }
 
     /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
-    /// needed with idempotence.
-    ///
-    /// # Errors
-    /// The bytes of memory that are free now: the batch cannot be built; it was told and is gone.
-    pub(crate) fn take(
-        &mut self,
-        producer: Option<(i64, i16)>,
-        config: &QueueConfig,
-    ) -> Result<Sendable, usize> {
-        self.begin_epoch(producer);
+    /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
+    pub(crate) fn take(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) -> Unsent {
+        self.begin_epoch(producer, config);
         let mut batch = self.waiting.pop_front().expect("the caller has seen that it is ready");
         if config.idempotent && batch.sequence.is_none() {
             batch.sequence = self.sequence;
             self.advance(&batch);
         }
-        match batch.build() {
-            Ok(bytes) => {
-                let sendable = Sendable { id: batch.id, bytes };
-                self.in_flight.push(batch);
-                Ok(sendable)
-            }
-            Err(error) => Err(self.give_up(&batch, Error::Invalid(error.to_string()))),
-        }
+        let unsent =
+            Unsent { id: batch.id, contents: batch.unbuilt(), bytes_max: BATCH_OVERHEAD + batch.bytes };
+        self.in_flight.push(batch);
+        unsent
+    }
+
+    /// A batch was built; what to send, unless it was given up meanwhile.
+    pub(crate) fn built(&mut self, id: u64, bytes: Bytes) -> Option<Sendable> {
+        let batch = self.in_flight.iter_mut().find(|batch| batch.id == id)?;
+        batch.set_built(bytes.clone());
+        Some(Sendable { id, bytes })
+    }
+
+    /// A batch cannot be built; it is told and gone. The bytes of memory that are free now.
+    pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError) -> usize {
+        let Some(batch) = self.land(id) else { return 0 };
+        self.give_up(&batch, Error::Invalid(error.to_string()))
     }
 
     /// The number behind a batch is the next.
@@ -189,16 +220,25 @@ impl PartitionQueue {
     }
 
     /// Takes the first place in the sequence, or after a break the first of the next epoch.
-    fn begin_epoch(&mut self, producer: Option<(i64, i16)>) {
+    fn begin_epoch(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) {
         let Some((producer_id, first_epoch)) = producer else { return };
         let may_renumber =
             self.in_flight.is_empty() && !self.waiting.front().is_some_and(|batch| batch.maybe_written);
         let mut next = match self.sequence {
             None => ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 },
+            Some(place) if config.is_transactional => {
+                // Between two transactions nothing waits or is under way.
+                if (place.producer_id, place.producer_epoch) == (producer_id, first_epoch) {
+                    return;
+                }
+                self.is_known &= place.producer_id == producer_id;
+                ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
+            }
             Some(place) if self.broken && may_renumber && place.producer_id == producer_id => {
                 ProducerFields { producer_epoch: place.producer_epoch + 1, base_sequence: 0, ..place }
             }
             Some(place) if place.producer_id != producer_id && may_renumber => {
+                self.is_known = false;
                 ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
             }
             Some(_) => return,
@@ -219,6 +259,7 @@ impl PartitionQueue {
     /// A broker wrote a batch. The bytes of memory that are free now.
     pub(crate) fn succeeded(&mut self, id: u64, written: Written) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
+        self.is_known = true;
         let Written { base_offset, append_time_ms } = written;
         batch.promise.resolve(Outcome::Done { base_offset, append_time_ms });
         batch.bytes
@@ -237,8 +278,9 @@ impl PartitionQueue {
         let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
         let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
         batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
-        match judge(&error, config.idempotent, is_first) {
+        match judge(&error, config, is_first) {
             Verdict::Written => {
+                self.is_known = true;
                 batch.promise.resolve(Outcome::Done { base_offset: None, append_time_ms: None });
                 batch.bytes
             }
@@ -284,6 +326,7 @@ impl PartitionQueue {
     /// Fails a batch; those behind it cannot keep their numbers.
     fn give_up(&mut self, batch: &Batch, error: Error) -> usize {
         self.broken |= batch.sequence.is_some();
+        self.failure.get_or_insert_with(|| error.clone());
         batch.fail(error);
         batch.bytes
     }
@@ -298,6 +341,7 @@ impl PartitionQueue {
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
             batch.fail(late.clone());
+            self.failure.get_or_insert_with(|| late.clone());
         }
         let mut freed = 0;
         while let Some(first) = self.waiting.front()
@@ -305,6 +349,26 @@ impl PartitionQueue {
         {
             let batch = self.waiting.pop_front().expect("there is a first");
             freed += self.give_up(&batch, late.clone());
+        }
+        freed
+    }
+
+    /// Why a batch was given up since this was asked last.
+    pub(crate) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Fails what waits; what is under way comes back. The bytes of memory that are free now.
+    pub(crate) fn discard(&mut self, error: &Error) -> usize {
+        let mut freed = 0;
+        while let Some(batch) = self.waiting.pop_front() {
+            // One with a number leaves a gap.
+            self.broken |= batch.sequence.is_some();
+            if batch.sequence.is_some() {
+                self.failure.get_or_insert_with(|| error.clone());
+            }
+            batch.fail(error.clone());
+            freed += batch.bytes;
         }
         freed
     }
@@ -369,10 +433,16 @@ fn is_of_sequence(code: ErrorCode) -> bool {
     .contains(&code)
 }
 
-fn judge(error: &Error, idempotent: bool, is_first: bool) -> Verdict {
+fn judge(error: &Error, config: &QueueConfig, is_first: bool) -> Verdict {
+    let (idempotent, is_transactional) = (config.idempotent, config.is_transactional);
     match error.code() {
         Some(ErrorCode::DUPLICATE_SEQUENCE_NUMBER) => Verdict::Written,
         Some(ErrorCode::MESSAGE_TOO_LARGE) => Verdict::Split,
+        // The next epoch begins with the next transaction.
+        Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) if is_transactional && is_first => Verdict::Failed,
+        Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH) if is_transactional => {
+            Verdict::Failed
+        }
         // One before it failed, and will go again before it; if none did, the broker has lost what it knew.
         Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) if idempotent => Verdict::Again { breaks: is_first },
         Some(code) if idempotent && is_of_sequence(code) => Verdict::Again { breaks: true },

@@ -17,6 +17,9 @@ use crate::reply::Reply;
 /// The first version that names topics by id (KIP-516).
 const BY_ID_SINCE: i16 = 13;
 
+/// The last version that leaves it to the producer to tell a transaction's coordinator of partitions (KIP-890).
+pub(crate) const TRANSACTIONS_V1_UNTIL: i16 = 11;
+
 /// A batch that goes with a request.
 #[derive(Debug)]
 pub(crate) struct Load {
@@ -27,10 +30,10 @@ pub(crate) struct Load {
     pub(crate) batch: Sendable,
 }
 
-/// The version to speak: topics by id only where all have one.
-pub(crate) fn version(connection: &Connection, loads: &[Load]) -> Result<i16, Error> {
+/// The version to speak, up to `newest`: topics by id only where all have one.
+pub(crate) fn version(connection: &Connection, loads: &[Load], newest: i16) -> Result<i16, Error> {
     let has_ids = loads.iter().all(|load| load.topic.id != Uuid::default());
-    connection.version_up_to::<ProduceRequest<'_>>(if has_ids { i16::MAX } else { BY_ID_SINCE - 1 })
+    connection.version_up_to::<ProduceRequest<'_>>(if has_ids { newest } else { newest.min(BY_ID_SINCE - 1) })
 }
 
 /// The request for the batches.

@@ -7,17 +7,20 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use mainstem_records::BuildError;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::produce_request::ProduceRequest;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Shared;
 use super::accumulator::{Accumulator, Due};
 use super::config::{Acks, IN_FLIGHT_MAX};
-use super::queue::Written;
+use super::queue::{Unsent, Written};
 use super::request::{self, Load};
+use super::transaction::Transactions;
+use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Freshness, Topic};
 use crate::connection::Connection;
@@ -35,6 +38,8 @@ pub(crate) struct Sender {
     nodes: HashMap<i32, Node>,
     producer: ProducerId,
     questions: Questions,
+    /// The newest version of Produce that may be spoken.
+    newest: i16,
     /// The queue that is looked at first, so that none is always the last.
     turn: usize,
 }
@@ -62,19 +67,43 @@ enum ProducerId {
     Known(i64, i16),
 }
 
+/// A request that is not built yet.
+struct Order {
+    node: i32,
+    connection: Connection,
+    parts: Vec<Part>,
+}
+
+/// A batch of it.
+struct Part {
+    queue: usize,
+    topic: Arc<Topic>,
+    batch: Unsent,
+}
+
+impl Part {
+    /// The queue, the topic, the batch's id, and its bytes.
+    fn build(self) -> (usize, Arc<Topic>, u64, Result<Bytes, BuildError>) {
+        (self.queue, self.topic, self.batch.id, self.batch.contents.build())
+    }
+}
+
 /// Something that was under way has ended.
 enum Event {
     Connected(i32, Result<Connection, Error>),
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
     Refreshed(Answer),
     Named(Result<(i64, i16), Error>),
+    /// A transaction's coordinator was told of partitions.
+    Added,
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
         let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
         let questions = Questions::new(&shared.cluster);
-        Sender { shared, tasks: JoinSet::new(), nodes: HashMap::new(), producer, questions, turn: 0 }
+        let (tasks, nodes) = (JoinSet::new(), HashMap::new());
+        Sender { shared, tasks, nodes, producer, questions, newest: i16::MAX, turn: 0 }
     }
 
     /// Sends until the producer is closed.
@@ -96,30 +125,54 @@ impl Sender {
     /// Sends what can be sent. When to look again if nothing happens before.
     fn work(&mut self) -> Instant {
         let shared = self.shared.clone();
-        let mut state = shared.state.lock();
-        let now_ms = shared.now().mono_ms;
-        let queues = &mut state.queues;
-        shared.memory.add_permits(queues.expire(now_ms));
         let mut next_look = Instant::now() + IDLE_LOOK;
-        if self.has_producer_id(queues) {
-            loop {
-                let due = queues.due(now_ms, self.turn);
-                let (by_node, unknown) = self.by_node(queues, &due);
-                self.refresh(unknown, &mut next_look);
-                let sent = by_node
-                    .into_iter()
-                    .map(|(node, places)| self.send_to(node, &places, queues, &mut next_look));
-                if sent.filter(|sent| *sent).count() == 0 {
-                    break;
-                }
+        shared.settled.notify_waiters();
+        loop {
+            let orders = self.orders(&mut shared.state.lock(), &mut next_look);
+            if orders.is_empty() {
+                break;
             }
+            // Outside of the lock: compression takes long, and callers go on meanwhile.
+            orders.into_iter().for_each(|order| self.send(order));
         }
-        let next_ms = queues.due(now_ms, 0).next_ms;
+        let mut state = shared.state.lock();
+        if let Some(adding) = state.transactions.as_mut().and_then(|one| shared.add_partitions(one)) {
+            self.tasks.spawn(async move {
+                adding.await;
+                Event::Added
+            });
+        }
+        let next_ms = state.queues.due(shared.now().mono_ms, 0).next_ms;
         next_ms.map_or(next_look, |at| next_look.min(shared.started + Duration::from_millis(at)))
     }
 
+    /// What can be sent now, at most one request to each node.
+    fn orders(&mut self, state: &mut State, next_look: &mut Instant) -> Vec<Order> {
+        let now_ms = self.shared.now().mono_ms;
+        self.shared.memory.add_permits(state.queues.expire(now_ms));
+        self.shared.memory.add_permits(state.note_failures());
+        let State { queues, transactions, .. } = state;
+        if !self.has_producer_id(queues, transactions.as_ref()) {
+            return Vec::new();
+        }
+        let mut due = queues.due(now_ms, self.turn);
+        if let Some(transactions) = transactions {
+            due.ready.retain(|place| transactions.may_send(&queues.queue(*place).key()));
+        }
+        let (by_node, unknown) = self.by_node(queues, &due);
+        self.refresh(unknown, next_look);
+        let order = |(node, places): (i32, Vec<usize>)| self.order(node, &places, queues, next_look);
+        by_node.into_iter().filter_map(order).collect()
+    }
+
     /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
-    fn has_producer_id(&mut self, queues: &Accumulator) -> bool {
+    fn has_producer_id(&mut self, queues: &Accumulator, transactions: Option<&Transactions>) -> bool {
+        if let Some(transactions) = transactions {
+            let Some((id, epoch)) = transactions.name() else { return false };
+            self.producer = ProducerId::Known(id, epoch);
+            self.newest = if transactions.is_v2() { i16::MAX } else { request::TRANSACTIONS_V1_UNTIL };
+            return true;
+        }
         if matches!(self.producer, ProducerId::Known(..)) && queues.needs_producer_id() {
             self.producer = ProducerId::Unknown;
         }
@@ -157,20 +210,46 @@ impl Sender {
         }
     }
 
-    /// Sends one request to a node if it can take one; whether it did.
-    fn send_to(
+    /// What to send to a node, if it can take a request.
+    fn order(
         &mut self,
         node: i32,
         places: &[usize],
         queues: &mut Accumulator,
         next_look: &mut Instant,
-    ) -> bool {
-        let Some(connection) = self.connection(node, next_look) else { return false };
-        let loads = self.load(places, queues);
-        let Some(last) = loads.last() else { return false };
-        self.turn = last.queue + 1;
-        self.dispatch(node, &connection, loads, queues);
-        true
+    ) -> Option<Order> {
+        let connection = self.connection(node, next_look)?;
+        let parts = self.load(places, queues);
+        self.turn = parts.last()?.queue + 1;
+        Some(Order { node, connection, parts })
+    }
+
+    /// Builds the batches of a request and sends it.
+    fn send(&mut self, order: Order) {
+        let Order { node, connection, parts } = order;
+        let built: Vec<_> = parts.into_iter().map(Part::build).collect();
+        let shared = self.shared.clone();
+        let queues = &mut shared.state.lock().queues;
+        let mut loads = Vec::new();
+        for (place, topic, id, bytes) in built {
+            let (queue, ..) = queues.queue_mut(place);
+            let partition = queue.place().1;
+            match bytes {
+                Ok(bytes) => loads.extend(queue.built(id, bytes).map(|batch| Load {
+                    queue: place,
+                    topic,
+                    partition,
+                    batch,
+                })),
+                Err(error) => {
+                    shared.memory.add_permits(queue.unbuildable(id, &error));
+                    queues.settle(place);
+                }
+            }
+        }
+        if !loads.is_empty() {
+            self.dispatch(node, &connection, loads, queues);
+        }
     }
 
     /// A node's connection if it is there and has room; otherwise one is made if that may help.
@@ -201,39 +280,36 @@ impl Sender {
     }
 
     /// Takes one batch of each queue, up to the size of a request.
-    fn load(&self, places: &[usize], queues: &mut Accumulator) -> Vec<Load> {
+    fn load(&self, places: &[usize], queues: &mut Accumulator) -> Vec<Part> {
         let named = match self.producer {
             ProducerId::Known(id, epoch) => Some((id, epoch)),
             _ => None,
         };
-        let mut loads = Vec::new();
+        let mut parts = Vec::new();
         let mut room = self.shared.config.request_bytes_max;
         for place in places {
-            let (name, partition) = queues.queue(*place).place();
+            let (name, _) = queues.queue(*place).place();
             let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
             let (queue, config, _) = queues.queue_mut(*place);
-            match queue.take(named, config) {
-                Ok(batch) => {
-                    let size = batch.bytes.len();
-                    loads.push(Load { queue: *place, topic, partition, batch });
-                    // The next one may be as large as this one.
-                    room = room.saturating_sub(size);
-                    if room < size {
-                        break;
-                    }
-                }
-                Err(freed) => self.shared.memory.add_permits(freed),
+            let batch = queue.take(named, config);
+            let size = batch.bytes_max;
+            parts.push(Part { queue: *place, topic, batch });
+            // The next one may be as large as this one.
+            room = room.saturating_sub(size);
+            if room < size {
+                break;
             }
         }
-        loads
+        parts
     }
 
     fn dispatch(&mut self, node: i32, connection: &Connection, loads: Vec<Load>, queues: &mut Accumulator) {
         let shared = &self.shared;
         let limit = shared.config.client.request_timeout;
         let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        let request = request::request(&loads, shared.config.acks.code(), timeout_ms);
-        let version = request::version(connection, &loads);
+        let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
+        request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
+        let version = request::version(connection, &loads, self.newest);
         if shared.config.acks == Acks::None {
             let told = version.and_then(|version| connection.tell(&request, version));
             let nowhere = || Written { base_offset: None, append_time_ms: None };
@@ -262,6 +338,7 @@ impl Sender {
                 self.settle(loads, outcomes, &mut shared.state.lock().queues);
             }
             // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
+            Event::Added => {}
             Event::Refreshed(answer) => drop(self.questions.answered(answer)),
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.

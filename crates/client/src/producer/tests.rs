@@ -1,29 +1,39 @@
-//! The producer against a broker in this process.
+//! The producer against brokers.
 
 use std::time::Duration;
 
-use mainstem_broker::EmbeddedBroker;
 use mainstem_records::{Batch, Scratch};
 use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use mainstem_wire::{ErrorCode, Records};
 
 use super::*;
-use crate::broken_network::BrokenNetwork;
 use crate::config::ClientConfig;
 use crate::producer::partitioner::partition_of_key;
+use crate::testing::{BrokenNetwork, World, on_both_brokers};
 use crate::{Compression, ErrorClass};
 
-fn config(broker: &EmbeddedBroker) -> ProducerConfig {
-    ProducerConfig::new(ClientConfig::new(broker.address()).unwrap())
-}
+on_both_brokers!(
+    records_arrive_once_and_in_order_with_every_codec,
+    acknowledgements_say_what_they_can,
+    equal_keys_meet_and_records_without_a_key_spread,
+    a_flush_does_not_wait_for_company,
+    a_closed_producer_takes_nothing_and_a_dropped_one_says_so,
+    a_full_buffer_holds_senders_back,
+    a_refusal_names_the_partition_and_leaves_the_rest,
+    a_batch_that_the_topic_does_not_take_goes_in_pieces,
+    connections_that_break_neither_lose_nor_double_nor_swap_records,
+    tasks_on_many_threads_share_a_producer[flavor = "multi_thread", worker_threads = 4],
+    a_partition_that_does_not_exist_is_told_with_how_many_there_are,
+    a_topic_that_cannot_be_is_refused,
+);
 
-fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
-    EmbeddedBroker::start(settings)
+fn config(world: &World) -> ProducerConfig {
+    ProducerConfig::new(world.client())
 }
 
 /// All values of a partition, with their batches' codecs.
-async fn read(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<(String, Compression)> {
-    let cluster = Cluster::new(ClientConfig::new(broker.address()).unwrap());
+async fn read(world: &World, topic: &str, partition: i32) -> Vec<(String, Compression)> {
+    let cluster = Cluster::new(world.client());
     let found = cluster.topic(topic, false).await.unwrap();
     let partitions = vec![FetchPartition { partition, partition_max_bytes: 64 << 20, ..Default::default() }];
     let topics =
@@ -45,20 +55,18 @@ async fn read(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<(Stri
     values
 }
 
-async fn values(broker: &EmbeddedBroker, topic: &str, partition: i32) -> Vec<String> {
-    read(broker, topic, partition).await.into_iter().map(|(value, _)| value).collect()
+async fn values(world: &World, topic: &str, partition: i32) -> Vec<String> {
+    read(world, topic, partition).await.into_iter().map(|(value, _)| value).collect()
 }
 
 fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
-#[tokio::test]
-async fn records_arrive_once_and_in_order_with_every_codec() {
-    let broker = broker(&[]);
+async fn records_arrive_once_and_in_order_with_every_codec(world: World) {
     for codec in Compression::ALL {
-        let producer = Producer::new(config(&broker).compression(codec)).unwrap();
-        let topic = format!("codec-{}", codec.name());
+        let producer = Producer::new(config(&world).compression(codec)).unwrap();
+        let topic = world.name(codec.name());
         let mut deliveries = Vec::new();
         for value in numbers(0..5_000) {
             deliveries.push(producer.send(Record::new(topic.as_str(), value)).await.unwrap());
@@ -66,37 +74,34 @@ async fn records_arrive_once_and_in_order_with_every_codec() {
         for (at, delivery) in deliveries.into_iter().enumerate() {
             assert_eq!(delivery.await.unwrap().offset, Some(at as i64));
         }
-        let read = read(&broker, &topic, 0).await;
+        let read = read(&world, &topic, 0).await;
         assert!(read.iter().all(|(_, used)| *used == codec), "{topic}");
         assert_eq!(read.into_iter().map(|(value, _)| value).collect::<Vec<_>>(), numbers(0..5_000));
         producer.close().await;
     }
 }
 
-#[tokio::test]
-async fn acknowledgements_say_what_they_can() {
-    let broker = broker(&[]);
+async fn acknowledgements_say_what_they_can(world: World) {
     for (acks, offset) in [(Acks::None, None), (Acks::Leader, Some(0)), (Acks::All, Some(0))] {
-        let producer = Producer::new(config(&broker).acks(acks)).unwrap();
-        let topic = format!("acks-{acks:?}");
+        let producer = Producer::new(config(&world).acks(acks)).unwrap();
+        let topic = world.name(&format!("acks-{acks:?}"));
         let delivery = producer.send(Record::new(topic.as_str(), "a")).await.unwrap();
         assert_eq!(delivery.await.unwrap().offset, offset, "{acks:?}");
         // Behind the first on the same connection, so that the first is there when it is answered.
         producer.close().await;
         let deadline = Instant::now() + Duration::from_secs(10);
-        while values(&broker, &topic, 0).await != ["a"] {
+        while values(&world, &topic, 0).await != ["a"] {
             assert!(Instant::now() < deadline, "{acks:?}: the record does not arrive");
         }
     }
 }
 
-#[tokio::test]
-async fn equal_keys_meet_and_records_without_a_key_spread() {
-    let broker = broker(&[("num.partitions", "4")]);
-    let producer = Producer::new(config(&broker)).unwrap();
+async fn equal_keys_meet_and_records_without_a_key_spread(world: World) {
+    world.create(4, &[]).await;
+    let producer = Producer::new(config(&world)).unwrap();
     for number in 0..100 {
         let key = format!("key-{number}");
-        let record = Record::new("keys", number.to_string()).key(key.clone());
+        let record = Record::new(world.topic.clone(), number.to_string()).key(key.clone());
         let told = producer.send(record).await.unwrap();
         producer.flush().await;
         let expected = partition_of_key(key.as_bytes(), 4) as i32;
@@ -104,7 +109,7 @@ async fn equal_keys_meet_and_records_without_a_key_spread() {
     }
     let mut used = [0; 4];
     for _ in 0..1_000 {
-        let delivery = producer.send(Record::new("spread", vec![b'x'; 1_000])).await.unwrap();
+        let delivery = producer.send(Record::new(world.topic.clone(), vec![b'x'; 1_000])).await.unwrap();
         used[delivery.await.unwrap().partition as usize] += 1;
         if used.iter().all(|count| *count > 0) {
             return;
@@ -113,44 +118,38 @@ async fn equal_keys_meet_and_records_without_a_key_spread() {
     panic!("not all partitions are used: {used:?}");
 }
 
-#[tokio::test]
-async fn a_flush_does_not_wait_for_company() {
-    let broker = broker(&[]);
-    let producer = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
-    let delivery = producer.send(Record::new("t", "a")).await.unwrap();
+async fn a_flush_does_not_wait_for_company(world: World) {
+    let producer = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
+    let delivery = producer.send(Record::new(world.topic.clone(), "a")).await.unwrap();
     assert!(delivery.poll_outcome().is_none());
     producer.flush().await;
     assert_eq!(delivery.poll_outcome().unwrap().unwrap().offset, Some(0));
 }
 
-#[tokio::test]
-async fn a_closed_producer_takes_nothing_and_a_dropped_one_says_so() {
-    let broker = broker(&[]);
-    let producer = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
+async fn a_closed_producer_takes_nothing_and_a_dropped_one_says_so(world: World) {
+    let producer = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
     let clone = producer.clone();
-    let delivery = producer.send(Record::new("t", "a")).await.unwrap();
+    let delivery = producer.send(Record::new(world.topic.clone(), "a")).await.unwrap();
     producer.close().await;
     assert_eq!(delivery.poll_outcome().unwrap().unwrap().offset, Some(0));
-    assert_eq!(clone.send(Record::new("t", "b")).await.unwrap_err(), Error::Closed);
-    let dropped = Producer::new(config(&broker).linger(Duration::from_secs(3600))).unwrap();
-    let delivery = dropped.send(Record::new("t", "c")).await.unwrap();
+    assert_eq!(clone.send(Record::new(world.topic.clone(), "b")).await.unwrap_err(), Error::Closed);
+    let dropped = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
+    let delivery = dropped.send(Record::new(world.topic.clone(), "c")).await.unwrap();
     drop(dropped);
     assert_eq!(delivery.await.unwrap_err(), Error::Closed);
-    assert_eq!(values(&broker, "t", 0).await, ["a"]);
+    assert_eq!(values(&world, &world.topic, 0).await, ["a"]);
 }
 
-#[tokio::test]
-async fn a_full_buffer_holds_senders_back() {
-    let broker = broker(&[]);
+async fn a_full_buffer_holds_senders_back(world: World) {
     let config = ProducerConfig {
         request_bytes_max: 4_000,
         buffer_bytes: 4_000,
         max_block: Duration::from_millis(50),
         linger: Duration::from_secs(3600),
-        ..config(&broker)
+        ..config(&world)
     };
     let producer = Producer::new(config).unwrap();
-    let record = || Record::new("t", vec![b'x'; 1_500]);
+    let record = || Record::new(world.topic.clone(), vec![b'x'; 1_500]);
     // The topic is created first, which may take longer than a full buffer is to be waited for here.
     let first = loop {
         match producer.send(record()).await {
@@ -166,67 +165,65 @@ async fn a_full_buffer_holds_senders_back() {
     let third = producer.send(record()).await.unwrap();
     producer.flush().await;
     assert!(third.await.is_ok());
-    let large = producer.send(Record::new("t", vec![b'x'; 4_001])).await.unwrap_err();
+    let large = producer.send(Record::new(world.topic.clone(), vec![b'x'; 4_001])).await.unwrap_err();
     assert!(matches!(large, Error::Invalid(_)), "{large}");
 }
 
-#[tokio::test]
-async fn a_refusal_names_the_partition_and_leaves_the_rest() {
-    let broker = broker(&[("message.max.bytes", "2000")]);
-    let producer = Producer::new(config(&broker)).unwrap();
-    let small = producer.send(Record::new("t", "a")).await.unwrap();
-    let large = producer.send(Record::new("t", vec![b'x'; 5_000])).await.unwrap();
-    let after = producer.send(Record::new("t", "b")).await.unwrap();
+async fn a_refusal_names_the_partition_and_leaves_the_rest(world: World) {
+    world.create(1, &[("max.message.bytes", "2000")]).await;
+    let producer = Producer::new(config(&world)).unwrap();
+    let small = producer.send(Record::new(world.topic.clone(), "a")).await.unwrap();
+    let large = producer.send(Record::new(world.topic.clone(), vec![b'x'; 5_000])).await.unwrap();
+    let after = producer.send(Record::new(world.topic.clone(), "b")).await.unwrap();
     assert!(small.await.is_ok());
     let refused = large.await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::MESSAGE_TOO_LARGE));
     assert_eq!(refused.class(), ErrorClass::Permanent);
-    assert!(refused.to_string().starts_with("cannot write to t-0: "), "{refused}");
+    assert!(refused.to_string().starts_with(&format!("cannot write to {}: ", world.t(0))), "{refused}");
     assert!(after.await.is_ok());
-    assert_eq!(values(&broker, "t", 0).await, ["a", "b"]);
+    assert_eq!(values(&world, &world.topic, 0).await, ["a", "b"]);
 }
 
-#[tokio::test]
-async fn a_batch_that_the_topic_does_not_take_goes_in_pieces() {
-    let broker = broker(&[("message.max.bytes", "2000")]);
-    let producer = Producer::new(config(&broker)).unwrap();
+async fn a_batch_that_the_topic_does_not_take_goes_in_pieces(world: World) {
+    world.create(1, &[("max.message.bytes", "2000")]).await;
+    let producer = Producer::new(config(&world)).unwrap();
     let mut deliveries = Vec::new();
     for value in numbers(0..2_000) {
-        deliveries.push(producer.send(Record::new("t", value)).await.unwrap());
+        deliveries.push(producer.send(Record::new(world.topic.clone(), value)).await.unwrap());
     }
     for (at, delivery) in deliveries.into_iter().enumerate() {
         assert_eq!(delivery.await.unwrap().offset, Some(at as i64));
     }
-    assert_eq!(values(&broker, "t", 0).await, numbers(0..2_000));
+    assert_eq!(values(&world, &world.topic, 0).await, numbers(0..2_000));
 }
 
-#[tokio::test]
-async fn connections_that_break_neither_lose_nor_double_nor_swap_records() {
-    let broken = BrokenNetwork::start(1_500, 20).await;
+async fn connections_that_break_neither_lose_nor_double_nor_swap_records(world: World) {
+    let broken = BrokenNetwork::start(world, 1_500, 20);
+    let world = &broken.world;
     let producer =
         Producer::new(ProducerConfig { batch_bytes: 300, ..ProducerConfig::new(broken.client()) }).unwrap();
     let mut deliveries = Vec::new();
     for value in numbers(0..20_000) {
-        deliveries.push(producer.send(Record::new("t", value)).await.unwrap());
+        deliveries.push(producer.send(Record::new(world.topic.clone(), value)).await.unwrap());
     }
     for (at, delivery) in deliveries.into_iter().enumerate() {
         // None where the broker only says that it has the record already.
         let told = delivery.await.unwrap();
         assert!(told.offset.is_none_or(|offset| offset == at as i64), "{at} is at {told:?}");
     }
-    assert_eq!(values(&broken.broker, "t", 0).await, numbers(0..20_000));
+    assert_eq!(values(world, &world.topic, 0).await, numbers(0..20_000));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tasks_on_many_threads_share_a_producer() {
-    let broker = broker(&[("num.partitions", "4")]);
-    let producer = Producer::new(config(&broker)).unwrap();
+async fn tasks_on_many_threads_share_a_producer(world: World) {
+    world.create(4, &[]).await;
+    let producer = Producer::new(config(&world)).unwrap();
     let tasks: Vec<_> = (0..4)
         .map(|partition| {
-            let producer = producer.clone();
+            let (producer, topic) = (producer.clone(), world.topic.clone());
             tokio::spawn(async move {
                 for value in numbers(0..5_000) {
-                    let _ = producer.send(Record::new("t", value).partition(partition)).await.unwrap();
+                    let _ =
+                        producer.send(Record::new(topic.clone(), value).partition(partition)).await.unwrap();
                 }
             })
         })
@@ -236,23 +233,20 @@ async fn tasks_on_many_threads_share_a_producer() {
     }
     producer.close().await;
     for partition in 0..4 {
-        assert_eq!(values(&broker, "t", partition).await, numbers(0..5_000), "{partition}");
+        assert_eq!(values(&world, &world.topic, partition).await, numbers(0..5_000), "{partition}");
     }
 }
 
-#[tokio::test]
-async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are() {
-    let broker = broker(&[("num.partitions", "2")]);
-    let producer = Producer::new(config(&broker)).unwrap();
-    let refused = producer.send(Record::new("t", "a").partition(2)).await.unwrap_err();
-    assert_eq!(refused.to_string(), "topic t has no partition 2; it has 2");
-    assert_eq!(producer.topic("t").await.unwrap().partitions.len(), 2);
+async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are(world: World) {
+    world.create(2, &[]).await;
+    let producer = Producer::new(config(&world)).unwrap();
+    let refused = producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.unwrap_err();
+    assert_eq!(refused.to_string(), format!("topic {} has no partition 2; it has 2", world.topic));
+    assert_eq!(producer.topic(&world.topic).await.unwrap().partitions.len(), 2);
 }
 
-#[tokio::test]
-async fn a_topic_that_cannot_be_is_refused() {
-    let broker = broker(&[]);
-    let producer = Producer::new(config(&broker)).unwrap();
+async fn a_topic_that_cannot_be_is_refused(world: World) {
+    let producer = Producer::new(config(&world)).unwrap();
     let refused = producer.send(Record::new("no/such", "a")).await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::INVALID_TOPIC_EXCEPTION));
 }

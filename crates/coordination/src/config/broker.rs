@@ -22,6 +22,8 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
+    /// `cordoned.log.dirs`, each one of `log_dirs`, or `*` alone (KIP-1066).
+    pub cordoned_log_dirs: Vec<String>,
     /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
     pub metadata_log_dir: Option<String>,
     /// `mainstem.http.listener` as host and port; `None` is off.
@@ -51,6 +53,9 @@ pub struct BrokerConfig {
     /// What to tell the user at start.
     pub warnings: Vec<ConfigWarning>,
 }
+
+/// Stands for all log directories in `cordoned.log.dirs`.
+const ALL_LOG_DIRS: &str = "*";
 
 /// Creation and deletion of topics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,6 +244,7 @@ impl BrokerConfig {
             rack: typed.text("broker.rack"),
             listeners,
             log_dirs: typed.list("log.dirs"),
+            cordoned_log_dirs: typed.list("cordoned.log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
             http_listener,
             metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
@@ -256,6 +262,11 @@ impl BrokerConfig {
         };
         config.warn_of_one_node();
         Ok(config)
+    }
+
+    /// Whether a log directory, as `log.dirs` has it, is closed to new partitions.
+    pub fn is_cordoned(&self, log_dir: &str) -> bool {
+        self.cordoned_log_dirs.iter().any(|dir| dir == ALL_LOG_DIRS || dir == log_dir)
     }
 
     /// A whole number that was set for one listener alone (`listener.name.NAME.KEY`, KIP-402, KIP-612).
@@ -533,9 +544,28 @@ impl Typed<'_> {
                 "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
             ));
         }
+        problems.extend(self.cordon_conflict().map(Problem::new));
         let defaults = TopicConfigValues::resolve(&BTreeMap::new(), self.0);
         problems.extend(defaults.conflict().map(Problem::new));
         problems
+    }
+
+    /// KIP-1066: only what there is can be closed to new partitions.
+    fn cordon_conflict(&self) -> Option<String> {
+        let (cordoned, dirs) = (self.list("cordoned.log.dirs"), self.list("log.dirs"));
+        if cordoned.iter().any(|dir| dir == ALL_LOG_DIRS) {
+            let alone = cordoned.len() == 1;
+            return (!alone)
+                .then(|| "When cordoned.log.dirs is set to *, it must not contain other values".to_string());
+        }
+        let missing: Vec<&str> =
+            cordoned.iter().filter(|dir| !dirs.contains(dir)).map(String::as_str).collect();
+        (!missing.is_empty()).then(|| {
+            format!(
+                "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : {}",
+                missing.join(", ")
+            )
+        })
     }
 }
 
@@ -655,6 +685,14 @@ mod tests {
         for key in ["log.retention.ms", "log.retention.minutes", "log.retention.hours"] {
             refused(&format!("{key}=0"), retention);
         }
+        refused(
+            "log.dirs=/a,/b\ncordoned.log.dirs=*,/a",
+            "When cordoned.log.dirs is set to *, it must not contain other values",
+        );
+        refused(
+            "log.dirs=/a,/b\ncordoned.log.dirs=/c,/a,/d",
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : /c, /d",
+        );
         refused("node.id=1\nbroker.id=2", "You must set `node.id` to the same value as `broker.id`.");
         refused(
             "process.roles=controller",

@@ -20,7 +20,6 @@ mod reason {
     pub(super) const STREAMS: &str = "streams groups are not served yet";
     pub(super) const TXN: &str = "transactions are not served yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
-    pub(super) const CORDON: &str = "no log directory is closed to new partitions yet";
     pub(super) const MOVER: &str = "one thread moves partitions between log directories, one at a time";
     pub(super) const SAMPLES: &str = "moves are slowed down piece by piece, without samples";
     pub(super) const SNAPSHOT: &str =

@@ -45,12 +45,12 @@ pub(crate) enum Completion {
         offsets: Vec<PendingOffset>,
         waiting: Option<(Token, OffsetCommitResponse<'static>)>,
     },
-    /// A group that a JoinGroup made.
-    Created { group: Arc<str> },
-    /// The leader's assignment of a generation.
-    Assignment { group: Arc<str>, generation: i32, assignments: Vec<(MemberId, Arc<[u8]>)> },
-    /// A static member that came back under a new id.
-    Replaced { group: Arc<str>, replacement: Replacement },
+    /// A group that a JoinGroup made; `waiting` is that request, until time has answered it.
+    Created { group: Arc<str>, waiting: Option<Token> },
+    /// The leader's assignment of a generation; not `awaited` when time has ended the generation.
+    Assignment { group: Arc<str>, generation: i32, assignments: Vec<(MemberId, Arc<[u8]>)>, awaited: bool },
+    /// A static member that came back under a new id, unless time has undone that.
+    Replaced { group: Arc<str>, replacement: Option<Replacement> },
     /// A generation without members.
     Emptied { group: Arc<str>, held: Held },
     /// Offsets that expired or were deleted, and the group with them if `group_too`.
@@ -62,14 +62,16 @@ pub(crate) enum Completion {
 }
 
 impl Completion {
-    /// Whether a request waits for it that time may answer. Those of members wait for their group.
+    /// Whether a request waits for it that time may answer.
     fn is_awaited(&self) -> bool {
         match self {
             Completion::Commit { waiting, .. } => waiting.is_some(),
             Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.is_some(),
             Completion::Fetch { waiting } => waiting.is_some(),
             Completion::Consumer(write) => write.answer.is_some(),
-            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => false,
+            Completion::Created { waiting, .. } => waiting.is_some(),
+            Completion::Assignment { awaited, .. } => *awaited,
+            Completion::Replaced { replacement, .. } => replacement.is_some(),
         }
     }
 }

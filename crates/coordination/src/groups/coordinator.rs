@@ -317,7 +317,7 @@ impl GroupCoordinator {
         };
         join::join(classic, &mut io, request);
         io.recount(classic);
-        if created && !join::write_created(classic, &mut io) {
+        if created && !join::write_created(classic, &mut io, waiter.token) {
             removal::drop_if_nothing(groups, &mut io, id);
         }
     }

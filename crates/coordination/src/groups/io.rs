@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token, append_error};
+use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
@@ -18,6 +18,7 @@ use super::group::{Group, Protocol};
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
+use super::outcome::Overdue;
 use super::{join, memory, sync};
 use crate::time::Now;
 
@@ -108,13 +109,13 @@ impl Io<'_> {
     }
 
     /// Answers the requests that have waited too long for their records. What these are for happens all the same when
-    /// they are durable.
-    pub(crate) fn time_out_appends(&mut self) {
-        let error = append_error(ErrorCode::REQUEST_TIMED_OUT);
-        let (mut answers, mut freed) = (Vec::new(), 0);
+    /// they are durable, but for what comes back: classic groups whose members have waited too long.
+    pub(crate) fn time_out_appends(&mut self, error: ErrorCode) -> Vec<Overdue> {
+        let (mut answers, mut groups, mut freed) = (Vec::new(), Vec::new(), 0);
         for completion in self.appends.overdue(self.now.mono_ms) {
             let before = memory::completion(completion);
             answers.extend(completion.take_answer(error));
+            groups.extend(completion.take_overdue());
             freed += before - memory::completion(completion);
         }
         self.usage.in_flight_bytes -= freed;
@@ -124,6 +125,7 @@ impl Io<'_> {
         if let Some(due_ms) = self.appends.next_due_ms() {
             self.watch_appends(due_ms);
         }
+        groups
     }
 
     /// Nobody waits for records any more.

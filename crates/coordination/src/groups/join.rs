@@ -135,14 +135,29 @@ fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
 
 /// Writes a group that a JoinGroup has just made, so that it is known whoever coordinates it next. False if the
 /// request left nobody in it: then it need not be kept.
-pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>) -> bool {
+pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: Token) -> bool {
     if group.members.is_empty() && group.pending_joins.is_empty() {
         return false;
     }
     group.pending_writes += 1;
     let record = records::created_group(group);
-    io.append(vec![record], Completion::Created { group: group.id.clone() });
+    let waiting = group.members.values().any(|member| member.awaits_join(creator)).then_some(creator);
+    io.append(vec![record], Completion::Created { group: group.id.clone(), waiting });
     true
+}
+
+/// The record of a group that a JoinGroup made takes too long: its member is told to try again. It is not waited for
+/// in the generation to come, which goes its way.
+pub(crate) fn created_too_slowly(
+    group: &mut ClassicGroup,
+    io: &mut Io<'_>,
+    creator: Token,
+    error: ErrorCode,
+) {
+    let creator = group.members.values_mut().find(|member| member.awaits_join(creator));
+    if let Some(waiter) = creator.and_then(|member| member.awaiting_join.take()) {
+        io.refuse_join(waiter, "", error);
+    }
 }
 
 /// `group.max.size`, and the bound on members of all groups. While members rejoin, those that have come count, so
@@ -297,7 +312,8 @@ fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old
             // The assignment stays as it is, so there is nothing to rebalance; only the id must get into the log.
             group.pending_writes += 1;
             let record = records::group_metadata(group, |member| member.assignment.clone());
-            io.append(vec![record], Completion::Replaced { group: group.id.clone(), replacement: undo });
+            let group = group.id.clone();
+            io.append(vec![record], Completion::Replaced { group, replacement: Some(undo) });
         }
         State::Stable => prepare_or_complete(group, io),
         // The leader may be assigning to the old id at this moment.

@@ -65,6 +65,11 @@ impl Member {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
     }
 
+    /// Whether a JoinGroup of the member waits.
+    pub(crate) fn awaits_join(&self, token: Token) -> bool {
+        self.awaiting_join.is_some_and(|waiter| waiter.token == token)
+    }
+
     /// Whether the member offers exactly these protocols, in this order.
     pub(crate) fn offers(&self, protocols: &[Protocol]) -> bool {
         self.protocols == protocols

@@ -72,9 +72,9 @@ pub(crate) fn completion(completion: &Completion) -> usize {
         Completion::Assignment { assignments, .. } => {
             assignments.iter().map(|(_, assignment)| ELEMENT + assignment.len()).sum()
         }
-        Completion::Replaced { replacement, .. } => {
+        Completion::Replaced { replacement, .. } => replacement.as_ref().map_or(0, |replacement| {
             replacement.old.len() + replacement.new.len() + protocols(&replacement.old_protocols)
-        }
+        }),
         Completion::Emptied { held, .. } => answer(held),
         Completion::Removed { offsets, held, .. } => ELEMENT * offsets.len() + answer(held),
         Completion::Fetch { waiting } => waiting.as_ref().map_or(0, |(_, fetch)| request(fetch)),

@@ -1,14 +1,16 @@
 //! The outcome of an append reaches the group that it was for.
 
+use std::sync::Arc;
+
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
 use super::api::{Reply, Token};
-use super::appends::Completion;
+use super::appends::{Completion, Replacement};
 use super::classic::{ClassicGroup, State};
 use super::consumer::heartbeat::{self, Refusal};
-use super::group::Groups;
+use super::group::{Group, Groups};
 use super::io::Io;
 use super::offset_commit::{committed_offsets, not_committed, release};
 use super::rebalance::{self, Held};
@@ -25,13 +27,13 @@ impl Completion {
                 }
                 answer(io, waiting.map(of_commit), outcome);
             }
-            Completion::Created { group } => {
+            Completion::Created { group, .. } => {
                 if let (Some(classic), Err(error)) = (written(groups, &group, outcome), outcome) {
                     not_created(classic, io, error);
                     removal::drop_if_nothing(groups, io, &group);
                 }
             }
-            Completion::Assignment { group, generation, assignments } => {
+            Completion::Assignment { group, generation, assignments, .. } => {
                 if let Some(classic) = written(groups, &group, outcome) {
                     sync::assignment_written(classic, io, generation, &assignments, outcome);
                     io.recount(classic);
@@ -39,9 +41,10 @@ impl Completion {
             }
             Completion::Replaced { group, replacement } => {
                 let Some(classic) = written(groups, &group, outcome) else { return };
-                match outcome {
-                    Ok(()) => join::replaced(classic, io, &replacement),
-                    Err(error) => join::not_replaced(classic, io, replacement, error),
+                match (replacement, outcome) {
+                    (Some(replacement), Ok(())) => join::replaced(classic, io, &replacement),
+                    (Some(replacement), Err(error)) => join::not_replaced(classic, io, replacement, error),
+                    (None, _) => {}
                 }
                 io.recount(classic);
             }
@@ -65,8 +68,8 @@ impl Completion {
         }
     }
 
-    /// Takes the request that waits for the outcome out, answered by an error. Those of members stay with their
-    /// group.
+    /// Takes the request that waits for the outcome out, answered by an error. Those of the members of classic groups
+    /// are with their group, see [`Completion::take_overdue`].
     pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
         let (token, reply) = match self {
             Completion::Commit { waiting, .. } => waiting.take().map(of_commit)?,
@@ -82,6 +85,19 @@ impl Completion {
             }
         };
         Some((token, with_error(reply, error)))
+    }
+
+    /// What time does to a classic group whose members wait for the outcome. It is done once.
+    pub(crate) fn take_overdue(&mut self) -> Option<Overdue> {
+        let (group, what) = match self {
+            Completion::Created { group, waiting } => (group, Late::Group(waiting.take()?)),
+            Completion::Assignment { group, generation, awaited, .. } => {
+                (group, std::mem::take(awaited).then_some(Late::Assignment(*generation))?)
+            }
+            Completion::Replaced { group, replacement } => (group, Late::Replacement(replacement.take()?)),
+            _ => return None,
+        };
+        Some(Overdue { group: group.clone(), what })
     }
 
     /// The partition is given up: whoever waits gets `error`. Members that wait are answered with their group.
@@ -103,6 +119,36 @@ impl Completion {
             | Completion::Assignment { .. }
             | Completion::Replaced { .. } => {}
         }
+    }
+}
+
+/// A record of a classic group takes longer than its members wait (`offsets.commit.timeout.ms`).
+pub(crate) struct Overdue {
+    group: Arc<str>,
+    what: Late,
+}
+
+/// What the record is for.
+enum Late {
+    Group(Token),
+    /// Of a generation.
+    Assignment(i32),
+    Replacement(Replacement),
+}
+
+impl Overdue {
+    /// Gives up what the members wait for, as if it could not be written. What the log holds in the end is what was
+    /// decided then, until the group's next record.
+    pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, error: ErrorCode) {
+        let Some(classic) = groups.get_mut(&self.group).and_then(Group::classic) else { return };
+        match self.what {
+            Late::Group(creator) => join::created_too_slowly(classic, io, creator, error),
+            Late::Assignment(generation) => {
+                sync::assignment_written(classic, io, generation, &[], Err(error));
+            }
+            Late::Replacement(replacement) => join::not_replaced(classic, io, replacement, error),
+        }
+        io.recount(classic);
     }
 }
 

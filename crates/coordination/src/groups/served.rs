@@ -2,6 +2,7 @@
 
 use mainstem_wire::ErrorCode;
 
+use super::api::append_error;
 use super::appends::{Appends, Completion};
 use super::consumer::timers;
 use super::deadlines::{Fired, Key, Timer};
@@ -52,7 +53,10 @@ impl Lent<'_> {
             }
             Key::Append { .. } => {
                 if self.io.deadlines.fire(&mut self.io.appends.timer, (at, key), now_ms) == Fired::Now {
-                    self.io.time_out_appends();
+                    let error = append_error(ErrorCode::REQUEST_TIMED_OUT);
+                    for overdue in self.io.time_out_appends(error) {
+                        overdue.apply(self.groups, &mut self.io, error);
+                    }
                 }
             }
             Key::Session { group, .. }

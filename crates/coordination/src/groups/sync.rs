@@ -100,7 +100,7 @@ fn write_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, request: &SyncGro
     group.assignment_pending = true;
     let record = records::group_metadata(group, |member| share(&member.id));
     let (group, generation) = (group.id.clone(), group.generation);
-    io.append(vec![record], Completion::Assignment { group, generation, assignments });
+    io.append(vec![record], Completion::Assignment { group, generation, assignments, awaited: true });
 }
 
 /// Ends the wait for members to sync when the last one has.

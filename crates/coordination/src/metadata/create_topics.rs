@@ -17,7 +17,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
 use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
-use super::image::ResourceKind;
+use super::image::{BrokerImage, ResourceKind};
 use super::names;
 use crate::config::alter::validate_new_topic;
 use crate::config::describe::describe_topic;
@@ -76,15 +76,16 @@ impl MetadataHeart {
 
     /// Creates the topics that a client asked for by name, with the broker's defaults; internal ones as their
     /// coordinator needs them. The caller has checked `auto.create.topics.enable` where that counts. A topic that
-    /// exists by now is answered with TOPIC_ALREADY_EXISTS.
+    /// exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as for [`Self::create_topics`].
     pub fn create_missing_topics(
         &mut self,
         names: &[&str],
         random: IdSource<'_>,
+        permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
         let topics = names.iter().map(|name| self.missing_topic(name)).collect();
         let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
-        self.create_topics(&request, random, &mut |_| true)
+        self.create_topics(&request, random, permit)
     }
 
     fn missing_topic(&self, name: &str) -> CreatableTopic<'static> {
@@ -206,15 +207,20 @@ impl MetadataHeart {
         partitions: std::ops::Range<i32>,
         factor: i16,
     ) -> Result<Vec<Vec<i32>>, ApiError> {
+        let takes_partitions = |broker: &&BrokerImage| broker.takes_partitions();
         let nodes: Vec<i32> =
-            self.ahead().brokers().filter(|broker| !broker.fenced).map(|broker| broker.id).collect();
+            self.ahead().brokers().filter(takes_partitions).map(|broker| broker.id).collect();
         let factor = usize::try_from(factor).unwrap_or(0);
         if factor > nodes.len() {
-            let message = format!(
-                "Unable to replicate the partition {factor} time(s): The target replication factor of {factor} \
-                 cannot be reached because only {} broker(s) are registered.",
-                nodes.len()
-            );
+            let why = match nodes.len() {
+                0 => "All brokers are currently fenced, or have all their log directories cordoned."
+                    .to_string(),
+                count => format!(
+                    "The target replication factor of {factor} cannot be reached because only {count} broker(s) are \
+                     registered or some brokers have all their log directories cordoned."
+                ),
+            };
+            let message = format!("Unable to replicate the partition {factor} time(s): {why}");
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }
         let replicas = |number: i32| {
@@ -316,13 +322,18 @@ impl MetadataHeart {
         records
     }
 
-    /// How many partitions each log directory of each node holds. Not counted where a node has only one.
+    /// How many partitions each log directory of each node holds that takes more; all of them where none does, since a
+    /// client may have chosen the node. Not counted where a node has only one.
     pub(super) fn directory_sizes(&self) -> DirectorySizes {
         let mut sizes = DirectorySizes(HashMap::new());
         let mut counting = false;
         for broker in self.ahead().brokers() {
-            counting |= broker.log_dirs.len() > 1;
-            sizes.0.insert(broker.id, broker.log_dirs.iter().map(|dir| (*dir, 0)).collect());
+            let mut dirs: Vec<(Uuid, usize)> = broker.open_log_dirs().map(|dir| (*dir, 0)).collect();
+            if dirs.is_empty() {
+                dirs = broker.log_dirs.iter().map(|dir| (*dir, 0)).collect();
+            }
+            counting |= dirs.len() > 1;
+            sizes.0.insert(broker.id, dirs);
         }
         let partitions = self.ahead().topics().filter(|_| counting).flat_map(|topic| &topic.partitions);
         for partition in partitions {

@@ -54,6 +54,26 @@ impl MetadataHeart {
             log_dirs: online.to_vec(),
             ..BrokerRegistrationChangeRecord::default()
         });
+        self.change_registration(change)
+    }
+
+    /// Notes which of the node's log directories take no new partitions (KIP-1066).
+    pub fn directories_cordoned(&mut self, cordoned: &[Uuid]) -> Decision<()> {
+        let broker =
+            self.ahead().broker(self.node_id()).filter(|broker| broker.cordoned_log_dirs != cordoned);
+        let change = broker.map(|broker| BrokerRegistrationChangeRecord {
+            broker_id: broker.id,
+            broker_epoch: broker.epoch,
+            cordoned_log_dirs: Some(cordoned.to_vec()),
+            ..BrokerRegistrationChangeRecord::default()
+        });
+        self.change_registration(change)
+    }
+
+    fn change_registration(
+        &mut self,
+        change: Option<BrokerRegistrationChangeRecord<'static>>,
+    ) -> Decision<()> {
         let change = change.map(|record| MetadataRecord::BrokerRegistrationChangeRecord(Box::new(record)));
         self.decide(change.into_iter().collect(), ())
     }

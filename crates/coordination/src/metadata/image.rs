@@ -76,8 +76,22 @@ pub struct BrokerImage {
     pub rack: Option<String>,
     /// Its log directories.
     pub log_dirs: Vec<Uuid>,
+    /// Those of them that take no new partitions (KIP-1066).
+    pub cordoned_log_dirs: Vec<Uuid>,
     /// It takes no part in the cluster at the moment.
     pub fenced: bool,
+}
+
+impl BrokerImage {
+    /// The log directories that take new partitions.
+    pub fn open_log_dirs(&self) -> impl Iterator<Item = &Uuid> {
+        self.log_dirs.iter().filter(|dir| !self.cordoned_log_dirs.contains(dir))
+    }
+
+    /// Whether it takes new partitions. A broker that names no directories may have one.
+    pub(super) fn takes_partitions(&self) -> bool {
+        !self.fenced && (self.log_dirs.is_empty() || self.open_log_dirs().next().is_some())
+    }
 }
 
 /// Kinds of resources with configurations. The discriminants are the protocol's codes.
@@ -422,6 +436,7 @@ impl MetadataImage {
             endpoints: endpoints.collect(),
             rack: record.rack.as_ref().map(ToString::to_string),
             log_dirs: record.log_dirs.clone(),
+            cordoned_log_dirs: record.cordoned_log_dirs.clone().unwrap_or_default(),
             fenced: record.fenced,
         };
         self.brokers.insert(id, broker);
@@ -437,6 +452,9 @@ impl MetadataImage {
         broker.fenced = record.fenced > 0 || record.fenced == 0 && broker.fenced;
         if !record.log_dirs.is_empty() {
             broker.log_dirs.clone_from(&record.log_dirs);
+        }
+        if let Some(cordoned) = &record.cordoned_log_dirs {
+            broker.cordoned_log_dirs.clone_from(cordoned);
         }
         Ok(MetadataChange::BrokerChanged { id: record.broker_id })
     }

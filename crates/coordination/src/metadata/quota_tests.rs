@@ -226,9 +226,10 @@ fn partitions_beyond_the_quota_are_not_created_or_deleted() {
     assert_eq!(session.create(topic("b", 3, 1)), EXCEEDED);
     assert_eq!(session.grow("a", 6, None), EXCEEDED);
     assert_eq!(session.grow("a", 4, None), "ok");
+    assert_eq!(session.create_missing(&["c", "d"]), ["ok 1x1", EXCEEDED]);
     assert_eq!(session.delete(&[(Some("a"), mainstem_wire::Uuid::ZERO)]), [EXCEEDED]);
     session.commit_all();
-    assert_eq!(session.heart.image().topics().count(), 1);
+    assert_eq!(session.heart.image().topics().count(), 2);
     session.permits = 4;
     assert_eq!(session.delete(&[(Some("a"), mainstem_wire::Uuid::ZERO)]), ["ok"]);
 }

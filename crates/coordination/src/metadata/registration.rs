@@ -21,8 +21,15 @@ pub struct NodeStart {
     pub endpoints: Vec<Endpoint>,
     /// The ids of its log directories, in the order of `log.dirs`.
     pub log_dirs: Vec<Uuid>,
+    /// Those of them that take no new partitions.
+    pub cordoned_dirs: Vec<Uuid>,
     /// Those of them that did not stop cleanly.
     pub unclean_dirs: Vec<Uuid>,
+}
+
+/// The field of a registration with the log directories that take no new partitions.
+pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
+    (!dirs.is_empty()).then(|| dirs.to_vec())
 }
 
 impl MetadataHeart {
@@ -71,6 +78,7 @@ impl MetadataHeart {
             rack: self.ahead_config().rack.clone().map(Cow::Owned),
             fenced: false,
             log_dirs: start.log_dirs.clone(),
+            cordoned_log_dirs: cordoned(&start.cordoned_dirs),
             ..RegisterBrokerRecord::default()
         }))
     }

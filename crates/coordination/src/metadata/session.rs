@@ -46,6 +46,7 @@ pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid])
             port: 9092,
         }],
         log_dirs: log_dirs.to_vec(),
+        cordoned_dirs: Vec::new(),
         unclean_dirs: unclean.to_vec(),
     }
 }
@@ -99,10 +100,11 @@ impl Session {
 
     pub(super) fn create_missing(&mut self, names: &[&str]) -> Vec<String> {
         let mut random = std::mem::take(&mut self.random);
-        let decision = self.heart.create_missing_topics(names, &mut || {
+        let mut next = || {
             random += 1;
             random
-        });
+        };
+        let decision = self.heart.create_missing_topics(names, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         created(&self.append(decision))
     }

@@ -13,6 +13,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::client_quotas;
 use super::heart::version_of;
 use super::image::{BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage};
+use super::registration::cordoned;
 
 impl MetadataImage {
     /// Values of records that make this image from an empty one, in Kafka's order: features first, since they say how
@@ -75,6 +76,7 @@ fn broker_record(broker: &BrokerImage) -> MetadataRecord<'static> {
         rack: broker.rack.clone().map(Cow::Owned),
         fenced: broker.fenced,
         log_dirs: broker.log_dirs.clone(),
+        cordoned_log_dirs: cordoned(&broker.cordoned_log_dirs),
         ..RegisterBrokerRecord::default()
     }))
 }

@@ -88,7 +88,8 @@ fn topics_that_cannot_be_are_refused() {
     refused(
         topic("r3", 1, 3),
         "INVALID_REPLICATION_FACTOR: Unable to replicate the partition 3 time(s): The target replication \
-         factor of 3 cannot be reached because only 1 broker(s) are registered.",
+         factor of 3 cannot be reached because only 1 broker(s) are registered or some brokers have all their log \
+         directories cordoned.",
     );
     refused(topic("big", 10_001, 1), "POLICY_VIOLATION: Excessively large number of partitions per request.");
     refused(
@@ -496,6 +497,34 @@ fn new_partitions_go_where_a_directory_is_online() {
     session.commit_all();
     let partitions = &session.heart.image().topic("a").expect("created").partitions;
     assert!(partitions.iter().all(|partition| partition.directories == [OTHER_DIR]), "{partitions:?}");
+}
+
+#[test]
+fn new_partitions_go_where_no_directory_is_cordoned() {
+    const NONE_OPEN: &str = "INVALID_REPLICATION_FACTOR: Unable to replicate the partition 1 time(s): All brokers are \
+                             currently fenced, or have all their log directories cordoned.";
+    let mut session = Session::new("");
+    let start = NodeStart { cordoned_dirs: vec![DIR], ..node_start(2, &[DIR, OTHER_DIR], &[]) };
+    session.start(&start);
+    session.create(topic("a", 3, 1));
+    for expected in [1, 0] {
+        let decision = session.heart.directories_cordoned(&[DIR, OTHER_DIR]);
+        assert_eq!(decision.records.len(), expected, "the second time nothing is new");
+        session.append(decision);
+    }
+    assert_eq!(session.create(topic("b", 1, 1)), NONE_OPEN);
+    assert_eq!(session.grow("a", 4, None), NONE_OPEN);
+    let decision = session.heart.directories_cordoned(&[OTHER_DIR]);
+    session.append(decision);
+    assert_eq!(session.create(topic("b", 3, 1)), "ok 3x1");
+    session.commit_all();
+    let places = |name| {
+        let partitions = &session.heart.image().topic(name).expect("created").partitions;
+        partitions.iter().flat_map(|partition| partition.directories.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((places("a"), places("b")), (vec![OTHER_DIR; 3], vec![DIR; 3]));
+    let snapshot = session.heart.image().broker(1).expect("registered").cordoned_log_dirs.clone();
+    assert_eq!(snapshot, [OTHER_DIR]);
 }
 
 #[test]

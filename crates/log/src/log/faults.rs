@@ -211,6 +211,21 @@ fn a_read_that_needs_the_disk_is_put_off_and_locks_nothing() {
 }
 
 #[test]
+fn a_medium_that_cannot_be_read_takes_its_directory_offline() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let log = filled(&bench);
+    storage.set_cold(true);
+    storage.set_unreadable(true);
+    let ReadPlan::Later(pending) = log.read(50, ReadBound::HighWatermark, 1000, true).unwrap() else {
+        panic!("a cold read must not be planned without the disk");
+    };
+    assert!(log.dir().failure().is_none());
+    assert!(matches!(pending.resolve(), Err(ReadError::Storage(_))));
+    assert!(log.dir().failure().is_some());
+}
+
+#[test]
 fn truncation_while_a_sync_runs_is_not_taken_for_durable() {
     let bench = Bench::real(small_segments());
     let mut log = filled(&bench);

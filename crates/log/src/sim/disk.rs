@@ -23,6 +23,7 @@ pub(super) struct Disk {
     pub(super) syncs_to_fail: usize,
     pub(super) room: Option<u64>,
     pub(super) cold: bool,
+    pub(super) unreadable: bool,
     pub(super) syncs: usize,
     /// Changes that are still carried out before everything fails.
     pub(super) changes_left: Option<u64>,
@@ -100,6 +101,7 @@ impl Default for Disk {
             syncs_to_fail: 0,
             room: None,
             cold: false,
+            unreadable: false,
             syncs: 0,
             changes_left: None,
         }

@@ -31,7 +31,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     (FEATURES, "describe, upgrade, refuse", features),
     (QUORUM, "describe status and replication", quorum),
     (ELECTION, "preferred, of one partition and of all", election),
-    (REASSIGN, "verify, list, cancel", reassignment),
+    (REASSIGN, "verify, list, cancel, generate, execute", reassignment),
     (CLUSTER, "id, endpoints, unregister", cluster),
     (TRANSACTIONS, "describe-producers", producers),
 ];
@@ -146,7 +146,35 @@ fn reassignment(tools: &Tools<'_>) -> Result<()> {
     expect(&verified, &["Reassignment of partition tool-reassign-0 is completed."])?;
     expect(&tools.output(REASSIGN, "--list")?, &["No partition reassignments found."])?;
     let cancelled = tools.output(REASSIGN, &format!("--cancel {stay}"))?;
-    expect(&cancelled, &["None of the specified partition moves are active."])
+    expect(&cancelled, &["None of the specified partition moves are active."])?;
+    reassignment_to_the_same_node(tools)
+}
+
+/// What the tool proposes for one node is what is there already: done as soon as it is asked for.
+fn reassignment_to_the_same_node(tools: &Tools<'_>) -> Result<()> {
+    let topics = r#"{"version": 1, "topics": [{"topic": "tool-reassign"}]}"#;
+    let topics = file(tools, "reassign-topics.json", topics)?;
+    let options = format!("--generate --broker-list {NODE} --topics-to-move-json-file {}", topics.display());
+    let generated = tools.output(REASSIGN, &options)?;
+    expect(
+        &generated,
+        &["Current partition replica assignment", "Proposed partition reassignment configuration"],
+    )?;
+    let proposal = generated.lines().rfind(|line| line.starts_with('{')).context("the tool proposes")?;
+    ensure!(proposal.contains(&format!(r#""replicas":[{NODE}]"#)), "{proposal}");
+    let proposal = file(tools, "reassign-proposal.json", proposal)?;
+    let proposal = format!("--reassignment-json-file {}", proposal.display());
+    let executed = tools.output(REASSIGN, &format!("--execute {proposal}"))?;
+    expect(&executed, &["Successfully started partition reassignments for tool-reassign-0,tool-reassign-1"])?;
+    let verified = tools.output(REASSIGN, &format!("--verify {proposal}"))?;
+    let is_done =
+        |partition: i32| format!("Reassignment of partition tool-reassign-{partition} is completed.");
+    expect(&verified, &[&is_done(0), &is_done(1)])?;
+    let strange =
+        r#"{"version": 1, "partitions": [{"topic": "tool-reassign", "partition": 0, "replicas": [7]}]}"#;
+    let strange = file(tools, "reassign-strange.json", strange)?;
+    let options = format!("--execute --reassignment-json-file {}", strange.display());
+    tools.refused(REASSIGN, &options, "Unknown broker id 7")
 }
 
 fn file(tools: &Tools<'_>, name: &str, text: &str) -> Result<PathBuf> {

@@ -16,6 +16,7 @@ fn config() -> QueueConfig {
         retry_backoff_max_ms: 40,
         in_flight_max: 5,
         idempotent: true,
+        is_transactional: false,
         options: BatchOptions::default(),
     }
 }
@@ -42,6 +43,13 @@ impl Fixture {
         Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0 }
     }
 
+    /// With a broker that knows the producer.
+    fn known() -> Fixture {
+        let mut fixture = Fixture::new();
+        fixture.queue.is_known = true;
+        fixture
+    }
+
     fn append(&mut self, value: &str) -> Delivery {
         let record = Record::new("t", value.to_owned());
         self.queue.append(&record, 0, self.now_ms, &self.config, &mut self.ids).unwrap().0
@@ -55,7 +63,10 @@ impl Fixture {
 
     fn take(&mut self) -> Option<Sendable> {
         let ready = self.queue.ready_at(true, &self.config)?;
-        (ready <= self.now_ms).then(|| self.queue.take(PRODUCER, &self.config).unwrap())
+        (ready <= self.now_ms).then(|| {
+            let unsent = self.queue.take(PRODUCER, &self.config);
+            self.queue.built(unsent.id, unsent.contents.build().unwrap()).unwrap()
+        })
     }
 
     fn fail(&mut self, sent: &Sendable, error: Error) {
@@ -78,7 +89,7 @@ fn values(sent: &Sendable) -> Vec<String> {
 
 #[test]
 fn records_wait_for_company_until_the_batch_is_full_or_the_time_is_over() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let _ = fixture.append("a");
     assert_eq!(fixture.queue.ready_at(false, &fixture.config), Some(5));
     let _ = fixture.append(&"b".repeat(150));
@@ -88,8 +99,18 @@ fn records_wait_for_company_until_the_batch_is_full_or_the_time_is_over() {
 }
 
 #[test]
-fn a_batch_that_goes_again_keeps_its_number_and_goes_before_those_behind_it() {
+fn the_first_batch_goes_alone() {
     let mut fixture = Fixture::new();
+    let (_, first) = fixture.send("a");
+    let _ = fixture.append("b");
+    assert!(fixture.take().is_none(), "a broker would take it for the first");
+    fixture.queue.succeeded(first.id, Written { base_offset: Some(0), append_time_ms: None });
+    assert_eq!(place(&fixture.take().unwrap()), (0, 1));
+}
+
+#[test]
+fn a_batch_that_goes_again_keeps_its_number_and_goes_before_those_behind_it() {
+    let mut fixture = Fixture::known();
     let (_, first) = fixture.send("a");
     let (_, second) = fixture.send("b");
     assert_eq!((place(&first), place(&second)), ((0, 0), (0, 1)));
@@ -107,7 +128,7 @@ fn a_batch_that_goes_again_keeps_its_number_and_goes_before_those_behind_it() {
 
 #[test]
 fn after_a_failure_for_good_the_rest_goes_on_under_the_next_epoch() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let (refused, first) = fixture.send("a");
     let (kept, second) = fixture.send("b");
     fixture.fail(&first, broker_error(ErrorCode::INVALID_RECORD));
@@ -123,7 +144,7 @@ fn after_a_failure_for_good_the_rest_goes_on_under_the_next_epoch() {
 
 #[test]
 fn what_may_be_written_is_not_renumbered() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let (_, first) = fixture.send("a");
     let (_, second) = fixture.send("b");
     fixture.fail(&first, broker_error(ErrorCode::INVALID_RECORD));
@@ -138,7 +159,7 @@ fn what_may_be_written_is_not_renumbered() {
 
 #[test]
 fn a_batch_that_is_too_large_goes_in_halves_with_the_same_numbers() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let deliveries: Vec<Delivery> = ["a", "b", "c"].iter().map(|value| fixture.append(value)).collect();
     let whole = fixture.take().unwrap();
     let (_, behind) = fixture.send("d");
@@ -158,7 +179,7 @@ fn a_batch_that_is_too_large_goes_in_halves_with_the_same_numbers() {
 
 #[test]
 fn a_record_that_is_too_large_alone_fails() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let (delivery, sent) = fixture.send("a");
     fixture.fail(&sent, broker_error(ErrorCode::MESSAGE_TOO_LARGE));
     assert_eq!(delivery.poll_outcome().unwrap().unwrap_err().code(), Some(ErrorCode::MESSAGE_TOO_LARGE));
@@ -166,7 +187,7 @@ fn a_record_that_is_too_large_alone_fails() {
 
 #[test]
 fn nobody_waits_longer_than_the_delivery_may_take() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::known();
     let (under_way, _) = fixture.send("a");
     let waiting = fixture.append("b");
     assert_eq!(fixture.queue.next_deadline_ms(), Some(1_000));
@@ -181,6 +202,8 @@ fn nobody_waits_longer_than_the_delivery_may_take() {
 #[derive(Default)]
 struct Leader {
     log: Vec<String>,
+    /// It has taken a batch of the producer; before, it takes any number for the first.
+    knows: bool,
     epoch: i16,
     /// First number, count and offset of the last five batches.
     recent: VecDeque<(i32, i32, i64)>,
@@ -194,11 +217,14 @@ impl Leader {
         if epoch < self.epoch {
             return Err(ErrorCode::INVALID_PRODUCER_EPOCH);
         }
+        if !self.knows {
+            self.next = first;
+        }
         if epoch > self.epoch {
-            if first != 0 {
+            if first != 0 && self.knows {
                 return Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
             }
-            (self.epoch, self.next) = (epoch, 0);
+            (self.epoch, self.next) = (epoch, first);
             self.recent.clear();
         }
         if let Some((.., offset)) = self.recent.iter().find(|(f, c, _)| (*f, *c) == (first, count)) {
@@ -212,7 +238,7 @@ impl Leader {
         }
         let offset = self.log.len() as i64;
         self.log.extend(values(&Sendable { id: 0, bytes: bytes.clone() }));
-        self.next = first + count;
+        (self.next, self.knows) = (first + count, true);
         self.recent.push_back((first, count, offset));
         if self.recent.len() > 5 {
             self.recent.pop_front();

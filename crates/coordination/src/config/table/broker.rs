@@ -34,6 +34,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Samples kept for quotas on topic changes."),
     broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low()
         .doc("Seconds in one sample of quotas on topic changes."),
+    broker("cordoned.log.dirs", List).default("").any_list().per_broker()
+        .doc("Log directories that take no new partitions, as in log.dirs; `*` is all of them."),
     broker("default.replication.factor", Int).default("1")
         .doc("Replicas of a topic that is created without saying how many."),
     broker("delete.topic.enable", Bool).default("true").high()

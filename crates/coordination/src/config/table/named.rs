@@ -77,8 +77,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Controllers that vote, as `id@host:port`."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
-    broker("cordoned.log.dirs", List).default("").any_list().per_broker().later(reason::CORDON)
-        .doc("Log directories that take no new partitions."),
     broker("create.topic.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a topic is created."),
     broker("delegation.token.expiry.check.interval.ms", Long).default("3600000").at_least(1).low()

@@ -86,6 +86,13 @@ impl Default for Profile {
     }
 }
 
+impl Profile {
+    /// Whether two members name the same topics and bring the same pattern.
+    pub(crate) fn subscribes_like(&self, other: &Self) -> bool {
+        self.topics == other.topics && self.regex == other.regex
+    }
+}
+
 /// Topic names as a profile has them.
 pub(crate) fn topic_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<Box<str>> {
     let mut names: Vec<Box<str>> = names.map(Box::from).collect();

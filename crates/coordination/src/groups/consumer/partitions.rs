@@ -31,7 +31,22 @@ impl Assignment {
 
     /// The partitions topic by topic.
     pub(crate) fn by_topic(&self) -> impl Iterator<Item = (Uuid, Vec<i32>)> {
-        self.0.chunk_by(|a, b| a.0 == b.0).map(|topic| (topic[0].0, topic.iter().map(|at| at.1).collect()))
+        self.topics().map(|(topic, partitions)| (topic, partitions.iter().map(|at| at.1).collect()))
+    }
+
+    /// The same without a list for each topic.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (Uuid, &[Partition])> {
+        self.0.chunk_by(|a, b| a.0 == b.0).map(|topic| (topic[0].0, topic))
+    }
+
+    /// Splits the set after its first `count` partitions.
+    pub(crate) fn split_at(&self, count: usize) -> (&[Partition], &[Partition]) {
+        self.0.split_at(count.min(self.0.len()))
+    }
+
+    /// The set with further partitions.
+    pub(crate) fn with(&self, more: impl Iterator<Item = Partition>) -> Self {
+        self.0.iter().copied().chain(more).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The target assignment: what every member of an epoch is to have in the end.
 
+use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mainstem_wire::Uuid;
@@ -7,8 +9,11 @@ use mainstem_wire::Uuid;
 use super::super::member::MemberId;
 use super::assignor::{Assignor, GroupSpec, Marks, MemberSpec, Topics};
 use super::change::{Change, GroupEpoch, TargetEpoch};
+use super::group::ConsumerGroup;
+use super::member::Profile;
 use super::partitions::Assignment;
 use super::reconcile::subscribed_topics;
+use super::topics::ClusterTopics;
 use super::turn::Turn;
 
 /// Moves the group's epoch if `bump` says so, or if the topics that members subscribe to are not those of the last
@@ -37,46 +42,51 @@ pub(crate) fn update_target(turn: &mut Turn<'_>) {
     if turn.group.assignment_epoch() >= turn.group.epoch() || too_young {
         return;
     }
-    for (id, target) in targets(turn) {
-        if turn.group.target(&id) != Some(&target) {
-            turn.put(Change::Target(id, Some(target)));
-        }
+    for (id, target) in new_targets(turn) {
+        turn.put(Change::Target(id, Some(target)));
     }
     let (epoch, timestamp_ms) = (turn.group.epoch(), turn.now.wall_ms);
     turn.put(Change::TargetEpoch(Some(TargetEpoch { epoch, timestamp_ms })));
     turn.group.assigned_at_ms = Some(now_ms);
 }
 
-/// The assignor's answer for every member.
-fn targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
+/// The assignor's answer for every member whose target is another one.
+fn new_targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     let group = &*turn.group;
     let assignor = group.counts().preferred_assignor().and_then(Assignor::named);
     let assignor = assignor.unwrap_or_else(|| turn.config.consumer.default_assignor());
-    let subscriptions: Vec<Vec<Uuid>> = group
-        .members()
-        .values()
-        .map(|member| subscribed_topics(group, turn.topics, member).into_iter().collect())
-        .collect();
+    let subscriptions = subscriptions(group, turn.topics);
     let known = |id: &Uuid| turn.topics.name(id).and_then(|name| turn.topics.get(name));
-    let existing = subscriptions.iter().flatten().filter_map(known);
-    let topics: Topics = existing.map(|topic| (topic.id, topic.partitions)).collect();
+    let lists = subscriptions.chunk_by(Rc::ptr_eq).flat_map(|alike| alike[0].iter());
+    let topics: Topics = lists.filter_map(known).map(|topic| (topic.id, topic.partitions)).collect();
     // The log may hold what no coordinator writes: a partition that is not there, or one that two members have.
     let mut free = Marks::of(&topics);
     let members = group.members().iter().zip(subscriptions).map(|((id, member), topics)| MemberSpec {
         id,
         instance_id: member.profile.instance_id.as_deref(),
         topics,
-        assigned: group
-            .target(id)
-            .into_iter()
-            .flat_map(Assignment::iter)
-            .filter(|at| free.set(at))
-            .copied()
-            .collect(),
+        assigned: group.target(id).map_or_else(Cow::default, |target| free.claim(target)),
     });
     let members: Vec<MemberSpec<'_>> = members.collect();
     let homogeneous = group.counts().is_homogeneous(members.len());
     let spec = GroupSpec { members, topics, homogeneous };
-    let ids = group.members().keys().map(Arc::clone);
-    ids.zip(assignor.assign(&spec)).collect()
+    let targets = group.members().keys().zip(assignor.assign(&spec));
+    let new = targets.filter(|(id, target)| group.target(id) != Some(target));
+    new.map(|(id, target)| (Arc::clone(id), target.into_owned())).collect()
+}
+
+/// The existing topics that each member subscribes to. Neighbours that subscribe alike share one list, which is all
+/// there is in most groups.
+fn subscriptions(group: &ConsumerGroup, topics: &ClusterTopics) -> Vec<Rc<[Uuid]>> {
+    let mut lists: Vec<Rc<[Uuid]>> = Vec::with_capacity(group.members().len());
+    let mut before: Option<&Profile> = None;
+    for member in group.members().values() {
+        let profile = &member.profile;
+        let is_alike = before.is_some_and(|before| before.subscribes_like(profile));
+        let shared = lists.last().filter(|_| is_alike).cloned();
+        let list = || subscribed_topics(group, topics, member).into_iter().collect();
+        lists.push(shared.unwrap_or_else(list));
+        before = Some(profile);
+    }
+    lists
 }

@@ -12,6 +12,8 @@ pub(crate) struct IndexCheck {
     entries: Vec<IndexEntry>,
     next: usize,
     max_timestamp: i64,
+    /// The batches that came last were damaged, from this offset on: what the index says of them is not judged.
+    damaged_from: Option<i64>,
 }
 
 impl IndexCheck {
@@ -27,8 +29,20 @@ impl IndexCheck {
         };
         match entries.windows(2).position(|pair| !ascends(&pair[0], &pair[1])) {
             Some(at) => Err((at + 1, format!("entry {} does not ascend", at + 1))),
-            None => Ok(IndexCheck { kind, entries, next: 0, max_timestamp: i64::MIN }),
+            None => Ok(IndexCheck { kind, entries, next: 0, max_timestamp: i64::MIN, damaged_from: None }),
         }
+    }
+
+    /// Passes a damaged batch, of which nothing but where it begins can be trusted.
+    pub(crate) fn pass_damaged(&mut self, base_offset: i64) {
+        self.damaged_from.get_or_insert(base_offset);
+    }
+
+    /// Passes the entries of damaged batches before `offset`.
+    fn pass_entries_of_damaged(&mut self, offset: i64) {
+        let Some(from) = self.damaged_from.take() else { return };
+        let is_of_damaged = |entry: &&IndexEntry| (from..offset).contains(&entry.offset);
+        self.next += self.entries[self.next..].iter().take_while(is_of_damaged).count();
     }
 
     /// Takes the next batch.
@@ -36,6 +50,7 @@ impl IndexCheck {
     /// # Errors
     /// The entry's number and what is wrong. Nothing is checked after that.
     pub(crate) fn take(&mut self, batch: &BatchHeader, position: u64) -> Result<(), (usize, String)> {
+        self.pass_entries_of_damaged(batch.base_offset);
         self.max_timestamp = self.max_timestamp.max(batch.max_timestamp);
         while let Some(entry) = self.entries.get(self.next)
             && entry.offset <= batch.last_offset()
@@ -71,7 +86,8 @@ impl IndexCheck {
     ///
     /// # Errors
     /// As [`IndexCheck::take`].
-    pub(crate) fn finish(&self) -> Result<(), (usize, String)> {
+    pub(crate) fn finish(mut self) -> Result<(), (usize, String)> {
+        self.pass_entries_of_damaged(i64::MAX);
         match self.entries.get(self.next) {
             None => Ok(()),
             Some(entry) => Err((
@@ -109,6 +125,30 @@ mod tests {
             check.finish()
         };
         run().map_err(|(_, what): (usize, String)| what)
+    }
+
+    #[test]
+    fn entries_of_a_damaged_batch_are_not_judged() {
+        let entries = |all: &[(i64, i64)]| {
+            all.iter().map(|&(offset, value)| IndexEntry { offset, value }).collect::<Vec<_>>()
+        };
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset: 4, ..Default::default() });
+        builder.append(30, None, Some(b"x"), &[]).unwrap();
+        let last = BatchHeader::read(&builder.build().unwrap()).unwrap();
+        for (kind, all, is_right) in [
+            (IndexKind::Offset, &[(1, 0), (3, 100), (4, 200)][..], true),
+            (IndexKind::Offset, &[(3, 100), (4, 201)], false),
+            (IndexKind::Time, &[(0, 10), (3, 20), (4, 30)], true),
+            (IndexKind::Time, &[(0, 10), (4, 29)], false),
+        ] {
+            let mut check = IndexCheck::new(kind, entries(all)).unwrap();
+            check.pass_damaged(0);
+            check.pass_damaged(2);
+            assert_eq!(check.take(&last, 200).is_ok(), is_right, "{all:?}");
+        }
+        let mut ends_damaged = IndexCheck::new(IndexKind::Time, entries(&[(1, 10)])).unwrap();
+        ends_damaged.pass_damaged(0);
+        assert_eq!(ends_damaged.finish(), Ok(()));
     }
 
     #[test]

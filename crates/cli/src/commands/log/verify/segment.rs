@@ -105,6 +105,7 @@ impl SegmentCheck<'_> {
             if !batch.verify_crc() {
                 // No field can be trusted, but the offset is outside of what the CRC covers.
                 self.cursor.next_offset = self.cursor.next_offset.max(batch.base_offset());
+                indexes.iter_mut().for_each(|(_, check)| check.pass_damaged(batch.base_offset()));
                 return;
             }
         }

@@ -43,7 +43,7 @@ impl<'g> Board<'g> {
         let mut topics: BTreeMap<Uuid, Topic> = BTreeMap::new();
         let mut loads = vec![0; group.members.len()];
         for (index, member) in group.members.iter().enumerate() {
-            for id in &member.topics {
+            for id in member.topics.iter() {
                 let Some(count) = group.topics.get(id) else { continue };
                 let owners = || vec![None; usize::try_from(*count).unwrap_or(0)];
                 let topic = || Topic { id: *id, subscribers: Vec::new(), owners: owners() };

@@ -1,25 +1,28 @@
 //! `uniform` where all members subscribe to the same topics: nobody has two partitions more than another, and
 //! members keep what they have up to their share.
 
+use std::borrow::Cow;
+
+use mainstem_wire::Uuid;
+
 use super::super::partitions::{Assignment, Partition};
 use super::{GroupSpec, Marks, MemberSpec};
 
 /// Assigns all partitions of the topics.
-pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
+pub(super) fn assign<'g>(group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {
     let mut spare = unassigned(group);
     let mut shares = Shares::of(group);
-    let mut kept: Vec<(Vec<Partition>, usize)> = Vec::with_capacity(group.members.len());
+    let mut kept: Vec<(Cow<'g, Assignment>, usize)> = Vec::with_capacity(group.members.len());
     for (index, member) in group.members.iter().enumerate() {
         let quota = shares.quota();
-        let (keeps, gives_up) = keep(group, member, quota);
+        let keeps = keep(group, member, quota, &mut spare);
         let missing = shares.take(quota, keeps.len(), group.members.len() - index);
-        spare.extend(gives_up);
         kept.push((keeps, missing));
     }
     let mut spare = spare.into_iter();
-    let assignments = kept.into_iter().map(|(mut partitions, missing)| {
-        partitions.extend(spare.by_ref().take(missing));
-        partitions.into_iter().collect()
+    let assignments = kept.into_iter().map(|(keeps, missing)| match missing {
+        0 => keeps,
+        missing => Cow::Owned(keeps.with(spare.by_ref().take(missing))),
     });
     let assignments = assignments.collect();
     assert_eq!(spare.next(), None, "the shares of members add up to all partitions");
@@ -29,18 +32,31 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
 /// Partitions that nobody has, topic by topic.
 fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
     let mut assigned = Marks::of(&group.topics);
-    for partition in group.members.iter().flat_map(|member| member.assigned.iter()) {
-        assigned.set(partition);
+    for member in &group.members {
+        assigned.claim(&member.assigned);
     }
     assigned.unmarked().collect()
 }
 
-/// What a member keeps of a quota, and what it has beyond it. What it does not subscribe to any more is neither.
-fn keep(group: &GroupSpec<'_>, member: &MemberSpec<'_>, quota: usize) -> (Vec<Partition>, Vec<Partition>) {
-    let mut keeps: Vec<Partition> =
-        member.assigned.iter().filter(|(topic, _)| group.topics.contains_key(topic)).copied().collect();
-    let gives_up = keeps.split_off(keeps.len().min(quota));
-    (keeps, gives_up)
+/// What a member keeps of a quota; what it has beyond it goes to `spare`. What it does not subscribe to any more is
+/// neither.
+fn keep<'g>(
+    group: &'g GroupSpec<'_>,
+    member: &'g MemberSpec<'_>,
+    quota: usize,
+    spare: &mut Vec<Partition>,
+) -> Cow<'g, Assignment> {
+    let is_read = |topic: &Uuid| group.topics.contains_key(topic);
+    let has: Cow<'g, Assignment> = match member.assigned.topics().all(|(topic, _)| is_read(&topic)) {
+        true => Cow::Borrowed(&*member.assigned),
+        false => Cow::Owned(member.assigned.iter().filter(|(topic, _)| is_read(topic)).copied().collect()),
+    };
+    if has.len() <= quota {
+        return has;
+    }
+    let (keeps, gives_up) = has.split_at(quota);
+    spare.extend_from_slice(gives_up);
+    Cow::Owned(keeps.iter().copied().collect())
 }
 
 /// How many partitions the members that come next may have.

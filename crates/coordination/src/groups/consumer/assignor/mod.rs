@@ -10,7 +10,9 @@ mod range;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use mainstem_wire::Uuid;
 
@@ -22,10 +24,11 @@ pub(crate) struct MemberSpec<'a> {
     pub(crate) id: &'a str,
     /// KIP-345: set for a static member.
     pub(crate) instance_id: Option<&'a str>,
-    /// The topics that it subscribes to and that exist, in the order of [`Topics`].
-    pub(crate) topics: Vec<Uuid>,
+    /// The topics that it subscribes to and that exist, in the order of [`Topics`]. Members that subscribe alike may
+    /// share the list.
+    pub(crate) topics: Rc<[Uuid]>,
     /// What the last target gave it. No partition is given to two members, and all of them exist.
-    pub(crate) assigned: Assignment,
+    pub(crate) assigned: Cow<'a, Assignment>,
 }
 
 impl MemberSpec<'_> {
@@ -47,11 +50,24 @@ impl Marks {
         Self(topics.iter().map(|(topic, count)| (*topic, marks(count))).collect())
     }
 
-    /// Marks a partition. False if it is not there, or was marked before.
-    pub(crate) fn set(&mut self, partition: &Partition) -> bool {
-        let marks = self.0.get_mut(&partition.0);
-        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.1).ok()?));
-        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+    /// Marks the partitions of a set; what comes back is the set without those that are not there, or were marked
+    /// before.
+    pub(crate) fn claim<'s>(&mut self, set: &'s Assignment) -> Cow<'s, Assignment> {
+        let mut refused = Vec::new();
+        for (topic, partitions) in set.topics() {
+            let mut marks = self.0.get_mut(&topic);
+            let mut set = |index: i32| {
+                let mark = marks.as_mut().and_then(|marks| marks.get_mut(usize::try_from(index).ok()?));
+                mark.is_some_and(|mark| !std::mem::replace(mark, true))
+            };
+            refused.extend(partitions.iter().filter(|(_, index)| !set(*index)));
+        }
+        match refused.is_empty() {
+            true => Cow::Borrowed(set),
+            false => {
+                Cow::Owned(set.iter().filter(|at| refused.binary_search(at).is_err()).copied().collect())
+            }
+        }
     }
 
     /// The partitions without a mark, in order.
@@ -99,13 +115,14 @@ impl Assignor {
         Self::ALL.into_iter().find(|assignor| assignor.name() == name)
     }
 
-    /// The partitions of each member, in the order of the members.
-    pub(crate) fn assign(self, group: &GroupSpec<'_>) -> Vec<Assignment> {
+    /// The partitions of each member, in the order of the members. Borrowed is what a member has already.
+    pub(crate) fn assign<'g>(self, group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {
+        let owned = |assignments: Vec<Assignment>| assignments.into_iter().map(Cow::Owned).collect();
         match self {
             _ if group.members.is_empty() => Vec::new(),
             Assignor::Uniform if group.homogeneous => homogeneous::assign(group),
-            Assignor::Uniform => heterogeneous::assign(group),
-            Assignor::Range => range::assign(group),
+            Assignor::Uniform => owned(heterogeneous::assign(group)),
+            Assignor::Range => owned(range::assign(group)),
         }
     }
 }

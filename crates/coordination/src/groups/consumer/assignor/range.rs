@@ -32,7 +32,7 @@ impl Ranges {
 /// Assigns all partitions of the topics.
 pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
     let mut subscribers: BTreeMap<Uuid, i32> = BTreeMap::new();
-    for topic in group.members.iter().flat_map(|member| &member.topics) {
+    for topic in group.members.iter().flat_map(|member| member.topics.iter()) {
         *subscribers.entry(*topic).or_insert(0) += 1;
     }
     let ranges = |(topic, count): (&Uuid, &i32)| {
@@ -44,7 +44,7 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
     let mut assignments = vec![Assignment::default(); group.members.len()];
     for index in order {
         let mut partitions: Vec<Partition> = Vec::new();
-        for topic in &group.members[index].topics {
+        for topic in group.members[index].topics.iter() {
             if let Some(ranges) = topics.get_mut(topic) {
                 partitions.extend(ranges.take().map(|partition| (*topic, partition)));
             }

@@ -1,5 +1,6 @@
 //! What the assignors promise: everything is assigned once, to subscribers, evenly, and little moves.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_wire::Uuid;
@@ -40,9 +41,10 @@ fn assign(assignor: Assignor, topics: &[(u128, i32)], members: &[Given]) -> Vec<
         id: &member.id,
         instance_id: member.instance.as_deref(),
         topics: member.topics.iter().map(|id| topic(*id)).collect(),
-        assigned: member.assigned.clone(),
+        assigned: Cow::Borrowed(&member.assigned),
     });
-    assignor.assign(&GroupSpec { members: members.collect(), topics, homogeneous })
+    let group = GroupSpec { members: members.collect(), topics, homogeneous };
+    assignor.assign(&group).into_iter().map(Cow::into_owned).collect()
 }
 
 fn show(assignments: &[Assignment]) -> String {

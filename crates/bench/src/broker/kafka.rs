@@ -1,0 +1,203 @@
+//! Apache Kafka as its own start script runs it: KRaft combined mode, 1 GiB of heap, G1.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::without_developers_variables;
+
+pub(crate) const VERSION: &str = "4.3.0";
+/// Any valid id; the same in every run.
+const CLUSTER_ID: &str = "bWFpbnN0ZWFtLWJlbmNoMQ";
+const OLDEST_JAVA: u32 = 17;
+/// `KAFKA_HEAP_OPTS` of Kafka's start script.
+pub(crate) const DEFAULT_HEAP_MIB: u32 = 1_024;
+/// `KAFKA_HEAP_OPTS` of the scripts of its performance tools.
+const TOOL_HEAP: &str = "-Xmx512M";
+const JVM_FLAGS: [&str; 9] = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Dcom.sun.management.jmxremote=true",
+    "-Dcom.sun.management.jmxremote.authenticate=false",
+    "-Dcom.sun.management.jmxremote.ssl=false",
+];
+/// Kafka logs at INFO, as it is shipped.
+const LOGGING: &str = "\
+appender.console.type = Console
+appender.console.name = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = CONSOLE
+";
+const POM: &str = include_str!("../../kafka-pom.xml");
+
+/// The jars of Kafka and the JDK to run them.
+#[derive(Debug)]
+pub(crate) struct KafkaInstall {
+    java: PathBuf,
+    /// The first line of `java -version`.
+    pub(crate) java_version: String,
+    jars: PathBuf,
+}
+
+impl KafkaInstall {
+    /// Takes the jars from `jars`, resolved by Maven if they are not there, and the newest JDK of the machine unless
+    /// `java` names one.
+    pub(crate) fn find(jars: &Path, java: Option<PathBuf>) -> Result<Self> {
+        if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
+            resolve(jars)?;
+        }
+        let (_, java_version, java) = match java {
+            Some(java) => {
+                let name = java.display().to_string();
+                version_of(java).with_context(|| format!("{name}, named by --java, is no Java"))?
+            }
+            None => newest_java().with_context(|| {
+                format!(
+                    "no JDK of version {OLDEST_JAVA} or newer was found: install one, or name it by --java"
+                )
+            })?,
+        };
+        let jars = jars.canonicalize()?;
+        Ok(Self { java, java_version, jars })
+    }
+
+    /// Writes the configuration and formats the data directory.
+    pub(super) fn prepare(&self, directory: &Path, address: SocketAddr) -> Result<()> {
+        fs::write(directory.join("server.properties"), properties(directory, address))?;
+        fs::write(directory.join("log4j2.properties"), LOGGING)?;
+        let mut format = Command::new(&self.java);
+        format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");
+        format
+            .args(["format", "--standalone", "-t", CLUSTER_ID, "-c"])
+            .arg(directory.join("server.properties"));
+        let output = format.output().context("formatting Kafka's data directory")?;
+        ensure!(
+            output.status.success(),
+            "formatting Kafka's data directory: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// The broker on a prepared directory.
+    pub(super) fn command(&self, directory: &Path, heap_mib: u32) -> Command {
+        let mut command = Command::new(&self.java);
+        command.args([format!("-Xmx{heap_mib}M"), format!("-Xms{heap_mib}M")]).args(JVM_FLAGS);
+        let gc_log = directory.join("gc.log");
+        command.arg(format!("-Xlog:gc*:file={}:time,tags:filecount=10,filesize=100M", gc_log.display()));
+        let logging = directory.join("log4j2.properties");
+        command.arg(format!("-Dlog4j2.configurationFile={}", logging.display()));
+        command.arg("-cp").arg(self.class_path()).arg("kafka.Kafka").arg(directory.join("server.properties"));
+        command
+    }
+
+    /// One of Kafka's tools by its class, without arguments.
+    pub(crate) fn tool(&self, class: &str) -> Command {
+        let mut command = Command::new(&self.java);
+        without_developers_variables(&mut command);
+        command.args([TOOL_HEAP, "-server", "-XX:+UseG1GC", "-cp"]).arg(self.class_path()).arg(class);
+        command
+    }
+
+    fn class_path(&self) -> PathBuf {
+        self.jars.join("*")
+    }
+}
+
+/// Kafka's shipped server.properties as far as it differs from the built-in defaults, with our ports and directory.
+fn properties(directory: &Path, address: SocketAddr) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    let controller = port + 1;
+    format!(
+        "process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers={ip}:{controller}
+listeners=PLAINTEXT://{ip}:{port},CONTROLLER://{ip}:{controller}
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://{ip}:{port},CONTROLLER://{ip}:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+log.dirs={}
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+",
+        directory.join("data").display()
+    )
+}
+
+/// Copies Kafka and all it needs into `jars` by Maven.
+fn resolve(jars: &Path) -> Result<()> {
+    fs::create_dir_all(jars)?;
+    let pom = jars.join("pom.xml");
+    fs::write(&pom, POM)?;
+    let mut maven = Command::new("mvn");
+    maven.args(["-q", "-B", "-f"]).arg(&pom).arg("dependency:copy-dependencies");
+    maven.arg(format!("-DoutputDirectory={}", jars.canonicalize()?.display()));
+    let status = maven.status().context(
+        "mvn, which fetches Kafka, does not run: install Maven, or name a folder of jars by --kafka-jars",
+    )?;
+    ensure!(
+        status.success(),
+        "mvn could not fetch Kafka {VERSION} ({status}): see its messages above, or name a folder of jars by --kafka-jars"
+    );
+    Ok(())
+}
+
+/// (major version, first line of `-version`, program) of the newest Java on the machine.
+fn newest_java() -> Option<(u32, String, PathBuf)> {
+    let homes = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
+    let homes = homes.chain(std::env::var_os("JAVA_HOME").map(PathBuf::from));
+    let programs = homes.map(|home| home.join("bin/java")).chain([PathBuf::from("java")]);
+    programs
+        .filter_map(version_of)
+        .max_by_key(|(major, ..)| *major)
+        .filter(|(major, ..)| *major >= OLDEST_JAVA)
+}
+
+fn version_of(java: PathBuf) -> Option<(u32, String, PathBuf)> {
+    let output = Command::new(&java).arg("-version").output().ok()?;
+    let line = String::from_utf8_lossy(&output.stderr).lines().next()?.to_owned();
+    Some((major_version(&line)?, line, java))
+}
+
+/// Of a line such as `openjdk version "25.0.1" 2025-10-21 LTS`.
+fn major_version(line: &str) -> Option<u32> {
+    let version = line.split('"').nth(1)?;
+    version.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::major_version;
+
+    #[test]
+    fn java_versions() {
+        for (line, major) in [
+            ("openjdk version \"25.0.1\" 2025-10-21 LTS", Some(25)),
+            ("openjdk version \"26-ea\" 2026-03-17", Some(26)),
+            ("java version \"1.8.0_402\"", Some(1)),
+            ("no java", None),
+        ] {
+            assert_eq!(major_version(line), major, "{line}");
+        }
+    }
+}

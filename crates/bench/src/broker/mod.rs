@@ -1,0 +1,312 @@
+//! The systems under test, started fresh for each run and stopped after it.
+
+mod kafka;
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal};
+
+pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
+use crate::connection::Connection;
+use crate::environment::Environment;
+use crate::load::Target;
+use crate::protocol::admin;
+use crate::workload::Durability;
+
+/// A broker that was killed with many records may check all of them before it answers.
+const READY_MAX: Duration = Duration::from_secs(180);
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// Set for a developer's comfort, they would change what is measured.
+const UNWANTED_VARIABLES: [&str; 6] = [
+    "RUST_BACKTRACE",
+    "RUST_LIB_BACKTRACE",
+    "RUST_LOG",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+];
+/// Lines of a broker's log that an error shows.
+const LOG_TAIL_LINES: usize = 15;
+
+/// What is measured side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum System {
+    /// Apache Kafka with its defaults.
+    Kafka,
+    /// Mainstem with its defaults.
+    Mainstem,
+    /// Mainstem with `num.network.threads=1`: all connections on one thread.
+    MainstemSame,
+    /// Mainstem with `num.network.threads=2`: connections split over two threads.
+    MainstemSplit,
+    /// The minimal server of this crate: what the machine allows.
+    Probe,
+}
+
+impl System {
+    /// In the order of reports.
+    pub const ALL: [Self; 5] =
+        [Self::Kafka, Self::Mainstem, Self::MainstemSame, Self::MainstemSplit, Self::Probe];
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kafka => "kafka",
+            Self::Mainstem => "mainstem",
+            Self::MainstemSame => "mainstem-same",
+            Self::MainstemSplit => "mainstem-split",
+            Self::Probe => "probe",
+        }
+    }
+
+    /// The system of that name; an error names all of them.
+    pub fn parse(name: &str) -> Result<Self> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|system| system.name() == name);
+        found.with_context(|| format!("there is no system {name}: take some of {names}"))
+    }
+
+    /// Whether it is a whole broker; the probe serves the two requests of a load alone.
+    pub fn is_broker(self) -> bool {
+        self != Self::Probe
+    }
+
+    /// Whether it is ours.
+    pub fn is_mainstem(self) -> bool {
+        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
+    }
+
+    /// What is set beyond the defaults.
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::MainstemSame => &["num.network.threads=1"],
+            Self::MainstemSplit => &["num.network.threads=2"],
+            Self::Mainstem | Self::Kafka | Self::Probe => &[],
+        }
+    }
+}
+
+/// How a system is started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) system: System,
+    pub(crate) durability: Durability,
+    /// The size of the JVM's heap, for Kafka.
+    pub(crate) heap_mib: u32,
+    /// Of the probe's one topic.
+    pub(crate) partitions: i32,
+}
+
+/// A data directory, which is removed when nobody needs it any more.
+#[derive(Debug)]
+pub(crate) struct DataDir(PathBuf);
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // There is nobody to tell of a directory left behind.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A broker that was started; dropped, it is killed and its data removed.
+#[derive(Debug)]
+pub(crate) struct Running {
+    // Before the directory: what is dropped first has ended when its data goes.
+    process: Process,
+    system: System,
+    directory: DataDir,
+    pub(crate) address: SocketAddr,
+    /// Just before the process was started.
+    pub(crate) started_at: Instant,
+}
+
+impl Running {
+    /// Starts a system on an empty data directory, without waiting until it answers.
+    pub(crate) fn start(environment: &Environment, launch: Launch) -> Result<Self> {
+        let name = format!("{}-{}", launch.system.name(), std::process::id());
+        let directory = environment.data_root.join(name);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)
+                .with_context(|| format!("{} has to be removed", directory.display()))?;
+        }
+        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+        let directory = DataDir(directory);
+        let address = environment.next_address()?;
+        if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
+            kafka.prepare(&directory.0, address)?;
+        }
+        Self::start_in(environment, launch, directory, address)
+    }
+
+    /// Starts a system on what it left in its directory, at the same address.
+    pub(crate) fn start_again(
+        environment: &Environment,
+        launch: Launch,
+        (directory, address): (DataDir, SocketAddr),
+    ) -> Result<Self> {
+        Self::start_in(environment, launch, directory, address)
+    }
+
+    fn start_in(
+        environment: &Environment,
+        launch: Launch,
+        directory: DataDir,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        ensure_free(address)?;
+        let mut command = command(environment, launch, &directory.0, address)?;
+        let log = File::create(directory.0.join("output.log"))?;
+        without_developers_variables(&mut command);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let started_at = Instant::now();
+        let child = command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?;
+        Ok(Self { process: Process(child), system: launch.system, directory, address, started_at })
+    }
+
+    /// Starts a system and waits until it answers.
+    pub(crate) fn start_ready(environment: &Environment, launch: Launch) -> Result<Self> {
+        let mut broker = Self::start(environment, launch)?;
+        broker.wait_until(|broker| {
+            let mut connection = Connection::open(broker.address).ok()?;
+            let answers = !broker.system.is_broker() || admin::api_versions(&mut connection).is_ok();
+            answers.then_some(())
+        })?;
+        Ok(broker)
+    }
+
+    /// Tries every millisecond until there is an answer; fails with the log if the process ends before.
+    pub(crate) fn wait_until<T>(&mut self, mut attempt: impl FnMut(&Self) -> Option<T>) -> Result<T> {
+        loop {
+            if let Some(answer) = attempt(self) {
+                return Ok(answer);
+            }
+            if let Some(status) = self.process.0.try_wait()? {
+                bail!(
+                    "{} ended with {status} instead of answering:\n{}",
+                    self.system.name(),
+                    self.log_tail()
+                );
+            }
+            if self.started_at.elapsed() > READY_MAX {
+                bail!("{} does not answer within {READY_MAX:?}:\n{}", self.system.name(), self.log_tail());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        Target { address: self.address, has_topics_and_groups: self.system.is_broker() }
+    }
+
+    /// The last lines that the broker printed.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.directory.0.join("output.log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+
+    /// Stops it as an operator would (the probe just ends), and removes its data.
+    pub(crate) fn stop(self) -> Result<()> {
+        self.stop_and_keep().map(drop)
+    }
+
+    /// Stops it as an operator would; returns what [`Self::start_again`] takes.
+    pub(crate) fn stop_and_keep(mut self) -> Result<(DataDir, SocketAddr)> {
+        if let Some(status) = self.process.0.try_wait()? {
+            bail!("{} ended with {status} during the run:\n{}", self.system.name(), self.log_tail());
+        }
+        let pid = Pid::from_child(&self.process.0);
+        rustix::process::kill_process(pid, Signal::TERM)?;
+        let deadline = Instant::now() + STOP_MAX;
+        while self.process.0.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("{} does not stop within {STOP_MAX:?}:\n{}", self.system.name(), self.log_tail());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok((self.directory, self.address))
+    }
+
+    /// Kills it as `kill -9` does; returns what [`Self::start_again`] takes.
+    pub(crate) fn kill_and_keep(self) -> (DataDir, SocketAddr) {
+        drop(self.process);
+        (self.directory, self.address)
+    }
+}
+
+/// A child that does not outlive the one who holds it.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Of a process that has ended already these fail.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Takes out of a child's environment what would change its measure.
+pub(crate) fn without_developers_variables(command: &mut Command) {
+    for variable in UNWANTED_VARIABLES {
+        command.env_remove(variable);
+    }
+}
+
+/// A stranger on the port would be measured instead of the broker.
+fn ensure_free(address: SocketAddr) -> Result<()> {
+    ensure!(Connection::open(address).is_err(), "{address} is in use: choose other ports by --port");
+    Ok(())
+}
+
+fn command(
+    environment: &Environment,
+    launch: Launch,
+    directory: &Path,
+    address: SocketAddr,
+) -> Result<Command> {
+    match launch.system {
+        System::Kafka => {
+            let kafka = environment.kafka.as_ref().context("Kafka was not set up")?;
+            Ok(kafka.command(directory, launch.heap_mib))
+        }
+        System::Probe => Ok(probe(environment, launch, directory, address)),
+        _ => Ok(mainstem(environment, launch, directory, address)),
+    }
+}
+
+fn mainstem(environment: &Environment, launch: Launch, directory: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new(&environment.mainstem);
+    command.arg("start").arg("--data-dir").arg(directory.join("data"));
+    command.arg("--listen").arg(address.to_string());
+    // As Kafka does by default.
+    let caching = (launch.durability == Durability::PageCache).then_some("write.caching.default=true");
+    let settings = launch.system.settings().iter().copied().chain(caching);
+    for setting in settings.chain(environment.mainstem_settings.iter().map(String::as_str)) {
+        command.arg("--set").arg(setting);
+    }
+    command
+}
+
+fn probe(environment: &Environment, launch: Launch, directory: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new(&environment.tool);
+    command
+        .args(["bench", "probe"])
+        .arg("--listen")
+        .arg(address.to_string())
+        .arg("--directory")
+        .arg(directory);
+    command.args(["--partitions", &launch.partitions.to_string()]);
+    command.args(["--durability", launch.durability.name()]);
+    command
+}

@@ -1,0 +1,56 @@
+//! A broker at rest: 1,000 partitions, 1,000 connections, nothing to do.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{Case, Measured, fill_partitions};
+use crate::broker::Running;
+use crate::connection::Connection;
+use crate::process;
+use crate::protocol::admin;
+use crate::sampler::MIB;
+
+const CONNECTIONS: usize = 1_000;
+/// How long a broker is left alone before its CPU at rest is measured, and while.
+const SETTLE: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(5);
+/// Descriptors for the connections and all else.
+const DESCRIPTORS: u64 = 2_048;
+
+pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
+    raise_descriptor_limit()?;
+    let broker = Running::start_ready(case.environment, case.launch())?;
+    fill_partitions(&mut Connection::open(broker.address)?)?;
+    let connections = (0..CONNECTIONS)
+        .map(|_| {
+            let mut connection = Connection::open(broker.address)?;
+            admin::api_versions(&mut connection)?;
+            Ok(connection)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    thread::sleep(SETTLE);
+    let before = process::cpu_time(broker.pid())?;
+    thread::sleep(REST);
+    let at_rest = process::cpu_time(broker.pid())?.saturating_sub(before);
+    let memory = process::memory(broker.pid())?;
+    drop(connections);
+    broker.stop()?;
+    Ok(Measured::of([
+        ("vm_hwm_mib", memory.peak as f64 / MIB),
+        ("vm_rss_mib", memory.resident as f64 / MIB),
+        ("idle_cpu_percent", 100.0 * at_rest.as_secs_f64() / REST.as_secs_f64()),
+    ]))
+}
+
+fn raise_descriptor_limit() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < DESCRIPTORS) {
+        let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, wanted)
+            .context("1,000 connections need 2,048 open files: raise the limit by `ulimit -n`")?;
+    }
+    Ok(())
+}

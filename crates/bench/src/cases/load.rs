@@ -1,0 +1,76 @@
+//! A load by the driver's own clients: throughput, CPU, latencies, memory.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+
+use super::cpu::CpuTimes;
+use super::{Case, Measured};
+use crate::broker::{Launch, Running};
+use crate::disk;
+use crate::latency;
+use crate::load::{Load, Outcome, Plan};
+use crate::process;
+use crate::results::Curves;
+use crate::sampler::{MIB, Sampler};
+use crate::workload::{Durability, LoadShape, Pace};
+
+/// One load; `heap_mib` is for Kafka.
+pub(crate) fn run(case: &Case<'_>, shape: LoadShape, heap_mib: u32) -> Result<Measured> {
+    let mut measured = Measured::default();
+    if case.durability == Durability::Fsync {
+        let costs = disk::fdatasync_costs(&case.environment.data_root)?;
+        latency::add_figures(&mut measured.figures, "fdatasync", &costs);
+    }
+    let launch = Launch { heap_mib, partitions: shape.partitions, ..case.launch() };
+    let broker = Running::start_ready(case.environment, launch)?;
+    let pid = broker.pid();
+    let acked = Arc::new(AtomicU64::new(0));
+    let plan = Plan {
+        shape,
+        target: broker.target(),
+        durability: case.durability,
+        warmup: case.extent.warmup,
+        acked: acked.clone(),
+    };
+    let observe = || {
+        let before = CpuTimes::sample(pid)?;
+        thread::sleep(case.extent.window);
+        Ok(CpuTimes::sample(pid)?.since(&before))
+    };
+    let load = Load::prepare(&plan);
+    let sampler = Sampler::start(pid, acked);
+    let (outcome, cpu) = load.and_then(|load| load.run(observe)).map_err(|error| {
+        anyhow!("the load failed: {error:#}; the broker's last lines:\n{}", broker.log_tail())
+    })?;
+    measured.samples = sampler.finish();
+    let memory = process::memory(pid)?;
+    broker.stop()?;
+    let seconds = outcome.window.as_secs_f64();
+    cpu.add_figures(&mut measured, outcome.acked_in_window as f64, seconds);
+    measured.add([("vm_hwm_mib", memory.peak as f64 / MIB), ("vm_rss_mib", memory.resident as f64 / MIB)]);
+    add_outcome(&mut measured, &outcome, shape.pace);
+    Ok(measured)
+}
+
+fn add_outcome(measured: &mut Measured, outcome: &Outcome, pace: Pace) {
+    let seconds = outcome.window.as_secs_f64();
+    measured.add([
+        ("messages_per_s", outcome.acked_in_window as f64 / seconds),
+        ("window_s", seconds),
+        ("produced", outcome.produced as f64),
+        ("consumed", outcome.consumed as f64),
+    ]);
+    if let Pace::Rate { per_s } = pace {
+        measured.add([("offered_per_s", f64::from(per_s)), ("unsent", outcome.unsent_in_window as f64)]);
+        latency::add_figures(&mut measured.figures, "late", &outcome.late_ns);
+    }
+    latency::add_figures(&mut measured.figures, "ack", &outcome.ack_ns);
+    latency::add_figures(&mut measured.figures, "end_to_end", &outcome.end_to_end_ns);
+    measured.curves = Curves {
+        ack_us: latency::curve(&outcome.ack_ns),
+        end_to_end_us: latency::curve(&outcome.end_to_end_ns),
+    };
+}

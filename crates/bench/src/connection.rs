@@ -1,0 +1,198 @@
+//! One blocking connection: a request and its response, or several requests under way whose responses come in order.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::bytes::{Reader, Writer};
+use crate::protocol::Api;
+
+/// A broker that is silent for longer has failed the run.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// More than a fetch may return (`max_bytes` of 50 MiB, and one batch beyond it).
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+const BUFFER_BYTES: usize = 4096;
+const CLIENT_ID: &str = "mainstem-bench";
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    request: Writer,
+    received: Received,
+    sent_id: i32,
+    received_id: i32,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        let received = Received { bytes: vec![0; BUFFER_BYTES], begin: 0, end: 0 };
+        Ok(Self { stream, request: Writer::default(), received, sent_id: 0, received_id: 0 })
+    }
+
+    /// Sends one request and waits for its response; returns the body behind the response header.
+    pub(crate) fn call(&mut self, api: Api, body: impl FnOnce(&mut Writer)) -> Result<Reader<'_>> {
+        self.send(api, body)?;
+        while self.received.frame()?.is_none() {
+            self.read().with_context(|| format!("waiting for the response to {}", api.name))?;
+        }
+        let response = self.take_response(api)?;
+        Ok(response.expect("a complete frame was seen"))
+    }
+
+    /// Sends one request, whose response is taken by [`Self::take_response`] in the order of the requests.
+    pub(crate) fn send(&mut self, api: Api, body: impl FnOnce(&mut Writer)) -> Result<()> {
+        self.sent_id = self.sent_id.wrapping_add(1);
+        write_request(&mut self.request, api, self.sent_id, body);
+        self.stream.write_all(self.request.as_bytes()).with_context(|| format!("sending {}", api.name))
+    }
+
+    /// Waits until bytes arrive, at most for `timeout`, and reads them once. False after the timeout.
+    pub(crate) fn read_within(&mut self, timeout: Duration) -> Result<bool> {
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => Ok(false),
+            Ok(_) => self.read().map(|()| true),
+            Err(error) => Err(error).context("waiting for a socket"),
+        }
+    }
+
+    /// The next response, if all of it has been read: its body behind the header.
+    pub(crate) fn take_response(&mut self, api: Api) -> Result<Option<Reader<'_>>> {
+        let Some((begin, end)) = self.received.frame()? else { return Ok(None) };
+        self.received.begin = end;
+        self.received_id = self.received_id.wrapping_add(1);
+        let mut reader = Reader::new(&self.received.bytes[begin..end]);
+        let correlation_id = reader.i32()?;
+        ensure!(correlation_id == self.received_id, "the response to another request than {}", api.name);
+        if api.has_flexible_response_header {
+            reader.skip_tags()?;
+        }
+        Ok(Some(reader))
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let room = self.received.room()?;
+        match self.stream.read(room) {
+            Ok(0) => bail!("the broker closed the connection"),
+            Ok(read) => {
+                self.received.end += read;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                bail!("the broker has been silent for {SILENCE_MAX:?}")
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What has been read and not been taken yet.
+#[derive(Debug)]
+struct Received {
+    /// As long as the largest response yet.
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+}
+
+impl Received {
+    /// Where the first frame's content begins and ends, if all of it is there.
+    fn frame(&self) -> Result<Option<(usize, usize)>> {
+        let Some(length) = self.frame_length()? else { return Ok(None) };
+        let (begin, end) = (self.begin + 4, self.begin + 4 + length);
+        Ok((end <= self.end).then_some((begin, end)))
+    }
+
+    fn frame_length(&self) -> Result<Option<usize>> {
+        if self.end - self.begin < 4 {
+            return Ok(None);
+        }
+        let length = Reader::new(&self.bytes[self.begin..]).u32()? as usize;
+        ensure!(length <= RESPONSE_BYTES_MAX, "a response of {length} bytes");
+        Ok(Some(length))
+    }
+
+    /// Room behind what is there: at least for the rest of the first frame, if its length is known.
+    fn room(&mut self) -> Result<&mut [u8]> {
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+        }
+        let wanted = 4 + self.frame_length()?.unwrap_or(0);
+        if self.begin > 0 && (self.begin + wanted > self.bytes.len() || self.end == self.bytes.len()) {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        if wanted > self.bytes.len() {
+            self.bytes.resize(wanted.next_power_of_two(), 0);
+        }
+        Ok(&mut self.bytes[self.end..])
+    }
+}
+
+fn write_request(writer: &mut Writer, api: Api, correlation_id: i32, body: impl FnOnce(&mut Writer)) {
+    writer.clear();
+    writer.i32(0); // length, below
+    writer.i16(api.key);
+    writer.i16(api.version);
+    writer.i32(correlation_id);
+    writer.string(CLIENT_ID);
+    writer.no_tags();
+    body(writer);
+    writer.patch_frame_length();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds the stream in pieces of `piece` bytes and returns the frames that come out.
+    fn frames(stream: &[u8], piece: usize) -> Vec<Vec<u8>> {
+        let mut received = Received { bytes: vec![0; 8], begin: 0, end: 0 };
+        let (mut frames, mut rest) = (Vec::new(), stream);
+        while !rest.is_empty() {
+            let room = received.room().unwrap();
+            let taken = piece.min(room.len()).min(rest.len());
+            assert!(taken > 0, "there is always room for a byte");
+            room[..taken].copy_from_slice(&rest[..taken]);
+            received.end += taken;
+            rest = &rest[taken..];
+            while let Some((begin, end)) = received.frame().unwrap() {
+                frames.push(received.bytes[begin..end].to_vec());
+                received.begin = end;
+            }
+        }
+        frames
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_they_arrive() {
+        let contents: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) * 3 % 50]).collect();
+        let mut stream = Vec::new();
+        for content in &contents {
+            stream.extend_from_slice(&(content.len() as u32).to_be_bytes());
+            stream.extend_from_slice(content);
+        }
+        for piece in [1, 2, 3, 7, 64, 10_000] {
+            assert_eq!(frames(&stream, piece), contents, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_frame_beyond_the_bound_is_an_error() {
+        let mut received = Received { bytes: vec![0xff; 8], begin: 0, end: 8 };
+        assert!(received.frame().is_err());
+        assert!(received.room().is_err());
+    }
+}

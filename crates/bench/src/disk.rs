@@ -1,0 +1,51 @@
+//! What one sync costs on the disk that is measured: the floor of every latency with fsync.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+
+use crate::latency::new_histogram;
+
+const SYNCS: usize = 500;
+/// The size of a record of the loads with fsync.
+const APPEND_BYTES: usize = 1_024;
+
+/// Nanoseconds of fdatasync after an append of 1 KiB, 500 times on a new file of the folder.
+pub(crate) fn fdatasync_costs(folder: &Path) -> Result<Histogram<u64>> {
+    let path = folder.join(format!("fdatasync-{}", std::process::id()));
+    let costs = File::create(&path).and_then(append_and_sync);
+    // There is nobody to tell of a file of half a megabyte left behind.
+    let _ = fs::remove_file(&path);
+    costs.with_context(|| {
+        format!("{} cannot be written: choose another folder by --data-root", path.display())
+    })
+}
+
+fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
+    let mut costs = new_histogram();
+    for _ in 0..SYNCS {
+        file.write_all(&[7; APPEND_BYTES])?;
+        let begin = Instant::now();
+        file.sync_data()?;
+        costs.saturating_record(begin.elapsed().as_nanos() as u64);
+    }
+    Ok(costs)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_sync_is_counted_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let costs = super::fdatasync_costs(folder.path()).unwrap();
+        assert_eq!(costs.len(), 500);
+        // A system call takes longer than this, whatever the disk.
+        assert!(costs.max() > 100, "{} ns", costs.max());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(super::fdatasync_costs(&folder.path().join("none")).is_err());
+    }
+}

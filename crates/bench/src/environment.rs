@@ -1,0 +1,131 @@
+//! Where everything is that runs need: programs, jars, directories, ports.
+
+use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::broker::{KafkaInstall, System};
+
+/// Ports go round in this many pairs, so that a run does not meet the closing connections of the one before.
+const PORT_PAIRS: u16 = 100;
+
+/// What a person may choose about the systems; the defaults serve a checkout of the repository.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The `mainstem` program that is measured.
+    pub mainstem: PathBuf,
+    /// Its further settings, `KEY=VALUE` each.
+    pub mainstem_settings: Vec<String>,
+    /// The folder of Kafka's jars; they are fetched by Maven if they are not there.
+    pub kafka_jars: PathBuf,
+    /// The `java` that runs Kafka; the newest of the machine unless it is given.
+    pub java: Option<PathBuf>,
+    /// Where data directories are made: on the disk that is to be measured.
+    pub data_root: PathBuf,
+    /// The first of 200 ports; 0 takes any that are free.
+    pub first_port: u16,
+}
+
+/// The same, found and checked.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    /// The mainstem binary that is measured.
+    pub(crate) mainstem: PathBuf,
+    /// Further `KEY=VALUE` settings of mainstem.
+    pub(crate) mainstem_settings: Vec<String>,
+    /// The program that runs, whose `bench probe` is the probe.
+    pub(crate) tool: PathBuf,
+    /// Present if Kafka or its tools are needed.
+    pub(crate) kafka: Option<KafkaInstall>,
+    pub(crate) data_root: PathBuf,
+    first_port: u16,
+    starts: Cell<u16>,
+}
+
+impl Environment {
+    /// Finds what the systems need; Kafka is fetched if it is wanted and not there.
+    pub(crate) fn prepare(settings: &Settings, systems: &[System], needs_kafka: bool) -> Result<Self> {
+        ensure!(
+            u32::from(settings.first_port) + u32::from(2 * PORT_PAIRS) <= 1 << 16,
+            "port {} leaves no room for the {} ports of a benchmark: choose a lower one by --port",
+            settings.first_port,
+            2 * PORT_PAIRS
+        );
+        if systems.iter().any(|system| system.is_mainstem()) {
+            require_program(&settings.mainstem)?;
+        }
+        let kafka = needs_kafka
+            .then(|| KafkaInstall::find(&settings.kafka_jars, settings.java.clone()))
+            .transpose()?;
+        std::fs::create_dir_all(&settings.data_root).with_context(|| {
+            format!("{} cannot be made: choose another by --data-root", settings.data_root.display())
+        })?;
+        Ok(Self {
+            mainstem: settings.mainstem.clone(),
+            mainstem_settings: settings.mainstem_settings.clone(),
+            tool: std::env::current_exe().context("the path of this program is not known")?,
+            kafka,
+            data_root: settings.data_root.canonicalize()?,
+            first_port: settings.first_port,
+            starts: Cell::new(0),
+        })
+    }
+
+    /// Where the next broker listens; the port above it is its too.
+    pub(crate) fn next_address(&self) -> Result<SocketAddr> {
+        if self.first_port == 0 {
+            return free_pair();
+        }
+        for _ in 0..PORT_PAIRS {
+            let start = self.starts.get();
+            self.starts.set((start + 1) % PORT_PAIRS);
+            let port = self.first_port + 2 * start;
+            if is_free(port) && is_free(port + 1) {
+                return Ok(at(port));
+            }
+        }
+        bail!("none of the ports from {} on is free: choose others by --port", self.first_port)
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(at(port)).is_ok()
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// A port that the kernel has to give, with a free one above it.
+fn free_pair() -> Result<SocketAddr> {
+    for _ in 0..PORT_PAIRS {
+        let listener = TcpListener::bind(at(0)).context("the kernel has no port to give")?;
+        let address = listener.local_addr()?;
+        if address.port().checked_add(1).is_some_and(is_free) {
+            return Ok(address);
+        }
+    }
+    bail!("no two ports beside each other are free: choose some by --port")
+}
+
+fn require_program(path: &Path) -> Result<()> {
+    let metadata = std::fs::metadata(path);
+    ensure!(
+        metadata.is_ok_and(|metadata| metadata.is_file()),
+        "there is no broker at {}: build it by `cargo build --release`, or name one by --mainstem",
+        path.display()
+    );
+    Ok(())
+}
+
+/// The commit of the working directory, with a mark if it has uncommitted changes.
+pub(crate) fn commit() -> String {
+    let output = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
+    match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! The figures that runs report: their keys, titles and units.
+
+/// A figure by the key that it has in JSON.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) key: &'static str,
+    pub(crate) title: &'static str,
+    /// Digits behind the point in tables.
+    pub(crate) digits: usize,
+    /// Whether it tells of the system, so that a ratio means something, or else of the circumstances of the run.
+    pub(crate) is_of_system: bool,
+}
+
+const fn figure(key: &'static str, title: &'static str, digits: usize) -> Figure {
+    Figure { key, title, digits, is_of_system: true }
+}
+
+/// A figure that describes the run, not the system.
+const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> Figure {
+    Figure { key, title, digits, is_of_system: false }
+}
+
+/// In the order of the tables.
+pub(crate) const FIGURES: [Figure; 27] = [
+    figure("messages_per_s", "messages/s", 0),
+    figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
+    figure("mib_per_s", "MiB/s", 1),
+    figure("broker_cpu_s", "broker CPU, s", 2),
+    figure("ack_p50_us", "ack p50, us", 1),
+    figure("ack_p90_us", "ack p90, us", 1),
+    figure("ack_p99_us", "ack p99, us", 1),
+    figure("ack_p999_us", "ack p99.9, us", 1),
+    figure("ack_p9999_us", "ack p99.99, us", 1),
+    figure("ack_max_us", "ack max, us", 1),
+    figure("end_to_end_p50_us", "end-to-end p50, us", 1),
+    figure("end_to_end_p90_us", "end-to-end p90, us", 1),
+    figure("end_to_end_p99_us", "end-to-end p99, us", 1),
+    figure("end_to_end_p999_us", "end-to-end p99.9, us", 1),
+    figure("end_to_end_p9999_us", "end-to-end p99.99, us", 1),
+    figure("end_to_end_max_us", "end-to-end max, us", 1),
+    figure("first_ack_ms", "start to first ack, ms", 1),
+    figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
+    figure("vm_hwm_mib", "VmHWM, MiB", 1),
+    figure("vm_rss_mib", "VmRSS, MiB", 1),
+    figure("idle_cpu_percent", "CPU at rest, % of one", 2),
+    circumstance("offered_per_s", "offered, messages/s", 0),
+    circumstance("unsent", "due in the window and never sent", 0),
+    circumstance("late_p99_us", "made late by the driver p99, us", 1),
+    circumstance("fdatasync_p99_us", "one fdatasync p99, us", 1),
+    circumstance("driver_cpus", "CPUs used by the driver", 2),
+    circumstance("other_cpus", "CPUs used by others", 2),
+];
+
+/// What is said of a run as soon as it is done.
+const HEADLINE: [&str; 9] = [
+    "messages_per_s",
+    "messages_per_cpu_s",
+    "ack_p50_us",
+    "ack_p99_us",
+    "end_to_end_p99_us",
+    "first_ack_ms",
+    "smallest_heap_mib",
+    "vm_hwm_mib",
+    "idle_cpu_percent",
+];
+
+impl Figure {
+    /// The figure of that key.
+    pub(crate) fn named(key: &str) -> Option<Self> {
+        FIGURES.into_iter().find(|figure| figure.key == key)
+    }
+}
+
+/// The main figures in a line.
+pub(crate) fn headline(value: impl Fn(&str) -> Option<f64>) -> String {
+    let shown = HEADLINE.iter().filter_map(|key| {
+        let figure = Figure::named(key)?;
+        Some(format!("{} {:.*}", figure.title, figure.digits, value(key)?))
+    });
+    shown.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_has_what_was_measured() {
+        let value = |key: &str| match key {
+            "messages_per_s" => Some(1234.5),
+            "vm_hwm_mib" => Some(11.0),
+            _ => None,
+        };
+        assert_eq!(headline(value), "messages/s 1234; VmHWM, MiB 11.0");
+        assert!(HEADLINE.iter().all(|key| Figure::named(key).is_some()));
+    }
+}

@@ -1,0 +1,154 @@
+//! What Mainstem is to reach, by workload and figure.
+
+use crate::stats::Spread;
+use crate::workload::Durability;
+
+/// What a figure of ours must be; medians, unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Goal {
+    /// At least so many times the peer's.
+    Min { peer: &'static str, times: f64 },
+    /// At most so many times the peer's.
+    Max { peer: &'static str, times: f64 },
+    /// In every round at least so many times the peer's.
+    EachMin { peer: &'static str, times: f64 },
+    /// At most this.
+    AtMost(f64),
+    /// At most so many times another figure of the same runs.
+    MaxOfFigure { key: &'static str, title: &'static str, times: f64 },
+}
+
+const KAFKA: &str = "kafka";
+const PROBE: &str = "probe";
+
+/// The goals for a figure of a workload, each to be reached.
+pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Goal> {
+    let (max, min) = (|times| Goal::Max { peer: KAFKA, times }, |times| Goal::Min { peer: KAFKA, times });
+    let is_cached = durability == Durability::PageCache;
+    match (workload, key) {
+        (_, "first_ack_ms" | "idle_cpu_percent" | "vm_hwm_mib") => limit(workload, key).into_iter().collect(),
+        ("small-msg-saturate" | "local-1kb-saturate", key) if is_cached => match key {
+            "messages_per_s" => vec![min(3.0), Goal::Min { peer: PROBE, times: 0.75 }],
+            "messages_per_cpu_s" => vec![min(6.0), Goal::Min { peer: PROBE, times: 0.75 }],
+            "ack_p99_us" => vec![max(0.35)],
+            "end_to_end_p99_us" => vec![max(0.08)],
+            _ => Vec::new(),
+        },
+        (
+            "fixed-rate-2000" | "fixed-rate-10000",
+            "ack_p99_us" | "ack_p999_us" | "end_to_end_p99_us" | "end_to_end_p999_us",
+        ) if is_cached => vec![max(if workload == "fixed-rate-2000" { 0.1 } else { 0.2 })],
+        ("fixed-rate-2000" | "fixed-rate-10000", "ack_p99_us" | "end_to_end_p99_us") => {
+            let (key, title) = ("fdatasync_p99_us", "the p99 of one fdatasync");
+            vec![max(0.5), Goal::MaxOfFigure { key, title, times: 1.5 }]
+        }
+        ("pipelined-small" | "pipelined-1kb" | "many-partitions", "messages_per_s") if is_cached => {
+            vec![min(2.0)]
+        }
+        ("pipelined-small" | "pipelined-1kb", "messages_per_cpu_s") if is_cached => vec![min(4.0)],
+        ("bandwidth-in-acks-1" | "bandwidth-in-acks-all" | "bandwidth-out", "messages_per_s")
+            if is_cached =>
+        {
+            vec![min(1.0), Goal::EachMin { peer: KAFKA, times: 0.9 }]
+        }
+        ("bandwidth-in-acks-1" | "bandwidth-in-acks-all", "broker_cpu_s") if is_cached => vec![max(0.35)],
+        ("bandwidth-out", "broker_cpu_s") => vec![max(0.6)],
+        _ => Vec::new(),
+    }
+}
+
+/// Goals that do not depend on a peer.
+fn limit(workload: &str, key: &str) -> Option<Goal> {
+    let most = match (workload, key) {
+        ("start", "first_ack_ms") => 50.0,
+        ("start-clean", "first_ack_ms") => 300.0,
+        ("start-killed", "first_ack_ms") => 2_000.0,
+        ("idle", "idle_cpu_percent") => 0.2,
+        ("idle" | "many-partitions", "vm_hwm_mib") => 40.0,
+        ("small-msg-saturate" | "local-1kb-saturate", "vm_hwm_mib") => 16.0,
+        _ => return None,
+    };
+    Some(Goal::AtMost(most))
+}
+
+impl Goal {
+    /// The value that is compared and whether it reaches the goal; `None` if what it needs was not measured. `ratio`
+    /// knows the ratio to a peer, `other` the median of another figure.
+    pub(crate) fn judge(
+        self,
+        ours: f64,
+        ratio: impl Fn(&str) -> Option<Spread>,
+        other: impl Fn(&str) -> Option<f64>,
+    ) -> Option<(f64, bool)> {
+        let (value, is_reached) = match self {
+            Self::Min { peer, times } => judged(ratio(peer)?.median, |value| value >= times),
+            Self::Max { peer, times } => judged(ratio(peer)?.median, |value| value <= times),
+            Self::EachMin { peer, times } => judged(ratio(peer)?.min, |value| value >= times),
+            Self::AtMost(most) => judged(ours, |value| value <= most),
+            Self::MaxOfFigure { key, times, .. } => judged(ours / other(key)?, |value| value <= times),
+        };
+        Some((value, is_reached))
+    }
+
+    /// The goal in words, without the figure's title.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Min { peer, times } => format!(">= {times}x {peer}"),
+            Self::Max { peer, times } => format!("<= {times}x {peer}"),
+            Self::EachMin { peer, times } => format!(">= {times}x {peer} in every round"),
+            Self::AtMost(most) => format!("<= {most}"),
+            Self::MaxOfFigure { title, times, .. } => format!("<= {times}x {title}"),
+        }
+    }
+
+    /// Whether the value that is judged is a ratio.
+    pub(crate) fn is_ratio(self) -> bool {
+        !matches!(self, Self::AtMost(_))
+    }
+}
+
+fn judged(value: f64, is_reached: impl Fn(f64) -> bool) -> (f64, bool) {
+    (value, is_reached(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Figure;
+    use crate::workload::Workload;
+
+    fn judge(goal: Goal, ours: f64, ratio: f64, worst: f64) -> Option<(f64, bool)> {
+        let spread = Spread { median: ratio, min: worst, max: 9.0 };
+        goal.judge(ours, |peer| (peer == "kafka").then_some(spread), |_| Some(100.0))
+    }
+
+    #[test]
+    fn goals_are_judged_by_what_they_name() {
+        let min = Goal::Min { peer: "kafka", times: 3.0 };
+        assert_eq!(judge(min, 1.0, 3.0, 2.0), Some((3.0, true)));
+        assert_eq!(judge(min, 1.0, 2.9, 2.0), Some((2.9, false)));
+        assert_eq!(judge(Goal::Min { peer: "probe", times: 3.0 }, 1.0, 3.0, 2.0), None);
+        assert_eq!(judge(Goal::Max { peer: "kafka", times: 0.5 }, 1.0, 0.6, 0.1), Some((0.6, false)));
+        assert_eq!(judge(Goal::EachMin { peer: "kafka", times: 0.9 }, 1.0, 1.2, 0.8), Some((0.8, false)));
+        assert_eq!(judge(Goal::AtMost(16.0), 16.0, 0.0, 0.0), Some((16.0, true)));
+        let of_sync = Goal::MaxOfFigure { key: "fdatasync_p99_us", title: "one", times: 1.5 };
+        assert_eq!(judge(of_sync, 140.0, 0.0, 0.0), Some((1.4, true)));
+    }
+
+    #[test]
+    fn goals_speak_of_workloads_and_figures_that_exist() {
+        let of = |workload, key| goals(workload, key, Durability::PageCache);
+        assert_eq!(of("small-msg-saturate", "messages_per_s").len(), 2);
+        assert_eq!(of("fixed-rate-10000", "ack_p999_us"), [Goal::Max { peer: "kafka", times: 0.2 }]);
+        assert_eq!(of("start-clean", "first_ack_ms"), [Goal::AtMost(300.0)]);
+        assert_eq!(goals("small-msg-saturate", "messages_per_s", Durability::Fsync), []);
+        assert_eq!(goals("fixed-rate-2000", "ack_p99_us", Durability::Fsync).len(), 2);
+        let keys = ["broker_cpu_s", "idle_cpu_percent", "vm_hwm_mib", "end_to_end_p999_us", "first_ack_ms"];
+        assert!(keys.iter().all(|key| Figure::named(key).is_some()));
+        for name in
+            ["bandwidth-out", "bandwidth-in-acks-1", "bandwidth-in-acks-all", "many-partitions", "idle"]
+        {
+            assert!(Workload::parse(name).is_ok(), "{name}");
+        }
+    }
+}

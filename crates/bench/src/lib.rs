@@ -1,0 +1,50 @@
+//! Workloads, peers and reports: measures any Kafka-compatible broker the same way.
+//!
+//! [`run`] starts brokers one at a time on empty directories, loads each with the same clients, and keeps every run as
+//! JSON; [`report`] makes the summary and the plots of a folder of runs; [`profile`] looks at one load with strace or
+//! perf. What each workload does stands in [`Workload::all`], what is measured and how in `docs/benchmarks.md`.
+//!
+//! It shares no code with the broker: its few requests are encoded and decoded by its own modules, on blocking sockets.
+
+mod batch;
+mod broker;
+mod bytes;
+mod cases;
+mod clock;
+mod connection;
+mod disk;
+mod environment;
+mod figures;
+mod goals;
+mod latency;
+mod load;
+mod machine;
+mod markdown;
+mod payload;
+mod plan;
+mod plots;
+mod probe;
+mod process;
+mod profile;
+mod progress;
+mod protocol;
+mod report;
+mod results;
+mod runner;
+mod sampler;
+mod stats;
+mod summary;
+mod workload;
+
+pub use broker::System;
+pub use cases::Extent;
+pub use environment::Settings;
+pub use plan::Selection;
+pub use probe::{ProbeOptions, serve as serve_probe};
+pub use profile::{Count, Profile, ProfileOrder, Tool, profile};
+pub use report::report;
+pub use results::{Curves, Results, Run, Samples};
+pub use runner::{Order, default_out, run};
+pub use stats::Spread;
+pub use summary::{Cell, GoalLine, Ratio, Row, Summary, summarize};
+pub use workload::{Durability, Workload};

@@ -1,0 +1,107 @@
+//! The machine: what a result must say of it, and whether it is quiet enough to measure.
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use crate::process;
+
+/// CPUs that others may use while we measure.
+pub(crate) const BUSY_CPUS_MAX: f64 = 0.15;
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// CPU model, kernel and memory, for the head of a report.
+pub(crate) fn describe() -> Value {
+    json!({
+        "cpu": first_field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+        "cpus": cpus(),
+        "memory": first_field("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".to_owned()),
+        "kernel": read_trimmed("/proc/sys/kernel/osrelease"),
+        "architecture": std::env::consts::ARCH,
+    })
+}
+
+/// CPUs that this process may use; 0 if that is not known.
+pub(crate) fn cpus() -> usize {
+    thread::available_parallelism().map_or(0, usize::from)
+}
+
+fn read_trimmed(path: &str) -> String {
+    fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn first_field(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// How busy others keep the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Busyness {
+    /// CPUs in use.
+    pub(crate) cpus: f64,
+    /// Who uses them: (name, CPUs), the busiest first.
+    pub(crate) by: Vec<(String, f64)>,
+}
+
+impl Busyness {
+    /// Looks at the machine for a second, in which this process sleeps.
+    pub(crate) fn look() -> Result<Self> {
+        let machine_before = process::machine_cpu_time()?;
+        let before: HashMap<u32, Duration> =
+            process::all_cpu_times().into_iter().map(|(pid, _, time)| (pid, time)).collect();
+        thread::sleep(SAMPLE);
+        let used = process::machine_cpu_time()?.saturating_sub(machine_before);
+        let mut by: Vec<_> = process::all_cpu_times()
+            .into_iter()
+            .map(|(pid, name, time)| {
+                let used = time.saturating_sub(before.get(&pid).copied().unwrap_or_default());
+                (name, used.as_secs_f64() / SAMPLE.as_secs_f64())
+            })
+            .filter(|(_, cpus)| *cpus > 0.0)
+            .collect();
+        by.sort_by(|left, right| right.1.total_cmp(&left.1));
+        Ok(Self { cpus: used.as_secs_f64() / SAMPLE.as_secs_f64(), by })
+    }
+
+    /// Why nothing should be measured now; `None` if the machine is quiet enough.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if self.cpus <= BUSY_CPUS_MAX {
+            return None;
+        }
+        let names: Vec<_> = self.by.iter().take(3).map(|(name, cpus)| format!("{name} {cpus:.2}")).collect();
+        let by = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        Some(format!(
+            "the machine is busy: others use {:.2} CPUs{by}, and at most {BUSY_CPUS_MAX} are tolerable: wait, or \
+             measure anyway by --force",
+            self.cpus
+        ))
+    }
+}
+
+/// Fails, naming who is busy, if others use the CPUs for a second.
+pub(crate) fn require_quiet() -> Result<()> {
+    Busyness::look()?.refusal().map_or(Ok(()), |reason| bail!(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_refused_by_name() {
+        let by = [("rustc", 0.9), ("java", 0.3), ("a", 0.2), ("b", 0.1)];
+        let by = by.map(|(name, cpus)| (name.to_owned(), cpus)).to_vec();
+        let refusal = Busyness { cpus: 1.5, by: by.clone() }.refusal().unwrap();
+        assert!(refusal.contains("1.50 CPUs (rustc 0.90, java 0.30, a 0.20)"), "{refusal}");
+        assert!(refusal.contains("--force"));
+        assert_eq!(Busyness { cpus: 0.15, by }.refusal(), None);
+        // Time that the host took has no name.
+        assert!(Busyness { cpus: 0.5, by: Vec::new() }.refusal().unwrap().contains("0.50 CPUs, and"));
+    }
+}

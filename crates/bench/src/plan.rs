@@ -1,0 +1,172 @@
+//! Which runs are made in which order, and how long they will take.
+
+use std::time::Duration;
+
+use crate::broker::System;
+use crate::cases::Extent;
+use crate::workload::{Durability, Kind, Left, Workload};
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Side by side.
+    pub systems: Vec<System>,
+    /// One after another.
+    pub workloads: Vec<Workload>,
+    /// Each workload with each of these.
+    pub durabilities: Vec<Durability>,
+    /// How often each system is measured.
+    pub rounds: usize,
+}
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) durability: Durability,
+    pub(crate) workload: Workload,
+    /// From 1.
+    pub(crate) round: usize,
+    pub(crate) system: System,
+}
+
+impl Selection {
+    /// Round by round (A B A B), so that what disturbs the machine for a while disturbs all systems.
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for &durability in &self.durabilities {
+            for &workload in &self.workloads {
+                for round in 1..=self.rounds {
+                    let systems =
+                        self.systems.iter().filter(|&&system| workload.applies_to(system, durability));
+                    steps.extend(systems.map(|&system| Step { durability, workload, round, system }));
+                }
+            }
+        }
+        steps
+    }
+}
+
+impl Step {
+    /// A guess, which the runs that are done correct.
+    pub(crate) fn expected(&self, extent: &Extent) -> Duration {
+        // A broker waits three seconds for the members of a new group.
+        let group_s = if self.system.is_broker() { 3.0 } else { 0.0 };
+        let load_s = (extent.warmup + extent.window).as_secs_f64() + group_s + 0.5;
+        let records = extent.records as f64;
+        let killed_gib = extent.killed_mib as f64 / 1024.0;
+        let busy_s = match self.workload.kind {
+            Kind::Load(_) => load_s,
+            Kind::BandwidthIn(_) => 5.0 + 1.25 * records / 80_000.0,
+            Kind::BandwidthOut => 12.0 + records / 80_000.0 + 1.25 * records / 400_000.0,
+            Kind::Idle => 9.0,
+            Kind::Start(Left::Nothing) => 1.0,
+            Kind::Start(Left::Clean) => 5.0,
+            Kind::Start(Left::Killed) => 7.0 + 4.0 * killed_gib,
+            Kind::HeapSweep(_) => 8.0 * load_s,
+        };
+        // Kafka starts, formats its directory and stops.
+        let around_s = if self.system == System::Kafka { 6.0 } else { 0.2 };
+        Duration::from_secs_f64(busy_s + around_s)
+    }
+}
+
+/// Tells what is left, from guesses and from how the runs that are done compare to theirs.
+#[derive(Debug, Clone)]
+pub(crate) struct Forecast {
+    expected: Vec<Duration>,
+    /// The time that the runs took which are done.
+    took: Vec<Duration>,
+}
+
+impl Forecast {
+    pub(crate) fn new(steps: &[Step], extent: &Extent) -> Self {
+        Self { expected: steps.iter().map(|step| step.expected(extent)).collect(), took: Vec::new() }
+    }
+
+    /// Notes that the next run is done.
+    pub(crate) fn done(&mut self, took: Duration) {
+        self.took.push(took);
+    }
+
+    /// What is left when the current run has taken that long.
+    pub(crate) fn left(&self, current: Duration) -> Duration {
+        let done = self.took.len().min(self.expected.len());
+        let guessed: Duration = self.expected[..done].iter().sum();
+        let took: Duration = self.took.iter().sum();
+        let factor = if guessed.is_zero() { 1.0 } else { took.as_secs_f64() / guessed.as_secs_f64() };
+        let ahead: Duration = self.expected[done..].iter().sum();
+        ahead.mul_f64(factor).saturating_sub(current)
+    }
+}
+
+/// As people say it: "47 s", "12 min 05 s", "2 h 03 min".
+pub(crate) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes:02} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(names: &[&str], systems: &[System]) -> Selection {
+        Selection {
+            systems: systems.to_vec(),
+            workloads: names.iter().map(|name| Workload::parse(name).unwrap()).collect(),
+            durabilities: Durability::ALL.to_vec(),
+            rounds: 2,
+        }
+    }
+
+    #[test]
+    fn rounds_are_interleaved_and_what_does_not_apply_is_left_out() {
+        let steps =
+            selection(&["small-msg-saturate", "start"], &[System::Kafka, System::Mainstem, System::Probe])
+                .steps();
+        let told: Vec<_> = steps
+            .iter()
+            .map(|step| {
+                let (durability, workload) = (step.durability.name(), step.workload.name());
+                format!("{durability} {workload} {} {}", step.round, step.system.name())
+            })
+            .collect();
+        assert_eq!(
+            told[..7],
+            [
+                "page-cache small-msg-saturate 1 kafka",
+                "page-cache small-msg-saturate 1 mainstem",
+                "page-cache small-msg-saturate 1 probe",
+                "page-cache small-msg-saturate 2 kafka",
+                "page-cache small-msg-saturate 2 mainstem",
+                "page-cache small-msg-saturate 2 probe",
+                "page-cache start 1 kafka",
+            ]
+        );
+        assert_eq!(told.len(), 6 + 4 + 6, "nothing starts with fsync");
+    }
+
+    #[test]
+    fn what_is_left_follows_the_runs_that_are_done() {
+        let extent =
+            Extent { warmup: Duration::from_secs(5), window: Duration::from_secs(3), ..Extent::default() };
+        let steps = selection(&["small-msg-saturate"], &[System::Mainstem]).steps();
+        let mut forecast = Forecast::new(&steps, &extent);
+        let guess = Duration::from_secs_f64(11.7);
+        assert_eq!(forecast.left(Duration::ZERO), 4 * guess);
+        forecast.done(2 * guess);
+        assert_eq!(forecast.left(Duration::ZERO), 6 * guess);
+        assert_eq!(forecast.left(guess), 5 * guess);
+        (0..3).for_each(|_| forecast.done(guess));
+        assert_eq!(forecast.left(guess), Duration::ZERO);
+    }
+
+    #[test]
+    fn times_in_words() {
+        let words = [0, 47, 725, 7_400].map(|seconds| in_words(Duration::from_secs(seconds)));
+        assert_eq!(words, ["0 s", "47 s", "12 min 05 s", "2 h 03 min"]);
+    }
+}

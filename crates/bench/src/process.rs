@@ -1,0 +1,111 @@
+//! What Linux tells of a process and of all CPUs: time used, memory held.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// CPU time, user and system, of a process with all its threads; of a resolution of one tick (10 ms).
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+    sum_of_stat(pid, OWN_TIMES)
+}
+
+/// The same, and that of the children that it has waited for.
+pub(crate) fn cpu_time_with_children(pid: u32) -> Result<Duration> {
+    sum_of_stat(pid, OWN_TIMES + CHILDREN_TIMES)
+}
+
+/// How many fields of a stat file tell of times: utime and stime, then those of children.
+const OWN_TIMES: usize = 2;
+const CHILDREN_TIMES: usize = 2;
+
+fn sum_of_stat(pid: u32, fields: usize) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("process {pid} has ended"))?;
+    ticks_of_stat(&stat, fields).map(ticks).with_context(|| format!("reading /proc/{pid}/stat"))
+}
+
+/// CPU time that all processes of the machine used since boot, without waiting for disks.
+pub(crate) fn machine_cpu_time() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    busy_ticks_of_stat(&stat).map(ticks).context("reading /proc/stat")
+}
+
+/// Resident memory in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Memory {
+    /// VmHWM: the most that it ever was.
+    pub(crate) peak: u64,
+    /// VmRSS: now.
+    pub(crate) resident: u64,
+}
+
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid} has ended"))?;
+    memory_of_status(&status).with_context(|| format!("reading /proc/{pid}/status"))
+}
+
+/// (name, CPU time) of every process that can be read, for telling who keeps the machine busy.
+pub(crate) fn all_cpu_times() -> Vec<(u32, String, Duration)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let name = stat.split_once('(')?.1.rsplit_once(')')?.0.to_owned();
+            Some((pid, name, ticks(ticks_of_stat(&stat, OWN_TIMES)?)))
+        })
+        .collect()
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The sum of so many fields from the 14th on. The second of all is a name in parentheses that may hold anything.
+fn ticks_of_stat(stat: &str, fields: usize) -> Option<u64> {
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(fields);
+    fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Of the first line (all CPUs): user, nice, system, idle, iowait, irq, softirq, steal. Steal is time that the
+/// machine did not have, so it counts as used by others.
+fn busy_ticks_of_stat(stat: &str) -> Option<u64> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, steal] = fields.as_slice() else { return None };
+    Some(user + nice + system + irq + softirq + steal)
+}
+
+fn memory_of_status(status: &str) -> Option<Memory> {
+    let kib = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some(Memory { peak: kib("VmHWM:")? * 1024, resident: kib("VmRSS:")? * 1024 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_proc_are_read() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 10 0 0 0 120 45 0 0 20 0 9 0 5 6 7";
+        assert_eq!(ticks_of_stat(stat, 2), Some(165));
+        assert_eq!(ticks_of_stat(&stat.replace("45 0 0", "45 7 3"), 4), Some(175));
+        assert_eq!(busy_ticks_of_stat("cpu  1 2 4 100 200 8 16 32 64 0\ncpu0 9 9"), Some(63));
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(memory_of_status(status), Some(Memory { peak: 2 << 20, resident: 1 << 20 }));
+        assert_eq!(memory_of_status("Name:\tzombie\n"), None);
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let pid = std::process::id();
+        assert!(memory(pid).unwrap().resident > 0);
+        assert!(machine_cpu_time().unwrap() >= cpu_time(pid).unwrap());
+        assert!(all_cpu_times().iter().any(|(other, ..)| *other == pid));
+    }
+}

@@ -1,0 +1,231 @@
+//! One run as it is kept: which it was, its figures, its curves; a file of JSON each.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The file beside the runs that says what was measured where.
+pub(crate) const ABOUT: &str = "about.json";
+
+/// A run of one workload on one system. Files of older versions have no curves.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// The name of a system.
+    pub system: String,
+    /// The name of a workload.
+    pub workload: String,
+    /// The name of a durability.
+    pub durability: String,
+    /// From 1.
+    pub round: usize,
+    /// Why there are no figures, if the run failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// By their keys; `docs/benchmarks.md` says what each is.
+    pub figures: BTreeMap<String, f64>,
+    /// Latencies by percentile.
+    #[serde(default, skip_serializing_if = "Curves::is_empty")]
+    pub curves: Curves,
+    /// What was seen in the course of the run.
+    #[serde(default, skip_serializing_if = "Samples::is_empty")]
+    pub samples: Samples,
+}
+
+/// Latency curves: (percentile, microseconds), ascending.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    /// From the send (by schedule: the instant when it was due) to the acknowledgement.
+    pub ack_us: Vec<(f64, f64)>,
+    /// To the arrival at the consumer.
+    pub end_to_end_us: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    fn is_empty(&self) -> bool {
+        self.ack_us.is_empty() && self.end_to_end_us.is_empty()
+    }
+}
+
+/// What was seen in the course of a run; all three have one value for each look.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// Seconds since the load began.
+    pub at_s: Vec<f64>,
+    /// Records acknowledged since then.
+    pub messages: Vec<u64>,
+    /// Resident memory of the broker.
+    pub rss_mib: Vec<f64>,
+}
+
+impl Samples {
+    fn is_empty(&self) -> bool {
+        self.at_s.is_empty()
+    }
+
+    /// (seconds, messages per second) between each two looks.
+    pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
+        let points: Vec<_> = self.at_s.iter().zip(&self.messages).collect();
+        let rates = points.windows(2).filter_map(|pair| {
+            let &[(&begin_s, &before), (&end_s, &after)] = pair else { return None };
+            let seconds = end_s - begin_s;
+            (seconds > 0.0).then(|| (end_s, after.saturating_sub(before) as f64 / seconds))
+        });
+        rates.collect()
+    }
+
+    /// (seconds, MiB) at each look.
+    pub(crate) fn memory(&self) -> Vec<(f64, f64)> {
+        self.at_s.iter().copied().zip(self.rss_mib.iter().copied()).collect()
+    }
+}
+
+impl Run {
+    /// A figure by its key.
+    pub fn figure(&self, key: &str) -> Option<f64> {
+        self.figures.get(key).copied()
+    }
+
+    /// The file's name, by which runs of one folder differ.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}-{}-{:02}-{}.json", self.workload, self.durability, self.round, self.system)
+    }
+
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let value = serde_json::to_value(self).context("a run that is no JSON")?;
+        write_json(&folder.join(self.file_name()), &value)
+    }
+}
+
+/// Writes JSON for people: an object has a line for each key, a list is one line.
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<()> {
+    let mut text = String::new();
+    layout(value, 0, &mut text);
+    text.push('\n');
+    fs::write(path, text)
+        .with_context(|| format!("{} cannot be written: choose another folder by --out", path.display()))
+}
+
+fn layout(value: &Value, depth: usize, text: &mut String) {
+    let Value::Object(map) = value else {
+        text.push_str(&value.to_string());
+        return;
+    };
+    text.push('{');
+    for (index, (key, value)) in map.iter().enumerate() {
+        text.push_str(if index == 0 { "\n" } else { ",\n" });
+        text.push_str(&"  ".repeat(depth + 1));
+        text.push_str(&format!("{}: ", Value::from(key.as_str())));
+        layout(value, depth + 1, text);
+    }
+    if !map.is_empty() {
+        text.push('\n');
+        text.push_str(&"  ".repeat(depth));
+    }
+    text.push('}');
+}
+
+/// What a folder of runs holds.
+#[derive(Debug)]
+pub struct Results {
+    /// What was measured where; null where it is not told.
+    pub about: Value,
+    /// In the order of rounds.
+    pub runs: Vec<Run>,
+}
+
+impl Results {
+    /// Reads all runs of a folder.
+    ///
+    /// # Errors
+    /// If the folder cannot be read, a file in it is no run, or there is no run at all.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let entries = fs::read_dir(folder)
+            .with_context(|| format!("{} cannot be read: name a folder of runs", folder.display()))?;
+        let (mut about, mut runs) = (Value::Null, Vec::new());
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+            let is_about = path.file_name().is_some_and(|name| name == ABOUT);
+            let read = if is_about {
+                serde_json::from_slice(&text).map(|value| about = value)
+            } else {
+                serde_json::from_slice(&text).map(|run| runs.push(run))
+            };
+            read.with_context(|| format!("{} is no run of a benchmark: take it away", path.display()))?;
+        }
+        anyhow::ensure!(
+            !runs.is_empty(),
+            "{} holds no runs: name the folder that `mainstem bench run` wrote by --out",
+            folder.display()
+        );
+        runs.sort_by_key(|run: &Run| (run.round, run.file_name()));
+        Ok(Self { about, runs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run() -> Run {
+        Run {
+            system: "probe".to_owned(),
+            workload: "small-msg-saturate".to_owned(),
+            durability: "fsync".to_owned(),
+            round: 3,
+            figures: BTreeMap::from([("messages_per_s".to_owned(), 12.5)]),
+            curves: Curves { ack_us: vec![(50.0, 1.5), (99.0, 2.0)], end_to_end_us: vec![] },
+            samples: Samples {
+                at_s: vec![0.0, 0.5, 0.5],
+                messages: vec![0, 10, 10],
+                rss_mib: vec![1.0, 2.0, 2.0],
+            },
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        run().write(folder.path()).unwrap();
+        write_json(&folder.path().join(ABOUT), &json!({ "commit": "abc" })).unwrap();
+        let results = Results::read(folder.path()).unwrap();
+        assert_eq!(results.about["commit"], "abc");
+        assert_eq!(results.runs.len(), 1);
+        let read = &results.runs[0];
+        assert_eq!(read.file_name(), "small-msg-saturate-fsync-03-probe.json");
+        assert_eq!((read.figure("messages_per_s"), read.figure("none")), (Some(12.5), None));
+        assert_eq!((&read.curves, &read.samples), (&run().curves, &run().samples));
+    }
+
+    #[test]
+    fn what_is_no_run_is_told_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Results::read(folder.path()).unwrap_err().to_string().contains("holds no runs"));
+        fs::write(folder.path().join("other.json"), "[]").unwrap();
+        assert!(Results::read(folder.path()).unwrap_err().to_string().contains("other.json"));
+        assert!(Results::read(&folder.path().join("missing")).unwrap_err().to_string().contains("missing"));
+    }
+
+    #[test]
+    fn lists_stay_on_one_line() {
+        let mut text = String::new();
+        layout(&json!({ "a": [1, 2], "b": { "c": {}, "d": "x\"y" } }), 0, &mut text);
+        assert_eq!(text, "{\n  \"a\": [1,2],\n  \"b\": {\n    \"c\": {},\n    \"d\": \"x\\\"y\"\n  }\n}");
+    }
+
+    #[test]
+    fn throughput_is_between_looks_and_skips_those_at_one_instant() {
+        assert_eq!(run().samples.throughput(), [(0.5, 20.0)]);
+        assert_eq!(run().samples.memory().len(), 3);
+    }
+}

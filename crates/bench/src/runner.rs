@@ -1,0 +1,161 @@
+//! Makes the runs of a benchmark, keeps each as soon as it is done, and writes the report.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::broker::{KAFKA_VERSION, System};
+use crate::cases::{Case, Extent};
+use crate::clock;
+use crate::environment::{self, Environment, Settings};
+use crate::figures;
+use crate::machine;
+use crate::plan::{Forecast, Selection, Step};
+use crate::progress::Progress;
+use crate::report::report;
+use crate::results::{ABOUT, Run, write_json};
+use crate::summary::Summary;
+
+/// What is measured, how much of it, and where the results go.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Which runs.
+    pub selection: Selection,
+    /// How long each.
+    pub extent: Extent,
+    /// An empty folder, which is made if it is not there.
+    pub out: PathBuf,
+    /// Whether to measure on a busy machine.
+    pub force: bool,
+}
+
+/// The folder to which results go unless another is named.
+pub fn default_out() -> PathBuf {
+    PathBuf::from(format!("bench/results/{}-{}-cores", clock::today(), machine::cpus()))
+}
+
+/// Makes all runs, then the report. A run that fails does not keep the others from being made.
+///
+/// # Errors
+/// If nothing can be measured: the machine is busy, the folder is not empty, a program is missing, no run was asked for.
+pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
+    let steps = order.selection.steps();
+    ensure!(
+        !steps.is_empty(),
+        "there is nothing to run: none of the workloads applies to the systems and durabilities (`mainstem bench list` \
+         says which do)"
+    );
+    prepare_out(&order.out)?;
+    let environment = Environment::prepare(settings, &order.selection.systems, needs_kafka(&steps))?;
+    if let Some(kafka) = &environment.kafka {
+        eprintln!("Apache Kafka {KAFKA_VERSION} runs on {}", kafka.java_version);
+    }
+    if !order.force {
+        machine::require_quiet()?;
+    }
+    write_json(&order.out.join(ABOUT), &about(order, &environment))?;
+    let progress = Progress::start(steps.len(), Forecast::new(&steps, &order.extent));
+    for step in &steps {
+        progress.begin(step);
+        let run = make(step, order.extent, &environment);
+        run.write(&order.out)?;
+        let headline = run
+            .error
+            .clone()
+            .map_or_else(|| figures::headline(|key| run.figure(key)), |error| format!("FAILED: {error}"));
+        progress.end(step, &headline);
+    }
+    drop(progress);
+    report(&order.out)
+}
+
+fn needs_kafka(steps: &[Step]) -> bool {
+    steps.iter().any(|step| step.system == System::Kafka || step.workload.needs_kafka_tools())
+}
+
+/// Results of two benchmarks in one folder would be summed up as one.
+fn prepare_out(out: &Path) -> Result<()> {
+    fs::create_dir_all(out)
+        .with_context(|| format!("{} cannot be made: choose another folder by --out", out.display()))?;
+    let is_empty = fs::read_dir(out)?.next().is_none();
+    ensure!(
+        is_empty,
+        "{} is not empty, and what is measured is not mixed with other things: choose another folder by --out",
+        out.display()
+    );
+    Ok(())
+}
+
+fn make(step: &Step, extent: Extent, environment: &Environment) -> Run {
+    let case = Case { environment, system: step.system, durability: step.durability, extent };
+    let mut run = Run {
+        system: step.system.name().to_owned(),
+        workload: step.workload.name().to_owned(),
+        durability: step.durability.name().to_owned(),
+        round: step.round,
+        ..Run::default()
+    };
+    match case.run(step.workload) {
+        Ok(measured) => {
+            run.figures = measured.figures;
+            run.curves = measured.curves;
+            run.samples = measured.samples;
+        }
+        Err(error) => run.error = Some(format!("{error:#}")),
+    }
+    run
+}
+
+/// What a reader must know beside the figures.
+fn about(order: &Order, environment: &Environment) -> Value {
+    let kafka = environment.kafka.as_ref();
+    let names = |systems: &[System]| systems.iter().map(|system| system.name()).collect::<Vec<_>>();
+    json!({
+        "date": clock::today(),
+        "machine": machine::describe(),
+        "commit": environment::commit(),
+        "mainstem": env!("CARGO_PKG_VERSION"),
+        "kafka": kafka.map(|kafka| json!({ "version": KAFKA_VERSION, "java": kafka.java_version })),
+        "mainstem_settings": environment.mainstem_settings,
+        "systems": names(&order.selection.systems),
+        "rounds": order.selection.rounds,
+        "warmup_s": order.extent.warmup.as_secs_f64(),
+        "window_s": order.extent.window.as_secs_f64(),
+        "records": order.extent.records,
+        "killed_mib": order.extent.killed_mib,
+        "measured_on_a_busy_machine": order.force,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Durability, Workload};
+
+    #[test]
+    fn results_go_to_a_folder_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        prepare_out(&folder.path().join("new/folder")).unwrap();
+        write_json(&folder.path().join(ABOUT), &json!({})).unwrap();
+        assert!(prepare_out(folder.path()).unwrap_err().to_string().contains("--out"));
+    }
+
+    #[test]
+    fn kafka_is_needed_for_itself_and_for_its_tools() {
+        let needs = |name: &str, systems: &[System]| {
+            let selection = Selection {
+                systems: systems.to_vec(),
+                workloads: vec![Workload::parse(name).unwrap()],
+                durabilities: vec![Durability::PageCache],
+                rounds: 1,
+            };
+            needs_kafka(&selection.steps())
+        };
+        assert!(!needs("small-msg-saturate", &[System::Mainstem, System::Probe]));
+        assert!(needs("small-msg-saturate", &[System::Kafka]));
+        assert!(needs("bandwidth-out", &[System::Mainstem]));
+        assert!(!needs("bandwidth-out", &[System::Probe]));
+    }
+}

@@ -1,0 +1,274 @@
+//! What many runs say together: medians, ranges, ratios, goals. No I/O; `markdown.rs` shows it to people.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::broker::System;
+use crate::figures::{FIGURES, Figure};
+use crate::goals::goals;
+use crate::machine::BUSY_CPUS_MAX;
+use crate::results::{Results, Run};
+use crate::stats::Spread;
+use crate::workload::{Durability, Workload};
+
+/// All that was measured in one folder.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// What was measured where.
+    pub about: Value,
+    /// One for each workload and durability.
+    pub cells: Vec<Cell>,
+    /// Runs that gave no figures: (run, why).
+    pub failed: Vec<(String, String)>,
+    /// Runs beside which others used the CPUs: (run, how many CPUs).
+    pub disturbed: Vec<(String, f64)>,
+}
+
+/// One workload with one durability.
+#[derive(Debug, Serialize)]
+pub struct Cell {
+    /// The name of the workload.
+    pub workload: String,
+    /// The name of the durability.
+    pub durability: String,
+    /// In the order of the columns.
+    pub systems: Vec<String>,
+    /// In the order of the rows.
+    pub rows: Vec<Row>,
+    /// What was to be reached, and what was.
+    pub goals: Vec<GoalLine>,
+    /// The names of its plots, without their folder and type.
+    pub plots: Vec<String>,
+}
+
+/// One figure of a cell.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The figure's key.
+    pub key: &'static str,
+    /// The figure's name for people, with its unit.
+    pub title: &'static str,
+    /// Digits behind the point.
+    pub digits: usize,
+    /// Whether it tells of the system, or else of the circumstances of the run.
+    pub is_of_system: bool,
+    /// By system, in the order of the columns; none where it was not measured.
+    pub values: Vec<Option<Spread>>,
+    /// Ratios of systems to peers.
+    pub ratios: Vec<Ratio>,
+}
+
+/// How a system compares to a peer.
+#[derive(Debug, Serialize)]
+pub struct Ratio {
+    /// The system whose figure is above the line.
+    pub system: String,
+    /// The system whose figure is below it.
+    pub peer: String,
+    /// The ratio of the medians, and the range of the ratios within each round.
+    pub ratio: Spread,
+}
+
+/// A goal and what came of it.
+#[derive(Debug, Serialize)]
+pub struct GoalLine {
+    /// The system that it is set for.
+    pub system: String,
+    /// The goal in words.
+    pub goal: String,
+    /// What is compared with it.
+    pub value: f64,
+    /// Whether the value is a ratio.
+    pub is_ratio: bool,
+    /// Whether the goal is reached.
+    pub is_reached: bool,
+}
+
+/// Sums up runs. What each cell's plots are called is added by those who draw them.
+pub fn summarize(results: &Results) -> Summary {
+    let runs = &results.runs;
+    let failed = runs.iter().filter_map(|run| Some((run.file_name(), run.error.clone()?)));
+    let others = |run: &Run| run.figure("other_cpus").filter(|&cpus| cpus > BUSY_CPUS_MAX);
+    let disturbed = runs.iter().filter_map(|run| Some((run.file_name(), others(run)?)));
+    let mut keys: Vec<(usize, usize, &Run)> =
+        runs.iter().map(|run| (durability_rank(run), workload_rank(run), run)).collect();
+    keys.sort_by_key(|&(durability, workload, run)| (durability, workload, run.workload.clone()));
+    keys.dedup_by_key(|&mut (durability, _, run)| (durability, run.workload.clone()));
+    let cells = keys.into_iter().map(|(_, _, run)| summarize_cell(runs, run));
+    Summary {
+        about: results.about.clone(),
+        cells: cells.filter(|cell| !cell.rows.is_empty()).collect(),
+        failed: failed.collect(),
+        disturbed: disturbed.collect(),
+    }
+}
+
+fn durability_rank(run: &Run) -> usize {
+    Durability::ALL.iter().position(|durability| durability.name() == run.durability).unwrap_or(usize::MAX)
+}
+
+fn workload_rank(run: &Run) -> usize {
+    Workload::all().iter().position(|workload| workload.name() == run.workload).unwrap_or(usize::MAX)
+}
+
+/// The cell to which a run belongs.
+fn summarize_cell(runs: &[Run], of: &Run) -> Cell {
+    let runs: Vec<&Run> = runs
+        .iter()
+        .filter(|run| run.workload == of.workload && run.durability == of.durability && run.error.is_none())
+        .collect();
+    let is_there = |system: &System| runs.iter().any(|run| run.system == system.name());
+    let systems: Vec<System> = System::ALL.into_iter().filter(is_there).collect();
+    let rows: Vec<Row> = FIGURES.iter().filter_map(|figure| summarize_row(&runs, figure, &systems)).collect();
+    let goals = systems
+        .iter()
+        .filter(|system| system.is_mainstem())
+        .flat_map(|&system| judge(&runs, of, system))
+        .collect();
+    Cell {
+        workload: of.workload.clone(),
+        durability: of.durability.clone(),
+        systems: systems.into_iter().map(|system| system.name().to_owned()).collect(),
+        rows,
+        goals,
+        plots: Vec::new(),
+    }
+}
+
+fn summarize_row(runs: &[&Run], figure: &Figure, systems: &[System]) -> Option<Row> {
+    let values: Vec<_> = systems.iter().map(|&system| Spread::of(values(runs, figure.key, system))).collect();
+    values.iter().any(Option::is_some).then(|| Row {
+        key: figure.key,
+        title: figure.title,
+        digits: figure.digits,
+        is_of_system: figure.is_of_system,
+        values,
+        ratios: if figure.is_of_system { ratios(runs, figure.key, systems) } else { Vec::new() },
+    })
+}
+
+/// Every other system to Kafka, and all but Kafka to the probe.
+fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
+    let ours = || systems.iter().copied().filter(|&system| system != System::Kafka);
+    let pairs = [System::Kafka, System::Probe]
+        .into_iter()
+        .flat_map(|peer| ours().filter(move |&system| system != peer).map(move |system| (system, peer)));
+    let ratios = pairs.filter_map(|(system, peer)| {
+        let ratio = ratio(runs, key, system, peer)?;
+        Some(Ratio { system: system.name().to_owned(), peer: peer.name().to_owned(), ratio })
+    });
+    ratios.collect()
+}
+
+/// Of the rounds in which both were measured.
+fn ratio(runs: &[&Run], key: &str, system: System, peer: System) -> Option<Spread> {
+    let value = |round, system: System| {
+        let run = runs.iter().find(|run| run.round == round && run.system == system.name())?;
+        run.figure(key)
+    };
+    let rounds = 1..=runs.iter().map(|run| run.round).max()?;
+    let both = rounds.filter_map(|round| Some((value(round, system)?, value(round, peer)?)));
+    let (ours, theirs): (Vec<f64>, Vec<f64>) = both.unzip();
+    Spread::ratio(&ours, &theirs)
+}
+
+/// One value for each round, in order.
+fn values(runs: &[&Run], key: &str, system: System) -> Vec<f64> {
+    runs.iter().filter(|run| run.system == system.name()).filter_map(|run| run.figure(key)).collect()
+}
+
+fn judge(runs: &[&Run], of: &Run, system: System) -> Vec<GoalLine> {
+    let durability = Durability::parse(&of.durability).unwrap_or(Durability::PageCache);
+    let median = |key: &str| Some(Spread::of(values(runs, key, system))?.median);
+    let mut lines = Vec::new();
+    for figure in FIGURES {
+        let Some(ours) = median(figure.key) else { continue };
+        for goal in goals(&of.workload, figure.key, durability) {
+            let ratio = |peer: &str| ratio(runs, figure.key, system, System::parse(peer).ok()?);
+            let Some((value, is_reached)) = goal.judge(ours, ratio, median) else { continue };
+            lines.push(GoalLine {
+                system: system.name().to_owned(),
+                goal: format!("{} {}", figure.title, goal.describe()),
+                value,
+                is_ratio: goal.is_ratio(),
+                is_reached,
+            });
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run of a load with a few figures.
+    pub(crate) fn run(system: System, round: usize, messages: f64, hwm: f64) -> Run {
+        let figures = [("messages_per_s", messages), ("vm_hwm_mib", hwm), ("other_cpus", 0.01)];
+        Run {
+            system: system.name().to_owned(),
+            workload: "small-msg-saturate".to_owned(),
+            durability: "page-cache".to_owned(),
+            round,
+            figures: figures.map(|(key, value)| (key.to_owned(), value)).into(),
+            ..Run::default()
+        }
+    }
+
+    /// Two rounds of Kafka and Mainstem, and a third in which Kafka failed.
+    pub(crate) fn results() -> Results {
+        let mut runs = vec![
+            run(System::Kafka, 1, 10_000.0, 900.0),
+            run(System::Mainstem, 1, 35_000.0, 12.0),
+            run(System::Kafka, 2, 12_000.0, 910.0),
+            run(System::Mainstem, 2, 40_000.0, 20.25),
+            run(System::Mainstem, 3, 36_000.0, 12.0),
+        ];
+        runs[3].figures.insert("other_cpus".to_owned(), 0.4);
+        let failed = Run { error: Some("it died".to_owned()), ..run(System::Kafka, 3, 1.0, 1.0) };
+        runs.push(Run { figures: Default::default(), ..failed });
+        Results { about: json!({ "commit": "abc" }), runs }
+    }
+
+    #[test]
+    fn medians_are_of_all_runs_and_ratios_of_rounds_with_both() {
+        let summary = summarize(&results());
+        let cell = &summary.cells[0];
+        assert_eq!(cell.systems, ["kafka", "mainstem"]);
+        let row = &cell.rows[0];
+        assert_eq!((row.key, row.values[1].unwrap().median), ("messages_per_s", 36_000.0));
+        let ratio = &row.ratios[0];
+        assert_eq!((ratio.system.as_str(), ratio.peer.as_str()), ("mainstem", "kafka"));
+        assert!((ratio.ratio.median - 37_500.0 / 11_000.0).abs() < 1e-9);
+        assert!((ratio.ratio.max - 3.5).abs() < 1e-9);
+        assert_eq!(
+            summary.failed,
+            [("small-msg-saturate-page-cache-03-kafka.json".into(), "it died".into())]
+        );
+        assert_eq!(summary.disturbed, [("small-msg-saturate-page-cache-02-mainstem.json".into(), 0.4)]);
+    }
+
+    #[test]
+    fn goals_are_judged_where_the_peer_was_measured() {
+        let summary = summarize(&results());
+        let told: Vec<_> =
+            summary.cells[0].goals.iter().map(|line| (line.goal.as_str(), line.is_reached)).collect();
+        assert_eq!(told, [("messages/s >= 3x kafka", true), ("VmHWM, MiB <= 16", true)]);
+    }
+
+    #[test]
+    fn cells_stand_in_the_order_of_the_workloads() {
+        let mut results = results();
+        for (workload, durability) in
+            [("start", "page-cache"), ("pipelined-small", "fsync"), ("other", "fsync")]
+        {
+            let run = run(System::Mainstem, 1, 1.0, 1.0);
+            results.runs.push(Run { workload: workload.into(), durability: durability.into(), ..run });
+        }
+        let summary = summarize(&results);
+        let names: Vec<_> = summary.cells.iter().map(|cell| cell.workload.as_str()).collect();
+        assert_eq!(names, ["small-msg-saturate", "start", "pipelined-small", "other"]);
+    }
+}

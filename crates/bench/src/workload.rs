@@ -1,0 +1,351 @@
+//! The workloads: one table of what each of them does, by the names that reports use.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::broker::System;
+
+/// Partitions of a topic, unless a workload says otherwise.
+const PARTITIONS: i32 = 6;
+/// Partitions of a broker that has many.
+pub(crate) const MANY_PARTITIONS: i32 = 1_000;
+
+/// Where a record has to be before a broker counts it as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// In the kernel's page cache, as Kafka does by default.
+    PageCache,
+    /// On the disk: topics have `flush.messages=1`.
+    Fsync,
+}
+
+impl Durability {
+    /// Both, in the order of reports.
+    pub const ALL: [Self; 2] = [Self::PageCache, Self::Fsync];
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PageCache => "page-cache",
+            Self::Fsync => "fsync",
+        }
+    }
+
+    /// The durability of that name; an error names all of them.
+    pub fn parse(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|durability| durability.name() == name);
+        found.with_context(|| format!("there is no durability {name}: take page-cache or fsync"))
+    }
+}
+
+/// Whose word a producer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acks {
+    Leader,
+    All,
+}
+
+impl Acks {
+    /// As the protocol has it.
+    pub(crate) fn code(self) -> i16 {
+        match self {
+            Self::Leader => 1,
+            Self::All => -1,
+        }
+    }
+
+    /// As the Java client's setting has it.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Self::Leader => "1",
+            Self::All => "all",
+        }
+    }
+}
+
+/// When a producer sends its next record.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Pace {
+    /// One record, its acknowledgement, the next record.
+    Closed,
+    /// At the instants of a schedule, whatever the broker does; batches form only while five requests are under way.
+    Rate { per_s: u32 },
+    /// As soon as fewer than `outstanding_max` records are unacknowledged; batches wait for `linger`.
+    Pipelined { outstanding_max: u64, linger: Duration },
+}
+
+/// What the driver's own clients do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LoadShape {
+    /// The size of a record's value.
+    pub(crate) value_bytes: usize,
+    pub(crate) partitions: i32,
+    pub(crate) producers: u32,
+    pub(crate) consumers: u32,
+    pub(crate) pace: Pace,
+    pub(crate) acks: Acks,
+    /// Whether the producers are idempotent (KIP-98).
+    pub(crate) idempotent: bool,
+}
+
+/// How a broker was left before the start that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// There is none.
+    Nothing,
+    /// 1,000 partitions with a record each, stopped in order.
+    Clean,
+    /// 1,000 partitions with many bytes in all, killed.
+    Killed,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// Records through the driver's own producers and consumers.
+    Load(LoadShape),
+    /// Kafka's own producer tool, batches of 128 KiB.
+    BandwidthIn(Acks),
+    /// Kafka's own consumer tool.
+    BandwidthOut,
+    /// 1,000 partitions, 1,000 idle connections.
+    Idle,
+    /// Process start to the first acknowledged record.
+    Start(Left),
+    /// A load with less and less memory for the JVM.
+    HeapSweep(LoadShape),
+}
+
+/// A workload by the name that it has in reports.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Workload {
+    name: &'static str,
+    /// Several workloads can be asked for by one name.
+    family: &'static str,
+    about: &'static str,
+    pub(crate) kind: Kind,
+}
+
+const SMALL: LoadShape = LoadShape {
+    value_bytes: 100,
+    partitions: PARTITIONS,
+    producers: 1,
+    consumers: 1,
+    pace: Pace::Closed,
+    acks: Acks::Leader,
+    idempotent: false,
+};
+const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
+const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
+
+const fn at_rate(per_s: u32) -> Kind {
+    let pace = Pace::Rate { per_s };
+    Kind::Load(LoadShape { value_bytes: 1_024, pace, acks: Acks::All, idempotent: true, ..SMALL })
+}
+
+const fn workload(name: &'static str, family: &'static str, about: &'static str, kind: Kind) -> Workload {
+    Workload { name, family, about, kind }
+}
+
+/// In the order of reports.
+const WORKLOADS: [Workload; 15] = [
+    workload(
+        "small-msg-saturate",
+        "small-msg-saturate",
+        "100 B, one producer that awaits each acknowledgement, acks=1",
+        Kind::Load(SMALL),
+    ),
+    workload(
+        "local-1kb-saturate",
+        "local-1kb-saturate",
+        "1,024 B, two producers that await each acknowledgement, acks=1",
+        Kind::Load(LOCAL),
+    ),
+    workload(
+        "fixed-rate-2000",
+        "fixed-rate-latency",
+        "1,024 B, 2,000 records/s by schedule, acks=all, idempotent",
+        at_rate(2_000),
+    ),
+    workload(
+        "fixed-rate-10000",
+        "fixed-rate-latency",
+        "1,024 B, 10,000 records/s by schedule, acks=all, idempotent",
+        at_rate(10_000),
+    ),
+    workload(
+        "pipelined-small",
+        "pipelined",
+        "100 B, one producer, up to 512 records outstanding, linger 5 ms, acks=1",
+        Kind::Load(LoadShape { pace: LINGERING, ..SMALL }),
+    ),
+    workload(
+        "pipelined-1kb",
+        "pipelined",
+        "1,024 B, two producers, up to 512 records outstanding each, linger 5 ms, acks=all",
+        Kind::Load(LoadShape { pace: LINGERING, acks: Acks::All, ..LOCAL }),
+    ),
+    workload(
+        "bandwidth-in-acks-1",
+        "bandwidth-in",
+        "1,024 B, kafka-producer-perf-test, batches of 128 KiB, acks=1",
+        Kind::BandwidthIn(Acks::Leader),
+    ),
+    workload(
+        "bandwidth-in-acks-all",
+        "bandwidth-in",
+        "1,024 B, kafka-producer-perf-test, batches of 128 KiB, acks=all",
+        Kind::BandwidthIn(Acks::All),
+    ),
+    workload(
+        "bandwidth-out",
+        "bandwidth-out",
+        "1,024 B, kafka-consumer-perf-test over what the producer tool wrote",
+        Kind::BandwidthOut,
+    ),
+    workload(
+        "many-partitions",
+        "many-partitions",
+        "1,024 B over 1,000 partitions, one producer, up to 512 records outstanding, linger 5 ms, acks=all",
+        Kind::Load(LoadShape {
+            value_bytes: 1_024,
+            partitions: MANY_PARTITIONS,
+            pace: LINGERING,
+            acks: Acks::All,
+            ..SMALL
+        }),
+    ),
+    workload("idle", "idle", "1,000 partitions with a record each, 1,000 connections at rest", Kind::Idle),
+    workload(
+        "start",
+        "starts",
+        "process start to the first acknowledged record, empty directory",
+        Kind::Start(Left::Nothing),
+    ),
+    workload(
+        "start-clean",
+        "starts",
+        "the same with 1,000 partitions after a stop in order",
+        Kind::Start(Left::Clean),
+    ),
+    workload(
+        "start-killed",
+        "starts",
+        "the same with 1,000 partitions and --killed-mib of records after kill -9",
+        Kind::Start(Left::Killed),
+    ),
+    workload(
+        "heap-sweep",
+        "heap-sweep",
+        "the smallest JVM heap with which Kafka still holds local-1kb-saturate",
+        Kind::HeapSweep(LOCAL),
+    ),
+];
+
+impl Workload {
+    /// Every workload, in the order of reports.
+    pub fn all() -> &'static [Self] {
+        &WORKLOADS
+    }
+
+    /// The workloads that a name stands for: one, a family, or `all`.
+    pub fn select(name: &str) -> Result<Vec<Self>> {
+        let matches = |workload: &&Self| [workload.name, workload.family, "all"].contains(&name);
+        let found: Vec<_> = WORKLOADS.iter().filter(matches).copied().collect();
+        let names = WORKLOADS.map(Self::name).join(", ");
+        ensure!(!found.is_empty(), "there is no workload {name}: take all, or some of {names}");
+        Ok(found)
+    }
+
+    /// The one workload of exactly that name; an error names all of them.
+    pub fn parse(name: &str) -> Result<Self> {
+        let names = WORKLOADS.map(Self::name).join(", ");
+        let found = WORKLOADS.into_iter().find(|workload| workload.name == name);
+        found.with_context(|| format!("there is no workload {name}: take one of {names}"))
+    }
+
+    /// The name in reports and on the command line.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The name that stands for this workload and those like it.
+    pub fn family(self) -> &'static str {
+        self.family
+    }
+
+    /// What it does, in a line.
+    pub fn about(self) -> &'static str {
+        self.about
+    }
+
+    /// Whether it can be run on a system, and with that durability. The probe is no whole broker; what writes nothing
+    /// while it is measured does not depend on the durability.
+    pub fn applies_to(self, system: System, durability: Durability) -> bool {
+        let writes = matches!(self.kind, Kind::Load(_) | Kind::BandwidthIn(_));
+        if durability == Durability::Fsync && !writes {
+            return false;
+        }
+        match self.kind {
+            Kind::Load(_) => true,
+            Kind::HeapSweep(_) => system == System::Kafka,
+            _ => system.is_broker(),
+        }
+    }
+
+    /// The load of which it consists, if it is one.
+    pub(crate) fn shape(self) -> Option<LoadShape> {
+        match self.kind {
+            Kind::Load(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// Whether Kafka's own tools are its clients, for which Kafka's jars are needed whatever the systems are.
+    pub(crate) fn needs_kafka_tools(self) -> bool {
+        matches!(self.kind, Kind::BandwidthIn(_) | Kind::BandwidthOut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(name: &str) -> Vec<&'static str> {
+        Workload::select(name).unwrap().into_iter().map(Workload::name).collect()
+    }
+
+    #[test]
+    fn a_name_stands_for_one_a_family_or_all() {
+        assert_eq!(names("idle"), ["idle"]);
+        assert_eq!(names("fixed-rate-latency"), ["fixed-rate-2000", "fixed-rate-10000"]);
+        assert_eq!(names("starts"), ["start", "start-clean", "start-killed"]);
+        assert_eq!(names("all").len(), WORKLOADS.len());
+        let error = Workload::select("idel").unwrap_err().to_string();
+        assert!(error.contains("idel") && error.contains("pipelined-small"), "{error}");
+    }
+
+    #[test]
+    fn names_are_used_once_and_are_file_names() {
+        let mut all = WORKLOADS.map(Workload::name).to_vec();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), WORKLOADS.len());
+        assert!(all.iter().all(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')));
+    }
+
+    #[test]
+    fn the_probe_carries_loads_and_nothing_else() {
+        let on =
+            |name: &str, system, durability| Workload::parse(name).unwrap().applies_to(system, durability);
+        assert!(on("pipelined-1kb", System::Probe, Durability::Fsync));
+        assert!(!on("bandwidth-in-acks-1", System::Probe, Durability::PageCache));
+        assert!(on("bandwidth-in-acks-1", System::Mainstem, Durability::Fsync));
+        assert!(!on("bandwidth-out", System::Mainstem, Durability::Fsync));
+        assert!(!on("start", System::Probe, Durability::PageCache));
+        assert!(!on("idle", System::Kafka, Durability::Fsync));
+        assert!(on("heap-sweep", System::Kafka, Durability::PageCache));
+        assert!(!on("heap-sweep", System::Mainstem, Durability::PageCache));
+    }
+}

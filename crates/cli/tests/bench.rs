@@ -1,0 +1,153 @@
+//! `mainstem bench`: very short runs of Mainstem and the probe, and the report of them.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+mod support;
+
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use support::{Run, run};
+
+/// A place for data and results.
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn out(&self) -> std::path::PathBuf {
+        self.dir.path().join("out")
+    }
+
+    /// Half a second of each on free ports. The machine may be as busy as it likes: no figure is judged.
+    fn run(&self, arguments: &str) -> Run {
+        let (data, out) = (self.dir.path().join("data"), self.out());
+        let short = "--runs 1 --warmup 0.2 --window 0.5 --durability page-cache --force --json --port 0";
+        let places = format!(
+            "--data-root {} --out {} --set group.initial.rebalance.delay.ms=0",
+            data.display(),
+            out.display()
+        );
+        run("127.0.0.1:1", &format!("bench run {arguments} {short} {places}"))
+    }
+}
+
+fn figure<'a>(cell: &'a Value, key: &str) -> &'a Value {
+    let rows = cell["rows"].as_array().unwrap();
+    &rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("no {key} in {cell}"))["values"]
+}
+
+#[test]
+fn a_closed_and_an_open_loop_are_measured_and_reported() {
+    let bench = Bench::new();
+    let told = bench.run("small-msg-saturate fixed-rate-2000").json();
+    let cells = told["summary"]["cells"].as_array().unwrap();
+    let names: Vec<_> = cells.iter().map(|cell| cell["workload"].as_str().unwrap()).collect();
+    assert_eq!(names, ["small-msg-saturate", "fixed-rate-2000"]);
+    for cell in cells {
+        assert_eq!(cell["systems"], serde_json::json!(["mainstem", "probe"]));
+        for key in ["messages_per_s", "ack_p99_us", "end_to_end_p99_us", "vm_hwm_mib"] {
+            let medians = figure(cell, key).as_array().unwrap().iter();
+            assert!(
+                medians.clone().all(|spread| spread["median"].as_f64().unwrap() > 0.0),
+                "{key} in {cell}"
+            );
+        }
+    }
+    let run: Value = serde_json::from_slice(
+        &fs::read(bench.out().join("fixed-rate-2000-page-cache-01-mainstem.json")).unwrap(),
+    )
+    .unwrap();
+    assert_eq!(run["figures"]["produced"], run["figures"]["consumed"]);
+    assert_eq!(run["figures"]["offered_per_s"], 2_000.0);
+
+    // The report can be made anew from the runs alone.
+    fs::remove_file(bench.out().join("SUMMARY.md")).unwrap();
+    fs::remove_dir_all(bench.out().join("plots")).unwrap();
+    let said = support::run("127.0.0.1:1", &format!("bench report {}", bench.out().display())).ok();
+    assert!(said.contains("8 plots of 2 cells"), "{said}");
+    check_report(&bench.out());
+}
+
+/// All that the summary shows is there, and is what its name says.
+fn check_report(out: &Path) {
+    let summary = fs::read_to_string(out.join("SUMMARY.md")).unwrap();
+    assert!(summary.contains("| messages/s |") && summary.contains("mainstem / probe"), "{summary}");
+    let shown: Vec<_> =
+        summary.lines().filter_map(|line| line.strip_suffix(".svg)")?.split_once("](")).collect();
+    assert_eq!(shown.len(), 8, "{summary}");
+    for (_, plot) in shown {
+        let svg = fs::read_to_string(out.join(format!("{plot}.svg"))).unwrap();
+        let tree = roxmltree::Document::parse(&svg).unwrap();
+        assert_eq!(tree.root_element().tag_name().name(), "svg");
+        assert!(
+            tree.descendants().any(|node| node.text().is_some_and(|text| text.trim() == "probe")),
+            "{plot}"
+        );
+        let png = BufReader::new(fs::File::open(out.join(format!("{plot}.png"))).unwrap());
+        let mut png = png::Decoder::new(png).read_info().unwrap();
+        let mut pixels = vec![0; png.output_buffer_size().unwrap()];
+        png.next_frame(&mut pixels).unwrap();
+        assert!(pixels.iter().any(|&byte| byte != 255), "{plot} is white");
+    }
+}
+
+#[test]
+fn a_run_that_fails_is_told_and_the_others_are_made() {
+    let bench = Bench::new();
+    let message = bench.run("small-msg-saturate --mainstem /bin/false").failed();
+    assert!(message.contains("1 run failed"), "{message}");
+    let summary = fs::read_to_string(bench.out().join("SUMMARY.md")).unwrap();
+    assert!(
+        summary.contains("small-msg-saturate-page-cache-01-mainstem.json failed**: mainstem ended"),
+        "{summary}"
+    );
+    assert!(summary.contains("| median [range] | probe |"), "{summary}");
+}
+
+#[test]
+fn the_tools_of_kafka_are_clients() {
+    let jars = std::env::var("KAFKA_LIB").unwrap_or_default();
+    if !Path::new(&jars).join("kafka_2.13-4.3.0.jar").exists() {
+        println!("skipped: Kafka's performance tools (no jars in KAFKA_LIB)");
+        return;
+    }
+    let bench = Bench::new();
+    // It reads what the producer tool wrote.
+    let arguments = "bandwidth-out --systems mainstem --records 4000";
+    let told = bench.run(&format!("{arguments} --kafka-jars {jars}")).json();
+    let cell = &told["summary"]["cells"][0];
+    for key in ["messages_per_s", "mib_per_s", "messages_per_cpu_s"] {
+        assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
+    }
+}
+
+#[test]
+fn the_list_names_what_can_be_run() {
+    let list = run("127.0.0.1:1", "bench list --json").json();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"local-1kb-saturate") && names.contains(&"heap-sweep"), "{names:?}");
+    let text = run("127.0.0.1:1", "bench list").ok();
+    assert!(names.iter().all(|name| text.contains(name)), "{text}");
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let bench = Bench::new();
+    let said = |arguments: &str| bench.run(arguments).failed();
+    assert!(said("smal").contains("there is no workload smal: take all, or some of small-msg-saturate"));
+    assert!(said("start --systems probe").contains("there is nothing to run"));
+    assert!(said("start --mainstem /no/mainstem").contains("cargo build --release"));
+    fs::write(bench.out().join("something"), "").unwrap();
+    assert!(said("start").contains("is not empty"));
+    let said =
+        run("127.0.0.1:1", &format!("bench report {}", bench.dir.path().join("none").display())).failed();
+    assert!(said.contains("cannot be read: name a folder of runs"), "{said}");
+}

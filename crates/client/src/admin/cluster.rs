@@ -1,0 +1,222 @@
+//! The cluster as a whole: its nodes, features and metadata quorum.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::describe_cluster_request::DescribeClusterRequest;
+use mainstem_wire::messages::describe_quorum_request::{
+    DescribeQuorumRequest, PartitionData as QuorumPartition, TopicData as QuorumTopic,
+};
+use mainstem_wire::messages::describe_quorum_response::ReplicaState;
+use mainstem_wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
+
+use super::{Admin, left_out, timeout_ms};
+use crate::error::Error;
+
+/// The one partition of the metadata's log.
+const METADATA_TOPIC: &str = "__cluster_metadata";
+/// The type of endpoints in DescribeCluster: those of brokers.
+const BROKERS: i8 = 1;
+
+/// A cluster, as one of its brokers describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterDescription {
+    /// The cluster's id.
+    pub cluster_id: String,
+    /// The node that requests for a controller may go to; none while there is none.
+    pub controller: Option<i32>,
+    /// The brokers, by id.
+    pub brokers: BTreeMap<i32, BrokerDescription>,
+}
+
+/// A broker of a [`ClusterDescription`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerDescription {
+    /// Where clients reach it.
+    pub host: String,
+    /// Where clients reach it.
+    pub port: i32,
+    /// Where it stands.
+    pub rack: Option<String>,
+}
+
+/// A feature of a cluster (KIP-584).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// Levels that the asked broker can have.
+    pub supported: RangeInclusive<i16>,
+    /// The level that the cluster has; 0 is off.
+    pub level: i16,
+}
+
+/// What may happen to a feature's level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeatureUpgrade {
+    /// It only grows.
+    Upgrade,
+    /// It may be lowered if nothing is lost by that.
+    SafeDowngrade,
+    /// It may be lowered even so.
+    UnsafeDowngrade,
+}
+
+/// The nodes that keep a cluster's metadata (KIP-595).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quorum {
+    /// The node that leads.
+    pub leader: i32,
+    /// Counts the changes of the leader.
+    pub leader_epoch: i32,
+    /// The offset behind what is committed.
+    pub high_watermark: i64,
+    /// The nodes that vote.
+    pub voters: Vec<QuorumReplica>,
+    /// The nodes that only follow.
+    pub observers: Vec<QuorumReplica>,
+}
+
+/// A node's copy of the metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuorumReplica {
+    /// The node.
+    pub node: i32,
+    /// The offset behind its last record, as the leader knows it.
+    pub log_end_offset: Option<i64>,
+    /// When it had all that the leader had, in milliseconds since 1970.
+    pub last_caught_up_ms: Option<i64>,
+}
+
+impl QuorumReplica {
+    fn from_response(state: &ReplicaState<'_>) -> QuorumReplica {
+        let known = |number: i64| (number >= 0).then_some(number);
+        QuorumReplica {
+            node: state.replica_id,
+            log_end_offset: known(state.log_end_offset),
+            last_caught_up_ms: known(state.last_caught_up_timestamp),
+        }
+    }
+}
+
+impl Admin {
+    /// The cluster's id and its brokers.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn cluster(&self) -> Result<ClusterDescription, Error> {
+        self.retried("describing the cluster", || async {
+            let request = DescribeClusterRequest { endpoint_type: BROKERS, ..Default::default() };
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            let message = response.error_message.as_deref();
+            reply.check(response.error_code, message, || "cannot describe the cluster".to_owned())?;
+            let brokers = response.brokers.iter().map(|broker| {
+                let rack = broker.rack.as_deref().map(str::to_owned);
+                (
+                    broker.broker_id,
+                    BrokerDescription { host: broker.host.to_string(), port: broker.port, rack },
+                )
+            });
+            Ok(ClusterDescription {
+                cluster_id: response.cluster_id.to_string(),
+                controller: (response.controller_id >= 0).then_some(response.controller_id),
+                brokers: brokers.collect(),
+            })
+        })
+        .await
+    }
+
+    /// The features of the cluster by name, as one broker tells.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the broker refuses.
+    pub async fn features(&self) -> Result<BTreeMap<String, Feature>, Error> {
+        self.retried("describing the features", || async {
+            let request = ApiVersionsRequest {
+                client_software_name: "mainstem-client".into(),
+                client_software_version: env!("CARGO_PKG_VERSION").into(),
+                ..Default::default()
+            };
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            reply.check(response.error_code, None, || "cannot describe the features".to_owned())?;
+            let level = |name: &str| {
+                let found = response.finalized_features.iter().find(|one| one.name == name);
+                found.map_or(0, |one| one.max_version_level)
+            };
+            let features = response.supported_features.iter().map(|one| {
+                let supported = one.min_version..=one.max_version;
+                (one.name.to_string(), Feature { supported, level: level(&one.name) })
+            });
+            Ok(features.collect())
+        })
+        .await
+    }
+
+    /// Gives a feature another level, for the whole cluster; with `validate_only` it only sees whether that could be
+    /// done.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_UPDATE_VERSION.
+    pub async fn update_feature(
+        &self,
+        feature: &str,
+        level: i16,
+        upgrade: FeatureUpgrade,
+        validate_only: bool,
+    ) -> Result<(), Error> {
+        self.retried(&format!("changing the level of feature {feature}"), || async {
+            let upgrade_type = match upgrade {
+                FeatureUpgrade::Upgrade => 1,
+                FeatureUpgrade::SafeDowngrade => 2,
+                FeatureUpgrade::UnsafeDowngrade => 3,
+            };
+            let update = FeatureUpdateKey {
+                feature: feature.into(),
+                max_version_level: level,
+                allow_downgrade: upgrade != FeatureUpgrade::Upgrade,
+                upgrade_type,
+                ..Default::default()
+            };
+            let timeout_ms = timeout_ms(self.cluster.config());
+            let feature_updates = vec![update];
+            let request =
+                UpdateFeaturesRequest { timeout_ms, feature_updates, validate_only, ..Default::default() };
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            let refused = || format!("cannot change the level of feature {feature}");
+            reply.check(response.error_code, response.error_message.as_deref(), refused)?;
+            // Since version 2 an error is that of the whole request.
+            let mut results = response.results.iter();
+            results.try_for_each(|one| reply.check(one.error_code, one.error_message.as_deref(), refused))
+        })
+        .await
+    }
+
+    /// The nodes that keep the metadata, and how far each is.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn quorum(&self) -> Result<Quorum, Error> {
+        self.retried("describing the metadata quorum", || async {
+            let partitions = vec![QuorumPartition { partition_index: 0, ..Default::default() }];
+            let topic = QuorumTopic { topic_name: METADATA_TOPIC.into(), partitions, ..Default::default() };
+            let request = DescribeQuorumRequest { topics: vec![topic], ..Default::default() };
+            let reply = self.cluster.call_any(&request).await?;
+            let response = reply.read()?;
+            let what = || "cannot describe the metadata quorum".to_owned();
+            reply.check(response.error_code, response.error_message.as_deref(), what)?;
+            let found = response.topics.first().and_then(|topic| topic.partitions.first());
+            let found = found.ok_or_else(|| left_out(&reply, METADATA_TOPIC))?;
+            reply.check(found.error_code, found.error_message.as_deref(), what)?;
+            Ok(Quorum {
+                leader: found.leader_id,
+                leader_epoch: found.leader_epoch,
+                high_watermark: found.high_watermark,
+                voters: found.current_voters.iter().map(QuorumReplica::from_response).collect(),
+                observers: found.observers.iter().map(QuorumReplica::from_response).collect(),
+            })
+        })
+        .await
+    }
+}

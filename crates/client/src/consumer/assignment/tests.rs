@@ -1,0 +1,203 @@
+//! What answers, seeks and new leaders mean for reading on.
+
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::Uuid;
+
+use super::*;
+use crate::config::ClientConfig;
+
+fn key() -> TopicPartition {
+    TopicPartition::new("t", 0)
+}
+
+fn config() -> ConsumerConfig {
+    ConsumerConfig::new(ClientConfig::new("a:1").unwrap())
+}
+
+/// An assignment of one partition at an offset.
+fn at(offset: i64) -> Assignment {
+    let mut assignment = Assignment::default();
+    assignment.assign([(key(), Position::Offset(offset).into())]);
+    assignment
+}
+
+/// What would be asked of the one partition.
+fn asked(assignment: &Assignment) -> Option<Wanted> {
+    let wanted = assignment.wanted(&config());
+    wanted.first().map(|wish| Wanted {
+        topic_id: Uuid::default(),
+        offset: wish.offset,
+        leader_epoch: 0,
+        generation: wish.generation,
+    })
+}
+
+/// An answer with a batch of two records at an offset.
+fn answer(assignment: &mut Assignment, asked: &Wanted, base_offset: i64) {
+    let options = BatchOptions { base_offset, partition_leader_epoch: 0, ..BatchOptions::default() };
+    let mut builder = BatchBuilder::new(options);
+    builder.append(0, None, Some(b"a"), &[]).unwrap();
+    builder.append(0, None, Some(b"b"), &[]).unwrap();
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes).unwrap();
+    answer_bytes(assignment, asked, bytes);
+}
+
+fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
+    let arrived = Arrived { bytes: bytes.into(), aborted: vec![], end_offset: 100 };
+    assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
+}
+
+fn take(assignment: &mut Assignment) -> Option<Result<Vec<i64>, Error>> {
+    let batch = assignment.take(&config()).batch?;
+    Some(batch.map(|batch| batch.records().map(|record| record.unwrap().offset).collect()))
+}
+
+#[test]
+fn reading_goes_ahead_of_taking() {
+    let mut assignment = at(1);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    let second = asked(&assignment).unwrap();
+    assert_eq!((second.offset, assignment.position(&key())), (2, Ok(Some(1))));
+    answer(&mut assignment, &second, 2);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![1])), "what was not asked for is left out");
+    assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+    assert_eq!(take(&mut assignment), None);
+    assert_eq!(assignment.lag(&key()), Ok(Some(96)));
+}
+
+#[test]
+fn an_answer_counts_once_and_not_after_a_seek() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    answer(&mut assignment, &first, 0);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+    assert_eq!(take(&mut assignment), None);
+    let before = asked(&assignment).unwrap();
+    assignment.seek(&key(), Position::Offset(2)).unwrap();
+    answer(&mut assignment, &before, 2);
+    assert_eq!(take(&mut assignment), None, "the same offset, but asked for before the seek");
+    let after = asked(&assignment).unwrap();
+    answer(&mut assignment, &after, 2);
+    assignment.seek(&key(), Position::Offset(0)).unwrap();
+    assert_eq!(take(&mut assignment), None, "what was read ahead is forgotten");
+    assert_eq!(assignment.buffered_bytes, 0);
+}
+
+#[test]
+fn nothing_is_asked_for_while_enough_waits() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    let tight = ConsumerConfig { prefetch_bytes: 1, ..config() };
+    assert!(assignment.wanted(&tight).is_empty());
+    assert!(assignment.wanted(&ConsumerConfig { partition_bytes_max: 1, ..config() }).is_empty());
+    assert!(take(&mut assignment).is_some());
+    assert!(assignment.take(&tight).has_room);
+    assert_eq!(assignment.wanted(&tight).len(), 1);
+}
+
+#[test]
+fn a_damaged_batch_stops_its_partition_until_a_seek() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.append(0, None, Some(b"a"), &[]).unwrap();
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    answer_bytes(&mut assignment, &first, bytes);
+    assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))));
+    assert_eq!((asked(&assignment), take(&mut assignment)), (None, None));
+    assignment.seek(&key(), Position::Offset(1)).unwrap();
+    let wanted = asked(&assignment).unwrap();
+    answer_bytes(&mut assignment, &wanted, vec![0; 100]);
+    assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))), "not even a batch");
+}
+
+#[test]
+fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
+    let mut assignment = at(0);
+    assignment.seek(&key(), Position::Time(7)).unwrap();
+    let sought = assignment.locate();
+    assert_eq!((sought.len(), assignment.locate().len()), (1, 0));
+    assignment.located(&sought[0], None);
+    let again = assignment.locate();
+    assert_eq!(again, sought, "the answer was of no use");
+    assignment.seek(&key(), Position::Offset(3)).unwrap();
+    assignment.located(&again[0], Some(50));
+    assert_eq!(assignment.position(&key()), Ok(Some(3)));
+    assignment.seek(&key(), Position::End).unwrap();
+    let last = assignment.locate();
+    assignment.set_paused(&key(), true).unwrap();
+    assignment.located(&last[0], Some(50));
+    let anew = assignment.locate();
+    assignment.located(&anew[0], Some(60));
+    assert_eq!((assignment.position(&key()), asked(&assignment)), (Ok(Some(60)), None));
+}
+
+/// An assignment that has read two records of epoch 0, has taken as many batches as told, and has a leader of epoch 1.
+fn led_anew(taken: usize) -> (Assignment, Vec<Doubt>) {
+    let mut assignment = at(0);
+    assignment.lead(|_| Some(0));
+    assert_eq!(assignment.doubts(), [], "nothing was read yet");
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    for _ in 0..taken {
+        take(&mut assignment).unwrap().unwrap();
+    }
+    assignment.lead(|_| Some(0));
+    assert_eq!(assignment.doubts(), []);
+    assignment.lead(|_| Some(1));
+    let doubts = assignment.doubts();
+    assert_eq!((doubts.len(), asked(&assignment)), (1, None), "nothing is read meanwhile");
+    assert_eq!((doubts[0].leader_epoch, doubts[0].epoch, assignment.doubts().len()), (1, 0, 0));
+    (assignment, doubts)
+}
+
+fn end(epoch: i32, offset: i64) -> Option<Place> {
+    Some(Place { offset, epoch })
+}
+
+#[test]
+fn under_a_new_leader_reading_goes_on_if_the_records_are_the_same() {
+    let (mut assignment, doubts) = led_anew(1);
+    assignment.settled(&doubts[0], None, OutOfRange::Fail);
+    assert_eq!(assignment.doubts(), doubts, "there was no answer");
+    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
+    assert_eq!(asked(&assignment).unwrap().offset, 2);
+    assert_eq!(assignment.epoch_at(&key(), 2), 0);
+    assignment.lead(|_| Some(2));
+    assignment.settled(&doubts[0], end(0, 0), OutOfRange::Fail);
+    assert_eq!(assignment.doubts()[0].leader_epoch, 2, "the answer of the leader before does not count");
+}
+
+#[test]
+fn what_was_read_ahead_and_is_gone_is_forgotten() {
+    let (mut assignment, doubts) = led_anew(0);
+    assignment.settled(&doubts[0], end(0, 1), OutOfRange::Fail);
+    assert_eq!(take(&mut assignment), None);
+    assert_eq!(asked(&assignment).unwrap().offset, 0);
+    assignment.lead(|_| Some(1));
+    assert_eq!(assignment.doubts(), [], "the leader is known");
+}
+
+#[test]
+fn records_that_were_taken_and_are_gone_are_told_or_passed() {
+    for (answer, diverges_at, goes_on) in [(end(0, 1), Some(1), Some(1)), (end(-1, -1), None, None)] {
+        let (mut assignment, doubts) = led_anew(1);
+        assignment.settled(&doubts[0], answer, OutOfRange::Fail);
+        let told = take(&mut assignment).unwrap().unwrap_err();
+        assert_eq!(told, Error::Truncated { partition: "t-0".into(), offset: 2, diverges_at });
+        assert_eq!(asked(&assignment), None);
+        let (mut assignment, doubts) = led_anew(1);
+        assignment.settled(&doubts[0], answer, OutOfRange::Beginning);
+        assert_eq!(take(&mut assignment), None);
+        assert_eq!(asked(&assignment).map(|asked| asked.offset), goes_on);
+        let located = assignment.locate();
+        assert_eq!(located.len(), usize::from(goes_on.is_none()));
+        assert!(located.iter().all(|one| one.position == Position::Beginning));
+    }
+}

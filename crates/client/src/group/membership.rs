@@ -1,0 +1,304 @@
+//! A member of a group of the consumer protocol (KIP-848): what it tells the coordinator and when, and what it gives up
+//! and takes over.
+//!
+//! Pure: answers, the time and chance go in; heartbeats and changes come out of [`Membership::next`]. The coordinator
+//! names partitions by the ids of their topics; what is handed over has names, as soon as they are known.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use mainstem_wire::{ErrorCode, Uuid};
+
+use crate::backoff::Backoff;
+use crate::error::Error;
+use crate::topic_partition::TopicPartition;
+
+/// The epoch of one who wants to join.
+const JOIN_EPOCH: i32 = 0;
+/// The epoch by which a member leaves for good.
+const LEAVE_EPOCH: i32 = -1;
+/// The epoch by which a static member leaves and keeps its partitions for a while.
+const LEAVE_FOR_NOW_EPOCH: i32 = -2;
+
+/// Partitions by the ids of their topics.
+pub(crate) type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
+
+/// What a heartbeat says beside the names of group and member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    pub(crate) epoch: i32,
+    /// It repeats what the coordinator keeps of a member: subscription, assignor, time-out.
+    pub(crate) is_full: bool,
+    /// What the member has, if the coordinator has to hear of it.
+    pub(crate) owned: Option<Partitions>,
+}
+
+/// What the coordinator answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) epoch: i32,
+    pub(crate) interval_ms: u64,
+    /// What the member should have, if that has changed.
+    pub(crate) assignment: Option<Partitions>,
+}
+
+/// What changes for the consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reconciliation {
+    /// To be given up first.
+    pub(crate) revoked: BTreeSet<TopicPartition>,
+    /// To be read from then on.
+    pub(crate) added: BTreeSet<TopicPartition>,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send it, and tell [`Membership::answered`] or [`Membership::refused`].
+    Beat(Heartbeat),
+    /// Have the consumer make the change, and tell [`Membership::reconciled`].
+    Reconcile(Reconciliation),
+    /// Drop the heartbeat and the change that are under way, have the consumer give up what is somebody else's already,
+    /// and tell [`Membership::given_up`].
+    GiveUp,
+    /// The group cannot be taken part in.
+    Fail(Error),
+    /// Nothing until this time in ms, or until something is told.
+    Wait(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Joining,
+    Joined,
+    /// Thrown out, or gone: the consumer has to give up its partitions.
+    Out {
+        is_told: bool,
+    },
+    Failed(Error),
+}
+
+/// The member.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    state: State,
+    is_static: bool,
+    epoch: i32,
+    /// What the coordinator wants it to have.
+    target: Partitions,
+    /// What the consumer has.
+    current: Partitions,
+    /// What the consumer is taking over at present.
+    reconciling: Option<Partitions>,
+    /// What the coordinator has heard that it has; none: it has to hear of it.
+    told: Option<Partitions>,
+    /// The next heartbeat repeats everything, as nobody knows what of the last one was heard.
+    is_full: bool,
+    in_flight: bool,
+    interval_ms: u64,
+    /// When the next heartbeat is due.
+    beat_at_ms: u64,
+    /// After a failure: not before.
+    retry_at_ms: u64,
+    backoff: Backoff,
+    names: HashMap<Uuid, Arc<str>>,
+}
+
+impl Membership {
+    /// Of one who is to join now.
+    pub(crate) fn new(is_static: bool, backoff: Backoff) -> Membership {
+        Membership {
+            state: State::Joining,
+            is_static,
+            epoch: JOIN_EPOCH,
+            target: Partitions::new(),
+            current: Partitions::new(),
+            reconciling: None,
+            told: None,
+            is_full: true,
+            in_flight: false,
+            interval_ms: 0,
+            beat_at_ms: 0,
+            retry_at_ms: 0,
+            backoff,
+            names: HashMap::new(),
+        }
+    }
+
+    /// The epoch under which offsets are committed; none outside of the group.
+    pub(crate) fn epoch(&self) -> Option<i32> {
+        (self.state == State::Joined).then_some(self.epoch)
+    }
+
+    /// What there is to do at this time.
+    pub(crate) fn next(&mut self, now_ms: u64) -> Step {
+        match &mut self.state {
+            State::Failed(error) => return Step::Fail(error.clone()),
+            State::Out { is_told: is_told @ false } => {
+                *is_told = true;
+                return Step::GiveUp;
+            }
+            State::Out { .. } => return Step::Wait(u64::MAX),
+            State::Joining | State::Joined => {}
+        }
+        if let Some(change) = self.reconcile() {
+            return Step::Reconcile(change);
+        }
+        if self.in_flight {
+            return Step::Wait(u64::MAX);
+        }
+        // What was taken over is acknowledged at once: another member may wait for it.
+        let is_news = self.told.as_ref() != Some(&self.current);
+        let due_ms = if is_news { 0 } else { self.beat_at_ms }.max(self.retry_at_ms);
+        if now_ms < due_ms {
+            return Step::Wait(due_ms);
+        }
+        self.in_flight = true;
+        self.beat_at_ms = now_ms + self.interval_ms;
+        Step::Beat(self.heartbeat(is_news))
+    }
+
+    fn heartbeat(&mut self, is_news: bool) -> Heartbeat {
+        let is_full = std::mem::take(&mut self.is_full) || self.state == State::Joining;
+        let owned = (is_full || is_news).then(|| self.current.clone());
+        self.told = Some(self.current.clone());
+        Heartbeat { epoch: self.epoch, is_full, owned }
+    }
+
+    /// What of the target has names and is not what the consumer has.
+    fn reconcile(&mut self) -> Option<Reconciliation> {
+        if self.reconciling.is_some() {
+            return None;
+        }
+        let named = self.target.iter().filter(|(id, _)| self.names.contains_key(id));
+        let next: Partitions = named.map(|(id, partitions)| (*id, partitions.clone())).collect();
+        if next == self.current {
+            return None;
+        }
+        let change = Reconciliation {
+            revoked: self.difference(&self.current, &next),
+            added: self.difference(&next, &self.current),
+        };
+        self.reconciling = Some(next);
+        Some(change)
+    }
+
+    /// Partitions of `these` that are not in `those`, by name.
+    fn difference(&self, these: &Partitions, those: &Partitions) -> BTreeSet<TopicPartition> {
+        let of_topic = |(id, partitions): (&Uuid, &BTreeSet<i32>)| {
+            let name = self.names[id].clone();
+            let (id, others) = (*id, partitions.clone());
+            others
+                .into_iter()
+                .filter(move |one| !those.get(&id).is_some_and(|those| those.contains(one)))
+                .map(move |partition| TopicPartition { topic: name.clone(), partition })
+        };
+        these.iter().flat_map(of_topic).collect()
+    }
+
+    /// Topics of the target whose names have to be asked for.
+    pub(crate) fn unnamed(&self) -> BTreeSet<Uuid> {
+        let is_unnamed = |id: &&Uuid| !self.names.contains_key(id);
+        self.target.keys().filter(is_unnamed).copied().collect()
+    }
+
+    /// The names of topics.
+    pub(crate) fn named(&mut self, names: impl IntoIterator<Item = (Uuid, Arc<str>)>) {
+        self.names.extend(names);
+    }
+
+    /// The coordinator has answered the heartbeat.
+    pub(crate) fn answered(&mut self, answer: Answer) {
+        self.in_flight = false;
+        if !matches!(self.state, State::Joining | State::Joined) {
+            return;
+        }
+        self.backoff.reset();
+        self.state = State::Joined;
+        self.epoch = answer.epoch;
+        self.beat_at_ms = self.beat_at_ms - self.interval_ms + answer.interval_ms;
+        self.interval_ms = answer.interval_ms;
+        if let Some(target) = answer.assignment {
+            self.target = target;
+            let (target, current, next) = (&self.target, &self.current, &self.reconciling);
+            let is_used = |id: &Uuid| {
+                target.contains_key(id)
+                    || current.contains_key(id)
+                    || next.as_ref().is_some_and(|next| next.contains_key(id))
+            };
+            self.names.retain(|id, _| is_used(id));
+        }
+    }
+
+    /// The heartbeat has failed. `spread`: a random number in 0..1.
+    pub(crate) fn refused(&mut self, error: &Error, now_ms: u64, spread: f64) {
+        self.in_flight = false;
+        (self.is_full, self.told) = (true, None);
+        if !matches!(self.state, State::Joining | State::Joined) {
+            return;
+        }
+        match error.code() {
+            Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => self.go_out(),
+            _ if error.is_retriable() => {
+                let wait = self.backoff.next(spread);
+                self.retry_at_ms = now_ms + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX / 2);
+            }
+            _ => self.fail(error.clone()),
+        }
+    }
+
+    /// A change cannot be made, and never will be.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.state = State::Failed(error);
+    }
+
+    /// The consumer has made the change.
+    pub(crate) fn reconciled(&mut self) {
+        if let Some(current) = self.reconciling.take() {
+            self.current = current;
+            // Even if it is what was told before: the coordinator waits to hear it.
+            self.told = None;
+        }
+    }
+
+    /// Nobody asks for records: the heartbeat by which the member leaves. It joins again when the consumer has given its
+    /// partitions up, which is when it is asked again.
+    pub(crate) fn go_idle(&mut self) -> Option<Heartbeat> {
+        let leave = self.leave();
+        if matches!(self.state, State::Joining | State::Joined) {
+            self.go_out();
+        }
+        leave
+    }
+
+    /// The heartbeat by which the member leaves, if it is in the group. A static member keeps its partitions until its
+    /// session ends.
+    pub(crate) fn leave(&self) -> Option<Heartbeat> {
+        let epoch = if self.is_static { LEAVE_FOR_NOW_EPOCH } else { LEAVE_EPOCH };
+        self.epoch().map(|_| Heartbeat { epoch, is_full: false, owned: None })
+    }
+
+    /// Whether the member is in the group, or on its way into it.
+    pub(crate) fn takes_part(&self) -> bool {
+        matches!(self.state, State::Joining | State::Joined)
+    }
+
+    fn go_out(&mut self) {
+        self.state = State::Out { is_told: false };
+        self.epoch = JOIN_EPOCH;
+        self.target.clear();
+        self.current.clear();
+        (self.reconciling, self.in_flight) = (None, false);
+        (self.is_full, self.told) = (true, None);
+    }
+
+    /// The consumer has given up everything: the member joins again.
+    pub(crate) fn given_up(&mut self, now_ms: u64) {
+        self.state = State::Joining;
+        (self.beat_at_ms, self.retry_at_ms) = (now_ms, now_ms);
+    }
+}
+
+#[cfg(test)]
+#[path = "membership/tests.rs"]
+mod tests;

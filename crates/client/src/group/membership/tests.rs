@@ -1,0 +1,248 @@
+//! Transcripts: what is told to a member, and what it does next.
+
+use std::time::Duration;
+
+use super::*;
+
+/// The topic of a letter has that letter as its id.
+fn id(letter: char) -> Uuid {
+    Uuid::from_u128(letter as u128)
+}
+
+/// Partitions such as `a0,a1,b0`; none as `-`.
+fn partitions(text: &str) -> Partitions {
+    let mut partitions = Partitions::new();
+    for one in text.split(',').filter(|one| *one != "-") {
+        let (topic, partition) = one.split_at(1);
+        let topic = id(topic.chars().next().unwrap());
+        partitions.entry(topic).or_default().insert(partition.parse().unwrap());
+    }
+    partitions
+}
+
+fn shown(partitions: &Partitions) -> String {
+    let one = |(id, partitions): (&Uuid, &BTreeSet<i32>)| {
+        let letter = char::from(id.to_u128() as u8);
+        partitions.iter().map(|one| format!("{letter}{one}")).collect::<Vec<_>>()
+    };
+    let all: Vec<String> = partitions.iter().flat_map(one).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
+}
+
+fn keys(keys: &BTreeSet<TopicPartition>) -> String {
+    keys.iter().map(|key| format!("{}{}", key.topic, key.partition)).collect::<Vec<_>>().join(",")
+}
+
+fn beat(beat: &Heartbeat) -> String {
+    let full = if beat.is_full { " full" } else { "" };
+    let owned = beat.owned.as_ref().map(|owned| format!(" has {}", shown(owned))).unwrap_or_default();
+    format!("beat {}{full}{owned}", beat.epoch)
+}
+
+fn step(step: &Step) -> String {
+    match step {
+        Step::Beat(heartbeat) => beat(heartbeat),
+        Step::Reconcile(change) => format!("reconcile -{} +{}", keys(&change.revoked), keys(&change.added)),
+        Step::GiveUp => "give up".to_owned(),
+        Step::Fail(error) => format!("fail {}", error.code().unwrap().name()),
+        Step::Wait(u64::MAX) => "wait".to_owned(),
+        Step::Wait(until) => format!("wait {until}"),
+    }
+}
+
+fn refusal(code: &str) -> Error {
+    let code = ErrorCode::ALL.iter().copied().find(|known| known.name() == code).expect("a code");
+    Error::Broker { code, message: String::new(), what: String::new(), broker: String::new() }
+}
+
+fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
+    match words {
+        [] => {}
+        ["name", topics] => {
+            let names = topics.chars().map(|topic| (id(topic), Arc::from(topic.to_string())));
+            member.named(names.collect::<Vec<_>>());
+        }
+        ["answer", epoch, interval, rest @ ..] => member.answered(Answer {
+            epoch: epoch.parse().unwrap(),
+            interval_ms: interval.parse().unwrap(),
+            assignment: rest.first().map(|text| partitions(text)),
+        }),
+        ["refuse", code] => member.refused(&refusal(code), now_ms, 0.5),
+        ["lose", "connection"] => {
+            let lost = Error::ConnectionLost { broker: String::new(), reason: String::new() };
+            member.refused(&lost, now_ms, 0.5);
+        }
+        ["reconciled"] => member.reconciled(),
+        ["given", "up"] => member.given_up(now_ms),
+        ["idle", sends @ ..] => {
+            let leave = member.go_idle().map(|leave| beat(&leave)).unwrap_or_default();
+            assert_eq!(leave, sends.join(" "));
+        }
+        _ => panic!("{words:?}"),
+    }
+}
+
+/// Each line: the time, what is told to the member if anything, and behind the arrow what it does next.
+fn check(is_static: bool, transcript: &str) {
+    let backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(200));
+    let mut member = Membership::new(is_static, backoff);
+    for line in transcript.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (told, expected) = line.split_once("->").expect("an arrow");
+        let words: Vec<&str> = told.split_whitespace().collect();
+        let now_ms = words[0].parse().unwrap();
+        tell(&mut member, now_ms, &words[1..]);
+        assert_eq!(step(&member.next(now_ms)), expected.trim(), "{line}");
+    }
+}
+
+#[test]
+fn a_member_joins_takes_over_acknowledges_and_beats_in_time() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0                       -> wait
+         5 name ab               -> wait
+         7 answer 1 5000 a0,a1   -> reconcile - +a0,a1
+         7                       -> wait 5000
+         90 reconciled           -> beat 1 has a0,a1
+         95 answer 1 5000        -> wait 5090
+         5090                    -> beat 1
+         5091 answer 1 5000      -> wait 10090",
+    );
+}
+
+#[test]
+fn what_is_revoked_is_acknowledged_before_more_comes() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0,a1    -> reconcile - +a0,a1
+         2 reconciled            -> beat 1 has a0,a1
+         3 answer 1 100          -> wait 102
+         102                     -> beat 1
+         103 answer 1 100 a0     -> reconcile -a1 +
+         202                     -> beat 1
+         203 answer 1 100        -> wait 302
+         250 reconciled          -> beat 1 has a0
+         251 answer 2 100 a0,b0  -> wait 350
+         252 name b              -> reconcile - +b0
+         260 reconciled          -> beat 2 has a0,b0",
+    );
+}
+
+#[test]
+fn a_target_that_changes_meanwhile_comes_next() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0       -> reconcile - +a0
+         100                     -> beat 1
+         101 answer 2 100 b0     -> wait 200
+         102 name b              -> wait 200
+         150 reconciled          -> reconcile -a0 +b0
+         160 reconciled          -> beat 2 has b0",
+    );
+}
+
+#[test]
+fn topics_are_taken_over_when_their_names_are_known() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name a                -> wait
+         1 answer 1 100 a0,b0    -> reconcile - +a0
+         2 reconciled            -> beat 1 has a0
+         3 answer 1 100          -> wait 102
+         50 name b               -> reconcile - +b0
+         51 reconciled           -> beat 1 has a0,b0",
+    );
+}
+
+#[test]
+fn a_topic_that_is_made_anew_is_another_one() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0       -> reconcile - +a0
+         2 reconciled            -> beat 1 has a0
+         3 answer 2 100 b0       -> reconcile -a0 +
+         4 name b                -> wait 102
+         5 reconciled            -> reconcile - +b0",
+    );
+}
+
+#[test]
+fn who_is_thrown_out_gives_up_and_joins_again() {
+    for code in ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"] {
+        check(
+            false,
+            &format!(
+                "0                       -> beat 0 full has -
+                 0 name a                -> wait
+                 1 answer 3 100 a0       -> reconcile - +a0
+                 2 reconciled            -> beat 3 has a0
+                 3 refuse {code}         -> give up
+                 4                       -> wait
+                 5 reconciled            -> wait
+                 6 given up              -> beat 0 full has -
+                 7 answer 4 100 a0       -> reconcile - +a0"
+            ),
+        );
+    }
+}
+
+#[test]
+fn after_a_failure_everything_is_said_again() {
+    check(
+        false,
+        "0                                 -> beat 0 full has -
+         0 lose connection                 -> wait 100
+         100                               -> beat 0 full has -
+         101 refuse NOT_COORDINATOR        -> wait 301
+         301 name a                        -> beat 0 full has -
+         302 answer 1 1000 a0              -> reconcile - +a0
+         303 reconciled                    -> beat 1 has a0
+         304 refuse COORDINATOR_LOAD_IN_PROGRESS -> wait 404
+         404                               -> beat 1 full has a0
+         405 answer 1 1000                 -> wait 1404",
+    );
+}
+
+#[test]
+fn what_cannot_be_mended_ends_it() {
+    for code in [
+        "UNRELEASED_INSTANCE_ID",
+        "FENCED_INSTANCE_ID",
+        "UNSUPPORTED_ASSIGNOR",
+        "INVALID_REGULAR_EXPRESSION",
+        "GROUP_MAX_SIZE_REACHED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "INVALID_REQUEST",
+    ] {
+        let transcript = format!(
+            "0                    -> beat 0 full has -
+             1 refuse {code}      -> fail {code}
+             2                    -> fail {code}"
+        );
+        check(true, &transcript);
+    }
+}
+
+#[test]
+fn who_is_idle_leaves_and_comes_back() {
+    for (is_static, epoch) in [(false, -1), (true, -2)] {
+        let transcript = format!(
+            "0                     -> beat 0 full has -
+             0 name a              -> wait
+             1 answer 1 100 a0     -> reconcile - +a0
+             2 reconciled          -> beat 1 has a0
+             3 answer 1 100        -> wait 102
+             50 idle beat {epoch}  -> give up
+             60 given up           -> beat 0 full has -"
+        );
+        check(is_static, &transcript);
+    }
+}

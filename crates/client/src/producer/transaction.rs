@@ -1,0 +1,268 @@
+//! The transactions of a producer (KIP-98, KIP-890): what may be done in which state, and what a failure means.
+//!
+//! Pure: what callers want and what brokers answer goes in; what to ask the coordinator for comes out. With version 2 of
+//! the protocol the brokers add partitions by themselves, and each end of a transaction gives the producer a new epoch.
+
+use std::collections::BTreeSet;
+
+use mainstem_wire::ErrorCode;
+
+use crate::error::{Error, ErrorClass};
+use crate::topic_partition::TopicPartition;
+
+/// Producer id and epoch.
+pub(crate) type Name = (i64, i16);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// It has no name yet.
+    Uninitialized,
+    /// Outside of a transaction.
+    Ready,
+    /// In one.
+    Open,
+    /// In one that can only be aborted.
+    Failed(Error),
+    /// One is being committed or aborted.
+    Ending { commit: bool },
+    /// Nothing can be done any more.
+    Fatal(Error),
+}
+
+/// What has to be asked for to end a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing: no broker has heard of it.
+    Nothing,
+    /// EndTxn, and then a new epoch if `needs_epoch`.
+    Ask { name: Name, needs_epoch: bool },
+}
+
+/// The transactions of a producer.
+#[derive(Debug)]
+pub(crate) struct Transactions {
+    state: State,
+    name: Option<Name>,
+    /// Version 2 of the protocol.
+    is_v2: bool,
+    /// Partitions that the coordinator knows of.
+    added: BTreeSet<TopicPartition>,
+    /// Partitions that it has to hear of first.
+    wanted: BTreeSet<TopicPartition>,
+    /// Wanted ones are being told.
+    is_adding: bool,
+    /// A broker may know that this transaction has begun.
+    is_begun: bool,
+    /// A sequence number is left out for good, which the next transaction cannot go on from.
+    needs_epoch: bool,
+}
+
+impl Transactions {
+    /// Of a producer without a name.
+    pub(crate) fn new() -> Transactions {
+        Transactions {
+            state: State::Uninitialized,
+            name: None,
+            is_v2: false,
+            added: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            is_adding: false,
+            is_begun: false,
+            needs_epoch: false,
+        }
+    }
+
+    /// The coordinator has given the producer a name, and ended what an earlier one has left open.
+    pub(crate) fn initialized(&mut self, name: Name, is_v2: bool) {
+        (self.state, self.name, self.is_v2) = (State::Ready, Some(name), is_v2);
+    }
+
+    /// Whether it may be given a name.
+    pub(crate) fn check_initialize(&self) -> Result<(), Error> {
+        match &self.state {
+            State::Uninitialized => Ok(()),
+            State::Fatal(error) => Err(error.clone()),
+            _ => misused("init_transactions was called before"),
+        }
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        match &self.state {
+            State::Ready => {
+                self.state = State::Open;
+                Ok(())
+            }
+            State::Uninitialized => misused("call init_transactions before the first transaction"),
+            State::Open | State::Failed(_) | State::Ending { .. } => {
+                misused("commit or abort the transaction before the next one begins")
+            }
+            State::Fatal(error) => Err(error.clone()),
+        }
+    }
+
+    /// Whether something may be written now.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match &self.state {
+            State::Open => Ok(()),
+            State::Ending { .. } => misused("the transaction is being ended; begin another one"),
+            State::Uninitialized | State::Ready => misused("begin a transaction before writing"),
+            State::Failed(_) | State::Fatal(_) => self.failure().map_or(Ok(()), Err),
+        }
+    }
+
+    /// Name under which batches are numbered.
+    pub(crate) fn name(&self) -> Option<Name> {
+        self.name
+    }
+
+    /// Whether version 2 of the protocol is spoken.
+    pub(crate) fn is_v2(&self) -> bool {
+        self.is_v2
+    }
+
+    /// Whether a batch for a partition may be sent now. If the coordinator has to hear of it first,
+    /// [`Transactions::begin_adding`] has it.
+    pub(crate) fn may_send(&mut self, partition: &TopicPartition) -> bool {
+        if !matches!(self.state, State::Open | State::Ending { commit: true }) {
+            return false;
+        }
+        if self.is_v2 || self.added.contains(partition) {
+            self.is_begun = true;
+            return true;
+        }
+        self.wanted.insert(partition.clone());
+        false
+    }
+
+    /// Partitions to tell the coordinator of now, unless it is being told; then [`Transactions::was_added`] is due.
+    pub(crate) fn begin_adding(&mut self) -> Option<BTreeSet<TopicPartition>> {
+        if self.wanted.is_empty() || self.is_adding {
+            return None;
+        }
+        (self.is_adding, self.is_begun) = (true, true);
+        Some(self.wanted.clone())
+    }
+
+    /// Whether the coordinator is being told of partitions.
+    pub(crate) fn is_adding(&self) -> bool {
+        self.is_adding
+    }
+
+    /// The coordinator was told of partitions.
+    pub(crate) fn was_added(&mut self, partitions: BTreeSet<TopicPartition>, outcome: Result<(), Error>) {
+        self.is_adding = false;
+        self.wanted.retain(|one| !partitions.contains(one));
+        match outcome {
+            Ok(()) => self.added.extend(partitions),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Offsets are about to be committed with the transaction.
+    pub(crate) fn touch(&mut self) {
+        self.is_begun = true;
+    }
+
+    /// A batch was given up; its number is left out.
+    pub(crate) fn batch_failed(&mut self, error: &Error) {
+        self.needs_epoch = true;
+        self.failed(error);
+    }
+
+    /// Why nothing of the transaction can be sent any more.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match &self.state {
+            State::Failed(error) => Some(has_failed(error)),
+            State::Fatal(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// The coordinator has refused to end the transaction. What may succeed later is left to the caller.
+    pub(crate) fn end_failed(&mut self, error: &Error) {
+        match error.class() {
+            ErrorClass::Fatal => self.state = State::Fatal(error.clone()),
+            ErrorClass::Abortable => self.failed(error),
+            _ => {}
+        }
+    }
+
+    /// Something of the transaction has failed for good.
+    pub(crate) fn failed(&mut self, error: &Error) {
+        match &self.state {
+            State::Fatal(_) => {}
+            _ if is_fatal(error) => self.state = State::Fatal(error.clone()),
+            State::Open | State::Ending { commit: true } => self.state = State::Failed(error.clone()),
+            _ => {}
+        }
+    }
+
+    /// Begins to commit: nothing more is written. Called again, it goes on.
+    pub(crate) fn begin_commit(&mut self) -> Result<(), Error> {
+        match &self.state {
+            State::Ending { commit: true } => Ok(()),
+            _ => {
+                self.check_open()?;
+                self.state = State::Ending { commit: true };
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins to abort. Called again, it goes on.
+    pub(crate) fn begin_abort(&mut self) -> Result<(), Error> {
+        match &self.state {
+            State::Open | State::Failed(_) | State::Ending { .. } => {
+                self.state = State::Ending { commit: false };
+                self.wanted.clear();
+                Ok(())
+            }
+            State::Fatal(error) => Err(error.clone()),
+            State::Uninitialized | State::Ready => misused("there is no transaction to abort"),
+        }
+    }
+
+    /// All batches have come back: what to ask the coordinator for.
+    ///
+    /// # Errors
+    /// What was to be committed has failed meanwhile.
+    pub(crate) fn end(&mut self) -> Result<End, Error> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let name = self.name.expect("a transaction needs a name");
+        Ok(match self.is_begun {
+            true => End::Ask { name, needs_epoch: self.needs_epoch && !self.is_v2 },
+            false => End::Nothing,
+        })
+    }
+
+    /// The transaction has ended; the producer may have another name from now on.
+    pub(crate) fn ended(&mut self, name: Option<Name>) {
+        self.name = name.or(self.name);
+        self.state = State::Ready;
+        self.added.clear();
+        self.wanted.clear();
+        (self.is_begun, self.needs_epoch) = (false, false);
+    }
+}
+
+/// What only a new producer can mend. A stale epoch may be this producer's own, after a time-out of its transaction: the
+/// coordinator tells when the transaction is aborted. That a member of a group was fenced is not about the producer.
+fn is_fatal(error: &Error) -> bool {
+    let is_mendable = [ErrorCode::INVALID_PRODUCER_EPOCH, ErrorCode::FENCED_INSTANCE_ID];
+    error.class() == ErrorClass::Fatal && error.code().is_none_or(|code| !is_mendable.contains(&code))
+}
+
+fn has_failed(error: &Error) -> Error {
+    Error::TransactionFailed { reason: Box::new(error.clone()) }
+}
+
+fn misused(what: &str) -> Result<(), Error> {
+    Err(Error::Invalid(what.to_owned()))
+}
+
+#[cfg(test)]
+#[path = "transaction/tests.rs"]
+mod tests;

@@ -1,0 +1,250 @@
+//! The calls by which a producer writes in transactions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::transaction::{End, Transactions};
+use super::{Producer, Shared, State};
+use crate::error::Error;
+use crate::group::{GroupOffsets, Transaction};
+use crate::producer::coordinator::Coordinator;
+use crate::topic_partition::TopicPartition;
+
+impl Producer {
+    /// Gives the producer its name for transactions. What an earlier producer of the same transactional id has left open
+    /// is aborted, and that producer can write no more (it is fenced). Once, before the first transaction.
+    ///
+    /// ```no_run
+    /// use mainstem_client::{ClientConfig, ErrorClass, Producer, ProducerConfig, Record};
+    ///
+    /// # async fn run() -> Result<(), mainstem_client::Error> {
+    /// let config = ProducerConfig::new(ClientConfig::new("127.0.0.1:9092")?).transactional_id("billing-1");
+    /// let producer = Producer::new(config)?;
+    /// producer.init_transactions().await?;
+    /// producer.begin_transaction()?;
+    /// let _ = producer.send(Record::new("invoices", "one")).await?;
+    /// match producer.commit_transaction().await {
+    ///     Err(error) if error.class() == ErrorClass::Abortable => producer.abort_transaction().await?,
+    ///     committed => committed?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`](crate::ProducerConfig::max_block), [`Error::Invalid`] if
+    /// the producer has no transactional id, or why the cluster refuses.
+    pub async fn init_transactions(&self) -> Result<(), Error> {
+        let shared = &self.owner.shared;
+        shared.transactions(|one| one.check_initialize())?;
+        let (name, is_v2) = shared.coordinator()?.init(None).await.inspect_err(|error| shared.note(error))?;
+        shared.transactions(|one| {
+            one.initialized(name, is_v2);
+            Ok(())
+        })
+    }
+
+    /// Begins a transaction: all that is sent from now on is seen together or not at all, by those who read what is
+    /// committed ([`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted)).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not the time for it, or why the producer can go on no more.
+    pub fn begin_transaction(&self) -> Result<(), Error> {
+        self.owner.shared.transactions(Transactions::begin)
+    }
+
+    /// Commits where to go on reading, for the group that the records came from, together with the transaction. The
+    /// group's own commits have to be off (`auto_commit: None`).
+    ///
+    /// # Errors
+    /// As [`Producer::send`]; also why the group refuses. An error of class
+    /// [`ErrorClass::Abortable`](crate::ErrorClass::Abortable) or a refusal means that the transaction has to be aborted.
+    pub async fn send_offsets(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        group: &GroupOffsets,
+    ) -> Result<(), Error> {
+        let shared = &self.owner.shared;
+        shared.transactions(|one| one.check_open())?;
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let coordinator = shared.coordinator()?;
+        let (name, is_v2) = shared.transactions(|one| {
+            one.touch();
+            Ok((one.name().expect("an open transaction has a name"), one.is_v2()))
+        })?;
+        let sent = async {
+            if !is_v2 {
+                coordinator.add_offsets(name, group.group_id()).await?;
+            }
+            let transaction = Transaction {
+                id: &coordinator.transactional_id,
+                producer_id: name.0,
+                producer_epoch: name.1,
+                is_v2,
+            };
+            group.commit_in_transaction(offsets, &transaction).await
+        };
+        sent.await.inspect_err(|error: &Error| shared.note(error))
+    }
+
+    /// Sends what waits, and commits the transaction. When this future is dropped, or the time is over, whether it is
+    /// committed is not known: call it again.
+    ///
+    /// # Errors
+    /// [`Error::TransactionFailed`] if something of it was not written: abort it. [`Error::TimedOut`] after
+    /// [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); or why the cluster refuses.
+    pub async fn commit_transaction(&self) -> Result<(), Error> {
+        self.owner.shared.transactions(Transactions::begin_commit)?;
+        self.flush().await;
+        self.end_transaction(true).await
+    }
+
+    /// Aborts the transaction: what was not sent yet fails, and what was written is never seen by those who read what is
+    /// committed. When this future is dropped, or the time is over, call it again.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); or why the cluster
+    /// refuses, after which the producer is of no use any more.
+    pub async fn abort_transaction(&self) -> Result<(), Error> {
+        let shared = &self.owner.shared;
+        shared.transactions(Transactions::begin_abort)?;
+        shared.discard().await;
+        self.end_transaction(false).await
+    }
+
+    async fn end_transaction(&self, commit: bool) -> Result<(), Error> {
+        let shared = &self.owner.shared;
+        let (end, is_v2) = shared.transactions(|one| Ok((one.end()?, one.is_v2())))?;
+        let name = match end {
+            End::Nothing => None,
+            End::Ask { name, needs_epoch } => {
+                let asked = async {
+                    let coordinator = shared.coordinator()?;
+                    let next = coordinator.end(name, commit, is_v2).await?;
+                    match needs_epoch {
+                        true => Ok(Some(coordinator.init(Some(name)).await?.0)),
+                        false => Ok(next),
+                    }
+                };
+                asked.await.inspect_err(|error: &Error| shared.note_end(error))?
+            }
+        };
+        shared.transactions(|one| {
+            one.ended(name);
+            Ok(())
+        })
+    }
+}
+
+impl State {
+    /// Lets the transaction know of batches that were given up, and those that wait know of a transaction that can only be
+    /// aborted. The bytes of memory that are free now.
+    #[must_use]
+    pub(super) fn note_failures(&mut self) -> usize {
+        let failure = self.queues.take_failure();
+        let Some(transactions) = &mut self.transactions else { return 0 };
+        if let Some(error) = failure {
+            transactions.batch_failed(&error);
+        }
+        transactions.failure().map_or(0, |error| self.queues.discard(&error))
+    }
+}
+
+impl Shared {
+    /// Whether a record may be written now.
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        match &self.config.transactional_id {
+            Some(_) => self.transactions(|one| one.check_open()),
+            None => Ok(()),
+        }
+    }
+
+    /// Does something with the state of the transactions.
+    fn transactions<T>(
+        &self,
+        change: impl FnOnce(&mut Transactions) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.state.lock();
+        self.memory.add_permits(state.note_failures());
+        state.transactions.as_mut().map_or_else(|| Err(not_transactional()), change)
+    }
+
+    fn coordinator(&self) -> Result<Coordinator, Error> {
+        let config = &self.config;
+        let transactional_id = config.transactional_id.clone().ok_or_else(not_transactional)?;
+        Ok(Coordinator {
+            cluster: self.cluster.clone(),
+            transactional_id,
+            transaction_timeout: config.transaction_timeout,
+            limit: config.max_block,
+        })
+    }
+
+    /// A call of a transaction has failed.
+    fn note(&self, error: &Error) {
+        // There is a state; it was asked.
+        let _ = self.transactions(|one| {
+            one.failed(error);
+            Ok(())
+        });
+        self.work.notify_one();
+    }
+
+    /// The end of a transaction has failed.
+    fn note_end(&self, error: &Error) {
+        let _ = self.transactions(|one| {
+            one.end_failed(error);
+            Ok(())
+        });
+        self.work.notify_one();
+    }
+
+    /// Fails what waits, and waits for what is under way, so that nothing of a transaction comes after its end.
+    async fn discard(&self) {
+        loop {
+            let settled = self.settled.notified();
+            let mut settled = std::pin::pin!(settled);
+            // Registered before the look, so that what settles between the two is not missed.
+            settled.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                self.memory.add_permits(state.queues.discard(&Error::Aborted));
+                // A partition that is added behind the end would begin another transaction.
+                let is_adding = state.transactions.as_ref().is_some_and(Transactions::is_adding);
+                if state.queues.is_idle() && !is_adding {
+                    return;
+                }
+            }
+            settled.await;
+        }
+    }
+
+    /// Tells the coordinator of partitions that it has to hear of before something is sent there.
+    pub(super) fn add_partitions(
+        self: &Arc<Self>,
+        transactions: &mut Transactions,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let (partitions, name) = (transactions.begin_adding()?, transactions.name()?);
+        let shared = self.clone();
+        Some(async move {
+            let added = match shared.coordinator() {
+                Ok(coordinator) => coordinator.add_partitions(name, &partitions).await,
+                Err(error) => Err(error),
+            };
+            let _ = shared.transactions(|one| {
+                one.was_added(partitions, added);
+                Ok(())
+            });
+        })
+    }
+}
+
+fn not_transactional() -> Error {
+    Error::Invalid("the producer has no transactional_id, which transactions need".to_owned())
+}
+
+#[cfg(test)]
+#[path = "transactional/tests.rs"]
+mod tests;

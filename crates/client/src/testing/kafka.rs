@@ -1,0 +1,235 @@
+//! Apache Kafka in a JVM beside the tests: its broker, and members of groups by its own client.
+//!
+//! Needs a JDK and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in `target/interop/kafka-4.3.0/lib`.
+//! Without them a test says that it is skipped; under `CI=true` it fails.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{SETTINGS, World};
+
+/// How many tests may reach the broker through a proxy.
+const PROXIED: usize = 4;
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// The JVM. It ends with its input, which is ours, whatever becomes of this process.
+pub(crate) struct KafkaPeer {
+    commands: Mutex<ChildStdin>,
+    members: Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>>,
+    directory: PathBuf,
+    broker: OnceLock<KafkaBroker>,
+    proxied: Mutex<Vec<(TcpListener, String)>>,
+}
+
+struct KafkaBroker {
+    address: String,
+}
+
+/// One for all tests of the process; why not, where it cannot run.
+static PEER: LazyLock<Result<KafkaPeer, String>> = LazyLock::new(KafkaPeer::start);
+
+impl KafkaPeer {
+    /// The JVM, if one can run.
+    pub(crate) fn get() -> Option<&'static KafkaPeer> {
+        match &*PEER {
+            Ok(peer) => Some(peer),
+            Err(why) => {
+                let name = std::thread::current().name().unwrap_or_default().to_owned();
+                assert!(std::env::var("CI").as_deref() != Ok("true"), "{name} cannot run: {why}");
+                // Not by `eprintln`, which is shown only if a test fails.
+                let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+                None
+            }
+        }
+    }
+
+    /// The JVM with a broker that answers.
+    pub(crate) fn broker() -> Option<&'static KafkaPeer> {
+        let peer = KafkaPeer::get()?;
+        peer.broker.get_or_init(|| peer.start_broker());
+        Some(peer)
+    }
+
+    /// Where clients find its broker.
+    pub(crate) fn address(&self) -> &str {
+        &self.broker.get().expect("it was started").address
+    }
+
+    /// A socket at an address that the broker advertises, and the address to pass on to.
+    pub(crate) fn take_proxied(&self) -> (TcpListener, String) {
+        self.proxied.lock().pop().expect("PROXIED is the number of tests that want one")
+    }
+
+    fn start() -> Result<KafkaPeer, String> {
+        let jars = find_jars()?;
+        let directory = std::env::temp_dir().join(format!("mainstem-client-kafka-{}", std::process::id()));
+        // What a killed process with the same id left there is nobody's.
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
+        let mut child = Command::new(java())
+            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+            .arg(format!("{}/*", jars.display()))
+            .arg(workspace().join("tests/native-client/KafkaPeer.java"))
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("no JDK: java: {error}"))?;
+        let members = Arc::<Mutex<HashMap<_, _>>>::default();
+        let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let heard = members.clone();
+        std::thread::spawn(move || hear(output, &heard));
+        let commands = Mutex::new(commands);
+        Ok(KafkaPeer { commands, members, directory, broker: OnceLock::new(), proxied: Mutex::default() })
+    }
+
+    fn tell(&self, words: &[&str]) {
+        let mut commands = self.commands.lock();
+        let told = writeln!(commands, "{}", words.join("\t")).and_then(|()| commands.flush());
+        told.unwrap_or_else(|error| panic!("the JVM is gone ({error}):\n{}", self.log()));
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("stderr.log")).unwrap_or_default()
+    }
+
+    fn start_broker(&self) -> KafkaBroker {
+        let port = free_port();
+        let properties = self.directory.join("server.properties");
+        std::fs::write(&properties, self.properties(port)).unwrap();
+        self.tell(&["broker", properties.to_str().unwrap()]);
+        let address = format!("127.0.0.1:{port}");
+        let deadline = Instant::now() + START_LIMIT;
+        while std::net::TcpStream::connect(&address).is_err() {
+            assert!(Instant::now() < deadline, "Kafka's broker does not start:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        KafkaBroker { address }
+    }
+
+    fn properties(&self, port: u16) -> String {
+        let controller = free_port();
+        let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
+        let mut advertised = listeners.clone();
+        let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        for number in 0..PROXIED {
+            let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+            let to = format!("127.0.0.1:{}", free_port());
+            listeners += &format!(",PROXIED{number}://{to}");
+            advertised += &format!(",PROXIED{number}://{}", proxy.local_addr().unwrap());
+            protocols += &format!(",PROXIED{number}:PLAINTEXT");
+            self.proxied.lock().push((proxy, to));
+        }
+        let data = self.directory.join("data");
+        let settings: String = SETTINGS.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             listeners={listeners},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners={advertised}\n\
+             listener.security.protocol.map={protocols}\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             controller.listener.names=CONTROLLER\n\
+             controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+             log.dirs={}\n\
+             offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             transaction.state.log.num.partitions=1\n\
+             {settings}",
+            data.display()
+        )
+    }
+}
+
+/// A member of a group by Kafka's own consumer, which commits what it has read when it gives a partition away.
+pub(crate) struct JavaMember {
+    peer: &'static KafkaPeer,
+    name: String,
+    hears: mpsc::UnboundedReceiver<Vec<String>>,
+    /// How many partitions it has.
+    pub(crate) assigned: usize,
+    /// What it has read and nobody has taken yet.
+    read: Vec<String>,
+    is_closed: bool,
+}
+
+impl JavaMember {
+    /// Lets one join the group of `world`, to read its topic; none where no JVM can run. `protocol`: classic or consumer.
+    pub(crate) fn join(world: &World, protocol: &str) -> Option<JavaMember> {
+        let peer = KafkaPeer::get()?;
+        let name = format!("java-{}-{}", world.group, u8::from(world.is_kafka()));
+        let (sender, hears) = mpsc::unbounded_channel();
+        peer.members.lock().insert(name.clone(), sender);
+        peer.tell(&["member", &name, world.address(), &world.group, protocol, &world.topic]);
+        Some(JavaMember { peer, name, hears, assigned: 0, read: Vec::new(), is_closed: false })
+    }
+
+    /// Takes in what it has told so far; what it has read.
+    pub(crate) fn take_read(&mut self) -> Vec<String> {
+        while let Ok(words) = self.hears.try_recv() {
+            match (words[0].as_str(), words.get(2)) {
+                ("read", Some(value)) => self.read.push(value.clone()),
+                ("assigned", Some(count)) => self.assigned = count.parse().unwrap(),
+                ("closed", _) => self.is_closed = true,
+                _ => panic!("the JVM says {words:?}"),
+            }
+        }
+        std::mem::take(&mut self.read)
+    }
+
+    /// Tells it to commit and leave.
+    pub(crate) fn close(&self) {
+        self.peer.tell(&["close", &self.name]);
+    }
+
+    /// Whether it has left.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
+
+/// Passes on what the JVM tells of its members.
+fn hear(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
+        if let Some(member) = words.get(1).and_then(|name| members.lock().get(name).cloned()) {
+            // A test that has ended does not listen any more.
+            let _ = member.send(words);
+        }
+    }
+}
+
+/// The JDK of JAVA_HOME, or else the one on PATH.
+fn java() -> PathBuf {
+    let of_home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
+    of_home.filter(|program| program.is_file()).unwrap_or_else(|| "java".into())
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn find_jars() -> Result<PathBuf, String> {
+    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
+    let jars = named.unwrap_or_else(|| workspace().join("target/interop/kafka-4.3.0/lib"));
+    match jars.join("kafka_2.13-4.3.0.jar").exists() {
+        true => Ok(jars),
+        false => Err(format!("no Kafka jars in {}; MAINSTEM_KAFKA_JARS may name them", jars.display())),
+    }
+}
+
+/// A port of this machine that nothing listens on now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

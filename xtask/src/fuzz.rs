@@ -1,0 +1,123 @@
+//! Fuzzing: every body has a target in `fuzz/`, and each target is run for a while.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::interop::report::Counts;
+use crate::workspace;
+
+/// How long each target is fuzzed.
+const SECONDS: u32 = 60;
+
+/// Fuzzes each target for a while, where a nightly toolchain and cargo-fuzz are installed. The target CRATE_BODY
+/// begins with the inputs in crates/CRATE/corpus/BODY and keeps what it finds in fuzz/corpus.
+pub(crate) fn run() -> Result<Counts> {
+    if !command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: cargo +nightly fuzz is not installed");
+        return Ok(Counts { skipped: 1, ..Counts::default() });
+    }
+    let list = command(&["list"]).output()?;
+    ensure!(list.status.success(), "cargo fuzz list: {}", String::from_utf8_lossy(&list.stderr));
+    let mut counts = Counts::default();
+    for target in String::from_utf8_lossy(&list.stdout).lines() {
+        let is_sound = run_target(target)?;
+        counts += Counts { passed: usize::from(is_sound), failed: usize::from(!is_sound), skipped: 0 };
+    }
+    Ok(counts)
+}
+
+fn run_target(target: &str) -> Result<bool> {
+    let found = format!("fuzz/corpus/{target}");
+    std::fs::create_dir_all(workspace::root().join(&found))?;
+    let (name, body) = target.split_once('_').with_context(|| format!("{target} is not named CRATE_BODY"))?;
+    let seeds = format!("crates/{name}/corpus/{body}");
+    let limit = format!("-max_total_time={SECONDS}");
+    Ok(command(&["run", target, &found, &seeds, "--", &limit]).status()?.success())
+}
+
+/// `cargo +nightly fuzz`: by the name, since the cargo that runs us is of one toolchain.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "fuzz"]).args(arguments).current_dir(workspace::root());
+    command.env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn entries(dir: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn stem(path: &Path) -> String {
+        path.file_stem().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Files whose names begin with `fuzz`, below a directory.
+    fn fuzz_files(dir: &Path) -> Vec<PathBuf> {
+        let (dirs, files): (Vec<_>, Vec<_>) = entries(dir).into_iter().partition(|path| path.is_dir());
+        let own = files.into_iter().filter(|path| stem(path).starts_with("fuzz"));
+        own.chain(dirs.iter().flat_map(|dir| fuzz_files(dir))).collect()
+    }
+
+    /// The bodies in a file: public functions of any bytes.
+    fn bodies_in(text: &str) -> impl Iterator<Item = &str> {
+        text.lines().filter_map(|line| line.strip_prefix("pub fn ")?.strip_suffix("(data: &[u8]) {"))
+    }
+
+    /// All bodies, as CRATE_BODY.
+    fn bodies() -> BTreeSet<String> {
+        let crates = entries(&workspace::root().join("crates"));
+        let of_crate = |path: &PathBuf| {
+            let files = fuzz_files(&path.join("src"));
+            let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+            let name = |body: &str| format!("{}_{body}", stem(path));
+            texts.flat_map(|text| bodies_in(&text).map(name).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        crates.iter().flat_map(of_crate).collect()
+    }
+
+    #[test]
+    fn bodies_are_public_functions_of_any_bytes() {
+        let text = "pub fn a(data: &[u8]) {\npub(crate) fn b(data: &[u8]) {\npub fn c(rest: &[u8]) -> u8 {\n";
+        assert_eq!(bodies_in(text).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn every_body_has_a_target_and_a_corpus() {
+        let root = workspace::root();
+        let bodies = bodies();
+        assert!(
+            bodies.contains("coordination_consumer_groups"),
+            "the sources are not where they were: {bodies:?}"
+        );
+        let files = entries(&root.join("fuzz/fuzz_targets"));
+        assert_eq!(
+            files.iter().map(|file| stem(file)).collect::<BTreeSet<_>>(),
+            bodies,
+            "files of fuzz_targets"
+        );
+        let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();
+        for name in &bodies {
+            let target = format!("name = \"{name}\"\npath = \"fuzz_targets/{name}.rs\"");
+            assert!(manifest.contains(&target), "fuzz/Cargo.toml has no target {name}");
+            let (of, body) = name.split_once('_').unwrap();
+            let target = fs::read_to_string(root.join(format!("fuzz/fuzz_targets/{name}.rs"))).unwrap();
+            let calls =
+                target.contains(&format!("| mainstem_{of}::")) && target.contains(&format!("::{body}(data)"));
+            assert!(calls, "fuzz_targets/{name}.rs does not call its body");
+            assert!(
+                !entries(&root.join(format!("crates/{of}/corpus/{body}"))).is_empty(),
+                "{name} begins with nothing"
+            );
+        }
+    }
+}
