@@ -140,7 +140,11 @@ impl Cluster {
             self.refresh(&[], false).await?;
         }
         let address = self.inner.known.lock().nodes.get(&id).cloned();
-        let address = address.ok_or_else(|| Error::Unknown(format!("the cluster has no node {id}")))?;
+        // It may be starting again, or what it did is done by another by now: it is worth another attempt.
+        let address = address.ok_or_else(|| Error::Connect {
+            broker: format!("node {id}"),
+            reason: "the cluster does not name it at present".to_owned(),
+        })?;
         self.connect(&address).await
     }
 
@@ -298,7 +302,9 @@ impl Cluster {
             Some(node) => node,
             None => self.find_coordinator(key_type, key).await?,
         };
-        self.node(node).await
+        self.node(node).await.inspect_err(|_| {
+            self.inner.known.lock().coordinators.remove(&(key_type, key.into()));
+        })
     }
 
     async fn find_coordinator(&self, key_type: i8, key: &str) -> Result<i32, Error> {

@@ -75,8 +75,16 @@ type Lost = Mutex<Option<Error>>;
 #[derive(Debug)]
 struct Outgoing {
     bytes: Vec<u8>,
-    /// None for a request that gets no response.
-    answer: Option<oneshot::Sender<Bytes>>,
+    promise: Promise,
+}
+
+/// What is told of a request.
+#[derive(Debug)]
+enum Promise {
+    /// Its response.
+    Answer(oneshot::Sender<Bytes>),
+    /// That it was written to the socket: it gets no response.
+    Written(oneshot::Sender<()>),
 }
 
 /// The promises of requests in flight, oldest first.
@@ -191,21 +199,18 @@ impl Connection {
     /// later.
     pub(crate) fn ask<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Pending, Error> {
         let (answer, answered) = oneshot::channel();
-        let correlation_id = self.send(request, version, Some(answer))?;
+        let correlation_id = self.send(request, version, Promise::Answer(answer))?;
         Ok(Pending { connection: self.clone(), version, correlation_id, answered })
     }
 
-    /// Sends a request that gets no response: a produce with acks=0.
-    pub(crate) fn tell<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<(), Error> {
-        self.send(request, version, None).map(|_| ())
+    /// Sends a request that gets no response: a produce with acks=0. The order is that of [`Connection::ask`].
+    pub(crate) fn tell<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Told, Error> {
+        let (written, is_written) = oneshot::channel();
+        self.send(request, version, Promise::Written(written))?;
+        Ok(Told { connection: self.clone(), api: R::KEY.name(), is_written })
     }
 
-    fn send<'q, R: Request<'q>>(
-        &self,
-        request: &R,
-        version: i16,
-        answer: Option<oneshot::Sender<Bytes>>,
-    ) -> Result<i32, Error> {
+    fn send<'q, R: Request<'q>>(&self, request: &R, version: i16, promise: Promise) -> Result<i32, Error> {
         if self.is_lost() {
             return Err(self.why_lost());
         }
@@ -222,8 +227,15 @@ impl Connection {
             broker: self.broker.to_string(),
             reason: format!("{} in version {version}: {error}", R::KEY.name()),
         })?;
-        self.shared.outgoing.send(Outgoing { bytes, answer }).map_err(|_| self.why_lost())?;
+        self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost())?;
         Ok(correlation_id)
+    }
+
+    /// Gives the connection up: nothing behind what took too long can be.
+    fn give_up(&self, api: &'static str, after: Duration) -> Error {
+        let late = Error::RequestTimedOut { broker: self.broker.to_string(), api, after };
+        self.shared.lost.lock().get_or_insert(late.clone());
+        late
     }
 
     fn why_lost(&self) -> Error {
@@ -250,14 +262,28 @@ impl Pending {
         let frame = match tokio::time::timeout(limit, self.answered).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(_)) => return Err(connection.why_lost()),
-            Err(_) => {
-                let broker = connection.broker.to_string();
-                let late = Error::RequestTimedOut { broker, api: R::KEY.name(), after: limit };
-                connection.shared.lost.lock().get_or_insert(late.clone());
-                return Err(late);
-            }
+            Err(_) => return Err(connection.give_up(R::KEY.name(), limit)),
         };
         Reply::open(frame, self.version, self.correlation_id, &connection.broker)
+    }
+}
+
+/// A request without a response, on its way to the socket.
+#[derive(Debug)]
+pub(crate) struct Told {
+    connection: Connection,
+    api: &'static str,
+    is_written: oneshot::Receiver<()>,
+}
+
+impl Told {
+    /// Waits until the kernel has all of it; after `limit` the connection is given up.
+    pub(crate) async fn written(self, limit: Duration) -> Result<(), Error> {
+        match tokio::time::timeout(limit, self.is_written).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.connection.why_lost()),
+            Err(_) => Err(self.connection.give_up(self.api, limit)),
+        }
     }
 }
 
@@ -291,18 +317,25 @@ async fn write(
     mut requests: mpsc::UnboundedReceiver<Outgoing>,
     in_flight: &InFlight,
 ) {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut told) = (Vec::new(), Vec::new());
     while let Some(first) = requests.recv().await {
         let mut next = Some(first);
         bytes.clear();
         while let Some(request) = next {
-            in_flight.lock().extend(request.answer);
+            match request.promise {
+                Promise::Answer(answer) => in_flight.lock().push_back(answer),
+                Promise::Written(written) => told.push(written),
+            }
             bytes.extend_from_slice(&request.bytes);
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
         if socket.write_all(&bytes).await.is_err() {
             // The reader sees why.
             return std::future::pending().await;
+        }
+        // Who told may have given up.
+        for written in told.drain(..) {
+            let _ = written.send(());
         }
     }
 }

@@ -8,6 +8,14 @@ use crate::backoff::Backoff;
 use crate::config::ClientConfig;
 use crate::error::Error;
 
+/// A time limit that no clock reaches stands for none.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The end of a time limit that begins now.
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit.min(NEVER)
+}
+
 /// Tries until it succeeds, fails for good, or `limit` is over. `what` names the operation in the error of the last.
 pub(crate) async fn retrying<T, F: Future<Output = Result<T, Error>>>(
     config: &ClientConfig,
@@ -15,7 +23,7 @@ pub(crate) async fn retrying<T, F: Future<Output = Result<T, Error>>>(
     what: &str,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, Error> {
-    let deadline = Instant::now() + limit;
+    let deadline = deadline(limit);
     let mut backoff = Backoff::new(config.retry_backoff, config.retry_backoff_max);
     loop {
         let late = |last| Error::TimedOut { what: what.to_owned(), after: limit, last };

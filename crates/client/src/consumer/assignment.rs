@@ -175,6 +175,12 @@ impl Assignment {
                 State::Locating(position) => State::Unlocated(position),
                 state => state,
             };
+            // The answer to what is being asked would be one about another generation.
+            progress.check = match (progress.check, progress.state) {
+                (Check::Needless, _) => Check::Needless,
+                (_, State::Reading { position, .. }) if position.epoch != UNKNOWN_EPOCH => Check::Due,
+                _ => Check::Needless,
+            };
             self.drop_stale();
         }
         Ok(())
@@ -201,7 +207,7 @@ impl Assignment {
     pub(crate) fn lag(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
         let position = self.position(key)?;
         let end = self.partitions.get(key).and_then(|progress| progress.end_offset);
-        Ok(position.zip(end).map(|(position, end)| (end - position).max(0)))
+        Ok(position.zip(end).map(|(position, end)| end.saturating_sub(position).max(0)))
     }
 
     /// What is read.

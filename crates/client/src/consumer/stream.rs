@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use super::{Consumer, FetchedBatch};
+use super::{Consumer, FetchedBatch, Position};
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
@@ -36,16 +36,25 @@ type Source<'a> = &'a mut (dyn Batches + 'a);
 /// What has batches.
 pub(crate) trait Batches: Send {
     fn next_batch(&mut self) -> Pin<Box<dyn Future<Output = Result<FetchedBatch, Error>> + Send + '_>>;
+
+    /// Reads a partition again from an offset, if it is still read at all.
+    fn go_back(&mut self, partition: &TopicPartition, offset: i64);
 }
 
 impl Batches for Consumer {
     fn next_batch(&mut self) -> Pin<Box<dyn Future<Output = Result<FetchedBatch, Error>> + Send + '_>> {
         Box::pin(self.next())
     }
+
+    fn go_back(&mut self, partition: &TopicPartition, offset: i64) {
+        // One that was taken away meanwhile goes on elsewhere.
+        let _ = self.seek(partition, Position::Offset(offset));
+    }
 }
 
 /// The records of a consumer, as [`Consumer::stream`] and [`GroupConsumer::stream`](crate::GroupConsumer::stream) give
-/// them. It never ends; after an error it goes on with what can be read.
+/// them. It never ends; after an error it goes on with what can be read. When it is dropped, the consumer goes back to
+/// the first record that was not handed out.
 ///
 /// ```
 /// use futures_util::TryStreamExt;
@@ -72,11 +81,31 @@ pub struct RecordStream<'a> {
     fetching: Option<Fetching<'a>>,
     /// What the last batch has left.
     records: VecDeque<Result<OwnedRecord, Error>>,
+    /// Where that begins.
+    rest: Option<(TopicPartition, i64)>,
 }
 
 impl<'a> RecordStream<'a> {
     pub(crate) fn new(source: Source<'a>) -> RecordStream<'a> {
-        RecordStream { idle: Some(source), fetching: None, records: VecDeque::new() }
+        RecordStream { idle: Some(source), fetching: None, records: VecDeque::new(), rest: None }
+    }
+
+    fn hand_out(&mut self) -> Option<Result<OwnedRecord, Error>> {
+        let record = self.records.pop_front()?;
+        if let (Ok(record), Some((_, offset))) = (&record, &mut self.rest) {
+            *offset = record.offset.saturating_add(1);
+        }
+        Some(record)
+    }
+}
+
+impl Drop for RecordStream<'_> {
+    fn drop(&mut self) {
+        if let (false, Some(source), Some((partition, offset))) =
+            (self.records.is_empty(), &mut self.idle, &self.rest)
+        {
+            source.go_back(partition, *offset);
+        }
     }
 }
 
@@ -85,7 +114,7 @@ impl Stream for RecordStream<'_> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(record) = self.records.pop_front() {
+            if let Some(record) = self.hand_out() {
                 return Poll::Ready(Some(record));
             }
             if let Some(source) = self.idle.take() {
@@ -95,7 +124,10 @@ impl Stream for RecordStream<'_> {
             let (batch, source) = ready!(fetching.as_mut().poll(context));
             (self.fetching, self.idle) = (None, Some(source));
             match batch {
-                Ok(batch) => self.records.extend(batch.owned_records()),
+                Ok(batch) => {
+                    self.rest = Some((batch.partition().clone(), batch.first_offset()));
+                    self.records.extend(batch.owned_records());
+                }
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }

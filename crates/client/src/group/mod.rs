@@ -35,7 +35,7 @@ use member::Member;
 
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
-use crate::retry::retrying;
+use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
 /// What a hook does.
@@ -96,16 +96,7 @@ impl GroupOffsets {
         let config = &self.config.consumer.client;
         let places = self.positions.places(offsets);
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            let identity = self.shared.identity.lock().clone();
-            if identity.generation < 0 {
-                // Without a generation a commit could overwrite those of the members.
-                return Err(Error::Invalid(format!(
-                    "offsets of group {} can be committed when this member is in it; it has not joined yet, or was \
-                     thrown out",
-                    self.config.group_id
-                )));
-            }
-            self.calls.commit(&identity, &places).await
+            self.calls.commit(&self.identity()?, &places).await
         })
         .await
     }
@@ -140,10 +131,22 @@ impl GroupOffsets {
         let config = &self.config.consumer.client;
         let places = self.positions.places(offsets);
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            let identity = self.shared.identity.lock().clone();
-            self.calls.commit_in_transaction(&identity, &places, transaction).await
+            self.calls.commit_in_transaction(&self.identity()?, &places, transaction).await
         })
         .await
+    }
+
+    /// Who commits. Without a generation a commit could overwrite those of the members: a coordinator takes one that names
+    /// no member for that of a consumer without a group.
+    fn identity(&self) -> Result<Identity, Error> {
+        let identity = self.shared.identity.lock().clone();
+        if identity.generation < 0 {
+            return Err(Error::Invalid(format!(
+                "offsets of group {} can be committed when this member is in it; it has not joined yet, or was thrown out",
+                self.config.group_id
+            )));
+        }
+        Ok(identity)
     }
 
     fn what(&self, what: &str) -> String {
@@ -292,7 +295,7 @@ impl GroupConsumer {
     }
 
     /// The records of all batches from now on, one by one. Those of a batch count as done when the first of the next one
-    /// is asked for.
+    /// is asked for. When the stream is dropped, those that it has not handed out come again.
     pub fn stream(&mut self) -> RecordStream<'_> {
         RecordStream::new(self)
     }
@@ -362,7 +365,7 @@ impl GroupConsumer {
         let Some(interval) = self.config.auto_commit.filter(|_| self.commit_at <= Instant::now()) else {
             return;
         };
-        self.commit_at = Instant::now() + interval;
+        self.commit_at = deadline(interval);
         if self.commit.as_ref().is_some_and(|commit| !commit.task.is_finished()) {
             return;
         }
@@ -480,6 +483,10 @@ impl GroupConsumer {
 impl Batches for GroupConsumer {
     fn next_batch(&mut self) -> Pin<Box<dyn Future<Output = Result<FetchedBatch, Error>> + Send + '_>> {
         Box::pin(self.next())
+    }
+
+    fn go_back(&mut self, partition: &TopicPartition, offset: i64) {
+        self.consumer.go_back(partition, offset);
     }
 }
 

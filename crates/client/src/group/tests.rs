@@ -196,8 +196,15 @@ async fn who_has_not_joined_commits_nothing(world: World) {
     world.create(1, &[]).await;
     let consumer = GroupConsumer::new(config(&world)).unwrap();
     let offsets = BTreeMap::from([(world.t(0), 1)]);
-    let refused = consumer.offsets().commit(&offsets).await.unwrap_err();
-    assert!(refused.to_string().contains("it has not joined yet"), "{refused}");
+    // The member is a task that has not been polled yet.
+    let in_transaction = Transaction { id: "t", producer_id: 1, producer_epoch: 0, is_v2: true };
+    let refusals = [
+        consumer.offsets().commit(&offsets).await.unwrap_err(),
+        consumer.offsets().commit_in_transaction(&offsets, &in_transaction).await.unwrap_err(),
+    ];
+    for refused in refusals {
+        assert!(refused.to_string().contains("it has not joined yet"), "{refused}");
+    }
 }
 
 async fn a_group_that_refuses_says_why(world: World) {
@@ -334,7 +341,9 @@ async fn records_come_as_a_stream(world: World) {
     world.create(2, &[]).await;
     fill(&world, 2, 0..20).await;
     let mut member = GroupConsumer::new(config(&world)).unwrap();
-    let records: Vec<_> = member.stream().take(20).try_collect().await.unwrap();
+    // A stream that is dropped takes nothing with it.
+    let mut records: Vec<_> = member.stream().take(7).try_collect().await.unwrap();
+    records.extend(member.stream().take(13).try_collect::<Vec<_>>().await.unwrap());
     let number = |record: &crate::OwnedRecord| -> i32 {
         std::str::from_utf8(record.value.as_ref().unwrap()).unwrap().parse().unwrap()
     };

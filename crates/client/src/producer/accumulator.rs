@@ -121,6 +121,11 @@ impl Accumulator {
         due
     }
 
+    /// Topics of which something waits or is under way.
+    pub(crate) fn topics(&self) -> BTreeSet<&Arc<str>> {
+        self.active.iter().map(|place| self.queues[*place].place().0).collect()
+    }
+
     /// A queue by its place.
     pub(crate) fn queue(&self, place: usize) -> &PartitionQueue {
         &self.queues[place]

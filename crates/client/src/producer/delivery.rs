@@ -144,7 +144,7 @@ fn told(promise: &Promise, outcome: &Outcome, index: u32) -> Result<Delivered, E
         Outcome::Done { base_offset, append_time_ms } => Ok(Delivered {
             topic: promise.topic.clone(),
             partition: promise.partition,
-            offset: base_offset.map(|base| base + i64::from(index)),
+            offset: base_offset.map(|base| base.saturating_add(i64::from(index))),
             append_time_ms: *append_time_ms,
         }),
         Outcome::Failed(error) => Err(error.clone()),

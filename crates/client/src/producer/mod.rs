@@ -142,7 +142,7 @@ impl Producer {
     pub async fn send(&self, record: Record) -> Result<Delivery, Error> {
         let shared = &*self.owner.shared;
         shared.check_open()?;
-        let topic = shared.topic(&record.topic).await?;
+        let topic = shared.topic(&record.topic, record.partition).await?;
         let room = shared.room(&record).await?;
         let mut state = shared.state.lock();
         if let Some(refusal) = &state.refusal {
@@ -166,7 +166,7 @@ impl Producer {
     /// # Errors
     /// [`Error::TimedOut`] after [`ProducerConfig::max_block`], or why the cluster refuses the topic.
     pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
-        self.owner.shared.topic(name).await
+        self.owner.shared.topic(name, None).await
     }
 
     /// Sends all records that were given before, without waiting for more, and returns when the outcome of each is
@@ -215,9 +215,14 @@ impl Drop for Flushing<'_> {
 }
 
 impl Shared {
-    async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
+    /// A topic to which something is to be written. A partition that is not known may have come since the last look.
+    async fn topic(&self, name: &str, partition: Option<i32>) -> Result<Arc<Topic>, Error> {
         match self.cluster.known_topic(name) {
-            Some((topic, _)) => Ok(topic),
+            Some((topic, _)) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
+            Some(_) => {
+                self.cluster.doubt_topic(name);
+                self.find_topic(name).await
+            }
             None => self.find_topic(name).await,
         }
     }

@@ -413,15 +413,23 @@ fn leaves_doubt(error: &Error, before: bool) -> bool {
     match error {
         // The broker looked the sequence up, and it is not there.
         Error::Broker { code, .. } if is_of_sequence(*code) => false,
-        // Appended, but not safe yet.
-        Error::Broker { code, .. } => {
-            before
-                || [ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode::REQUEST_TIMED_OUT].contains(code)
-                || *code == ErrorCode::KAFKA_STORAGE_ERROR
-        }
+        Error::Broker { code, .. } => before || may_follow_an_append(*code),
         Error::Connect { .. } => before,
         _ => true,
     }
+}
+
+/// Codes of batches that were appended and then not replicated in time; a leader that steps down while it waits for its
+/// followers says that it is none.
+fn may_follow_an_append(code: ErrorCode) -> bool {
+    [
+        ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode::REQUEST_TIMED_OUT,
+        ErrorCode::KAFKA_STORAGE_ERROR,
+        ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    .contains(&code)
 }
 
 fn is_of_sequence(code: ErrorCode) -> bool {

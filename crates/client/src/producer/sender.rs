@@ -23,7 +23,7 @@ use super::transaction::Transactions;
 use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Freshness, Topic};
-use crate::connection::Connection;
+use crate::connection::{Connection, Pending, Told};
 use crate::error::Error;
 use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
@@ -310,18 +310,15 @@ impl Sender {
         let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
         let version = request::version(connection, &loads, self.newest);
-        if shared.config.acks == Acks::None {
-            let told = version.and_then(|version| connection.tell(&request, version));
-            let nowhere = || Written { base_offset: None, append_time_ms: None };
-            let outcomes = told.map(|()| loads.iter().map(|_| Ok(nowhere())).collect());
-            return self.settle(loads, outcomes, queues);
-        }
-        match version.and_then(|version| connection.ask(&request, version)) {
-            Ok(pending) => {
+        let begun = version.and_then(|version| match shared.config.acks {
+            Acks::None => connection.tell(&request, version).map(UnderWay::Told),
+            _ => connection.ask(&request, version).map(UnderWay::Asked),
+        });
+        match begun {
+            Ok(under_way) => {
                 self.nodes.get_mut(&node).expect("it has a connection").in_flight += 1;
                 self.tasks.spawn(async move {
-                    let reply = pending.reply::<ProduceRequest<'static>>(limit).await;
-                    let outcomes = reply.and_then(|reply| request::outcomes(&loads, &reply));
+                    let outcomes = under_way.outcomes(&loads, limit).await;
                     Event::Answered(node, loads, outcomes)
                 });
             }
@@ -365,6 +362,20 @@ impl Sender {
                 tracing::debug!("cannot send to node {id}: {error}");
                 node.state = Link::Down;
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
+                self.doubt_topics_of(id);
+            }
+        }
+    }
+
+    /// A node cannot be reached: what it leads may be led by another soon. Metadata that was asked for at once after its
+    /// death still named it.
+    fn doubt_topics_of(&self, id: i32) {
+        let cluster = &self.shared.cluster;
+        let state = self.shared.state.lock();
+        for name in state.queues.topics() {
+            let is_led_there = |topic: &Topic| topic.partitions.iter().any(|one| one.leader == Some(id));
+            if cluster.known_topic(name).is_some_and(|(topic, _)| is_led_there(&topic)) {
+                cluster.doubt_topic(name);
             }
         }
     }
@@ -392,6 +403,28 @@ impl Sender {
             queues.settle(load.queue);
         }
         self.shared.memory.add_permits(freed);
+    }
+}
+
+/// A produce request that was sent.
+enum UnderWay {
+    Asked(Pending),
+    /// With acks=0. It counts as under way until it is written: a broker that does not read holds records back, too.
+    Told(Told),
+}
+
+impl UnderWay {
+    async fn outcomes(self, loads: &[Load], limit: Duration) -> Result<Vec<Result<Written, Error>>, Error> {
+        match self {
+            UnderWay::Asked(pending) => {
+                let reply = pending.reply::<ProduceRequest<'static>>(limit).await?;
+                request::outcomes(loads, &reply)
+            }
+            UnderWay::Told(told) => {
+                told.written(limit).await?;
+                Ok(loads.iter().map(|_| Ok(Written { base_offset: None, append_time_ms: None })).collect())
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use mainstem_wire::{ErrorCode, Records};
 use super::*;
 use crate::config::ClientConfig;
 use crate::producer::partitioner::partition_of_key;
-use crate::testing::{BrokenNetwork, World, on_both_brokers};
+use crate::testing::{BrokenNetwork, World, eventually, on_both_brokers};
 use crate::{Compression, ErrorClass};
 
 on_both_brokers!(
@@ -243,6 +243,10 @@ async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are(world: 
     let refused = producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.unwrap_err();
     assert_eq!(refused.to_string(), format!("topic {} has no partition 2; it has 2", world.topic));
     assert_eq!(producer.topic(&world.topic).await.unwrap().partitions.len(), 2);
+    // What is known of the topic is fresh for minutes, and yet a partition that comes meanwhile is found.
+    world.admin().create_partitions(&world.topic, 3).await.unwrap();
+    let send = async || producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.is_ok();
+    eventually("the new partition can be written to", send).await;
 }
 
 async fn a_topic_that_cannot_be_is_refused(world: World) {

@@ -201,3 +201,21 @@ fn records_that_were_taken_and_are_gone_are_told_or_passed() {
         assert!(located.iter().all(|one| one.position == Position::Beginning));
     }
 }
+
+#[test]
+fn a_pause_does_not_swallow_the_question_whether_offsets_hold() {
+    let (mut assignment, doubts) = led_anew(1);
+    assignment.set_paused(&key(), true).unwrap();
+    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
+    assignment.set_paused(&key(), false).unwrap();
+    let again = assignment.doubts();
+    assert_eq!((again.len(), asked(&assignment)), (1, None), "the answer was one about what was read before");
+    assignment.settled(&again[0], end(0, 2), OutOfRange::Fail);
+    assert_eq!(asked(&assignment).unwrap().offset, 2);
+
+    // Before the first record nothing can have become another.
+    let (mut assignment, _) = led_anew(0);
+    assignment.set_paused(&key(), true).unwrap();
+    assignment.set_paused(&key(), false).unwrap();
+    assert_eq!((assignment.doubts(), asked(&assignment).unwrap().offset), (Vec::new(), 0));
+}
