@@ -9,10 +9,25 @@ use super::*;
 use crate::testing::{JavaMember, World, on_both_brokers};
 use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
 
-on_both_brokers!(
+/// Defines tests of groups of either protocol, each on both brokers.
+macro_rules! in_both_protocols {
+    ($($test:ident),+ $(,)?) => {
+        on_both_brokers!($($test),+);
+
+        mod consumer_protocol {
+            use super::*;
+
+            on_both_brokers!($($test),+);
+
+            $(async fn $test(world: World) {
+                super::$test(world.with_consumer_groups()).await;
+            })+
+        }
+    };
+}
+in_both_protocols!(
     a_group_goes_on_where_it_has_committed,
     who_has_not_joined_commits_nothing,
-    a_group_that_refuses_says_why,
     automatic_commits_happen_in_time_and_at_the_end,
     members_share_what_there_is_and_take_over_what_is_left,
     who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
@@ -20,50 +35,22 @@ on_both_brokers!(
     a_topic_that_comes_later_is_read,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
-    an_offset_that_no_leader_has_written_is_told,
-    records_come_as_a_stream,
 );
 
-/// The same with the consumer protocol, and what is its own.
-mod consumer_protocol {
+mod classic_protocol_alone {
     use super::*;
 
     on_both_brokers!(
-        a_group_goes_on_where_it_has_committed,
-        who_has_not_joined_commits_nothing,
-        an_assignor_that_is_not_there_is_refused,
-        an_instance_that_is_there_already_is_refused,
-        automatic_commits_happen_in_time_and_at_the_end,
-        members_share_what_there_is_and_take_over_what_is_left,
-        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
-        a_static_member_comes_back_to_what_it_had,
-        a_topic_that_comes_later_is_read,
-        a_member_shares_with_one_of_java,
-        a_pattern_finds_topics_that_come_later,
+        a_group_that_refuses_says_why,
+        an_offset_that_no_leader_has_written_is_told,
+        records_come_as_a_stream,
     );
+}
 
-    fn modern(world: World) -> World {
-        world.with_group_protocol(GroupProtocol::Consumer { assignor: None })
-    }
+mod consumer_protocol_alone {
+    use super::*;
 
-    macro_rules! as_in_classic_groups {
-        ($($test:ident),+ $(,)?) => {
-            $(async fn $test(world: World) {
-                super::$test(modern(world)).await;
-            })+
-        };
-    }
-    as_in_classic_groups!(
-        a_group_goes_on_where_it_has_committed,
-        who_has_not_joined_commits_nothing,
-        automatic_commits_happen_in_time_and_at_the_end,
-        members_share_what_there_is_and_take_over_what_is_left,
-        who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
-        a_static_member_comes_back_to_what_it_had,
-        a_topic_that_comes_later_is_read,
-        a_member_shares_with_one_of_java,
-        a_pattern_finds_topics_that_come_later,
-    );
+    on_both_brokers!(an_assignor_that_is_not_there_is_refused, an_instance_that_is_there_already_is_refused,);
 
     async fn an_assignor_that_is_not_there_is_refused(world: World) {
         let protocol = GroupProtocol::Consumer { assignor: Some("best".into()) };
@@ -74,7 +61,7 @@ mod consumer_protocol {
     }
 
     async fn an_instance_that_is_there_already_is_refused(world: World) {
-        let world = modern(world);
+        let world = world.with_consumer_groups();
         world.create(1, &[]).await;
         let own = || GroupConfig { instance_id: Some("a".into()), ..config(&world) };
         let mut first = GroupConsumer::new(own()).unwrap();

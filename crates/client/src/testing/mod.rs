@@ -108,9 +108,9 @@ impl World {
         }
     }
 
-    /// The same with groups of another protocol.
-    pub(crate) fn with_group_protocol(mut self, protocol: GroupProtocol) -> World {
-        self.group_protocol = protocol;
+    /// The same with groups of the consumer protocol.
+    pub(crate) fn with_consumer_groups(mut self) -> World {
+        self.group_protocol = GroupProtocol::Consumer { assignor: None };
         self
     }
 
