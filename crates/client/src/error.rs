@@ -116,6 +116,25 @@ pub enum Error {
     /// The arguments or the configuration make no sense.
     #[error("{0}")]
     Invalid(String),
+    /// Offsets were not committed, as a partition of them was given up while that was tried: another member may have
+    /// committed further by now, and would be taken back.
+    #[error(
+        "the offsets of group {group} were not committed: {partition} was given up meanwhile; whoever has it now goes on from what was committed before"
+    )]
+    CommitFailed {
+        /// Name of the group.
+        group: String,
+        /// The partition that was given up.
+        partition: String,
+    },
+    /// A task of the client has panicked, which is a fault of the client. What waits for that task fails so.
+    #[error(
+        "{what} has panicked, which is a fault of this client: close it, make a new one, and report what the panic said"
+    )]
+    Panicked {
+        /// What the task is for.
+        what: String,
+    },
     /// The producer, consumer or admin was closed.
     #[error("the client is closed")]
     Closed,
@@ -135,6 +154,14 @@ pub enum ErrorClass {
 }
 
 impl Error {
+    /// Why a task is being dropped: it has panicked, or else its runtime or its owner has ended it.
+    pub(crate) fn of_ended_task(what: &str) -> Error {
+        match std::thread::panicking() {
+            true => Error::Panicked { what: what.to_owned() },
+            false => Error::Closed,
+        }
+    }
+
     /// What a caller can do about it.
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -143,7 +170,7 @@ impl Error {
             | Error::ConnectionLost { .. }
             | Error::RequestTimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
-            Error::Closed => ErrorClass::Fatal,
+            Error::Closed | Error::Panicked { .. } => ErrorClass::Fatal,
             Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }

@@ -101,6 +101,8 @@ impl Positions {
 struct State {
     assignment: Assignment,
     is_closed: bool,
+    /// The fetcher has ended, for this reason.
+    ended: Option<Error>,
 }
 
 impl Consumer {
@@ -115,7 +117,7 @@ impl Consumer {
         config.check()?;
         let shared = Arc::new(Shared {
             cluster: Cluster::new(config.client.clone()),
-            state: Mutex::new(State { assignment: Assignment::default(), is_closed: false }),
+            state: Mutex::new(State { assignment: Assignment::default(), is_closed: false, ended: None }),
             work: Notify::new(),
             arrived: Notify::new(),
             config,
@@ -144,12 +146,18 @@ impl Consumer {
     /// read any more until a [`Consumer::seek`], the others are. What may succeed later is tried again without a word.
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         loop {
-            let taken = self.shared.state.lock().assignment.take(&self.shared.config);
+            let (taken, ended) = {
+                let mut state = self.shared.state.lock();
+                (state.assignment.take(&self.shared.config), state.ended.clone())
+            };
             if taken.has_room {
                 self.shared.work.notify_one();
             }
             if let Some(batch) = taken.batch {
                 return batch;
+            }
+            if let Some(error) = ended {
+                return Err(error);
             }
             self.shared.arrived.notified().await;
         }

@@ -2,6 +2,7 @@
 
 mod broken_network;
 mod kafka;
+mod scripted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 pub(crate) use broken_network::BrokenNetwork;
 pub(crate) use kafka::{JavaMember, KafkaPeer};
+pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer};
 
 use crate::{Admin, ClientConfig, GroupProtocol, NewTopic, TopicPartition};
 
