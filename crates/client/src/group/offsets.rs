@@ -19,6 +19,9 @@ pub(crate) struct Committed {
     pub(crate) leader_epoch: i32,
 }
 
+/// Where to go on in partitions, as far as something is committed.
+pub(crate) type CommittedOffsets = BTreeMap<TopicPartition, Committed>;
+
 /// The last version of OffsetCommit with names of topics.
 pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
 /// The last version of OffsetFetch with one group and names of topics.

@@ -1,12 +1,14 @@
 //! Members of groups against brokers.
 
+mod scripted;
+
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, World, on_both_brokers};
+use crate::testing::{JavaMember, World, eventually, on_both_brokers};
 use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
@@ -35,6 +37,8 @@ in_both_protocols!(
     a_topic_that_comes_later_is_read,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
+    who_was_thrown_out_is_told_so_when_it_closes,
+    a_hook_says_where_to_begin,
 );
 
 mod classic_protocol_alone {
@@ -148,8 +152,8 @@ impl RebalanceHooks for Told {
         })
     }
 
-    fn assigned<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
-        self.0.send(format!("assigned {}", partitions.len())).unwrap();
+    fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+        self.0.send(format!("assigned {}", begin.len())).unwrap();
         Box::pin(std::future::ready(()))
     }
 
@@ -261,6 +265,38 @@ async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(w
     assert_eq!(hears.recv().await.unwrap(), "assigned 2");
     assert_eq!(hears.recv().await.unwrap(), "lost 2");
     assert_eq!(hears.recv().await.unwrap(), "assigned 1");
+}
+
+async fn who_was_thrown_out_is_told_so_when_it_closes(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..2).await;
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let idle =
+        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&world) };
+    let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
+    assert_eq!(take(&mut idle, 2).await.len(), 2);
+    eventually("it is thrown out", async || idle.shared.identity.lock().generation < 0).await;
+    idle.close().await.unwrap();
+    assert_eq!(hears.recv().await.unwrap(), "assigned 2");
+    assert_eq!(hears.recv().await.unwrap(), "lost 2", "nothing can be committed any more");
+    assert_eq!(hears.recv().await, None);
+}
+
+/// Begins everywhere at an offset.
+struct BeginAt(i64);
+
+impl RebalanceHooks for BeginAt {
+    fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+        begin.values_mut().for_each(|position| *position = Position::Offset(self.0));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+async fn a_hook_says_where_to_begin(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let mut member = GroupConsumer::with_hooks(config(&world), BeginAt(8)).unwrap();
+    assert_eq!(take(&mut member, 4).await, [16, 17, 18, 19]);
 }
 
 async fn a_static_member_comes_back_to_what_it_had(world: World) {
