@@ -144,9 +144,9 @@ impl Accumulator {
         }
     }
 
-    /// Whether a queue has used up the epochs of the producer id.
-    pub(crate) fn needs_producer_id(&self) -> bool {
-        self.active.iter().any(|place| self.queues[*place].needs_producer_id())
+    /// Whether a queue has used up the epochs of this producer id.
+    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
+        self.active.iter().any(|place| self.queues[*place].has_used_up(producer_id))
     }
 
     /// Why a batch was given up since this was asked last.

@@ -205,6 +205,15 @@ impl Batch {
     }
 }
 
+impl Drop for Batch {
+    /// One that gets lost, as a task panics, does not leave anybody waiting.
+    fn drop(&mut self) {
+        if !self.promise.is_resolved() {
+            self.fail(Error::of_ended_task("the sender of the producer"));
+        }
+    }
+}
+
 fn view(bytes: &Bytes) -> View<'_> {
     View::split_first(bytes).expect("it was built here").0
 }

@@ -70,7 +70,8 @@ pub struct ProducerConfig {
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.
     pub batch_bytes: usize,
-    /// A record, and all batches of one request, have at most this many bytes. 1 MiB by default.
+    /// A record, and all batches of one request, have at most this many bytes before compression; a batch that is split
+    /// for its size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
     pub request_bytes_max: usize,
     /// What all records that wait or are under way take at most, in bytes; [`Producer::send`](crate::Producer::send)
     /// waits for room. 32 MiB by default.
@@ -157,7 +158,7 @@ impl ProducerConfig {
     pub(crate) fn queue(&self) -> QueueConfig {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         QueueConfig {
-            batch_bytes: self.batch_bytes,
+            batch_bytes: self.batch_bytes.min(self.request_bytes_max),
             linger_ms: ms(self.linger),
             delivery_timeout_ms: ms(self.delivery_timeout),
             retry_backoff_ms: ms(self.client.retry_backoff),

@@ -21,7 +21,7 @@ mod transaction;
 mod transactional;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -39,7 +39,7 @@ use transaction::Transactions;
 
 use crate::cluster::{Cluster, Topic};
 use crate::error::Error;
-use crate::retry::retrying;
+use crate::retry::{deadline, retrying};
 
 /// Writes records to topics. Cheap to clone; all clones are one producer.
 ///
@@ -98,6 +98,8 @@ struct State {
     refusal: Option<Error>,
     /// The sender has to end.
     is_closed: bool,
+    /// It has ended: nothing that waits for it will come.
+    has_ended: bool,
 }
 
 impl Producer {
@@ -118,6 +120,7 @@ impl Producer {
                 transactions: config.transactional_id.as_ref().map(|_| Transactions::new()),
                 refusal: None,
                 is_closed: false,
+                has_ended: false,
             }),
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
@@ -185,11 +188,32 @@ impl Producer {
         }
     }
 
-    /// Takes no more records, of any clone, and returns when the outcome of all is known.
+    /// Takes no more records, of any clone, and returns when the outcome of all is known: at the latest after
+    /// [`ProducerConfig::delivery_timeout`], two minutes by default.
     pub async fn close(self) {
+        let limit = self.owner.shared.config.delivery_timeout;
+        self.close_within(limit).await;
+    }
+
+    /// The same within a time. What has no outcome by then fails with [`Error::Closed`]; some of it may be written all the
+    /// same.
+    ///
+    /// ```
+    /// # use mainstem_client::{ClientConfig, Producer, ProducerConfig};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+    /// producer.close_within(Duration::from_secs(5)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close_within(self, limit: Duration) {
         self.owner.shared.state.lock().refusal.get_or_insert(Error::Closed);
         self.owner.shared.memory.close();
-        self.flush().await;
+        // What is open when it is over fails with the end of the sender.
+        let _ = tokio::time::timeout_at(deadline(limit), self.flush()).await;
         self.owner.shared.end();
         let sender = self.owner.sender.lock().take();
         if let Some(sender) = sender {
@@ -273,7 +297,9 @@ impl Shared {
         let mut state = self.state.lock();
         let refusal = state.refusal.get_or_insert(error.clone()).clone();
         state.queues.abandon(&refusal);
+        state.has_ended = true;
         self.memory.close();
+        self.settled.notify_waiters();
     }
 
     /// Lets the sender end.

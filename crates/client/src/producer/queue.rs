@@ -61,8 +61,6 @@ pub(crate) struct Written {
 pub(crate) struct Unsent {
     pub(crate) id: u64,
     pub(crate) contents: Unbuilt,
-    /// How many bytes it has at most.
-    pub(crate) bytes_max: usize,
 }
 
 /// A batch to send.
@@ -184,6 +182,11 @@ impl PartitionQueue {
             || (is_again && !self.in_flight.is_empty())
     }
 
+    /// How many bytes the first batch has at most, before compression.
+    pub(crate) fn next_bytes(&self) -> usize {
+        self.waiting.front().map_or(0, |first| BATCH_OVERHEAD + first.bytes)
+    }
+
     /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
     /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
     pub(crate) fn take(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) -> Unsent {
@@ -193,8 +196,7 @@ impl PartitionQueue {
             batch.sequence = self.sequence;
             self.advance(&batch);
         }
-        let unsent =
-            Unsent { id: batch.id, contents: batch.unbuilt(), bytes_max: BATCH_OVERHEAD + batch.bytes };
+        let unsent = Unsent { id: batch.id, contents: batch.unbuilt() };
         self.in_flight.push(batch);
         unsent
     }
@@ -235,7 +237,8 @@ impl PartitionQueue {
                 ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
             }
             Some(place) if self.broken && may_renumber && place.producer_id == producer_id => {
-                ProducerFields { producer_epoch: place.producer_epoch + 1, base_sequence: 0, ..place }
+                let Some(producer_epoch) = place.producer_epoch.checked_add(1) else { return };
+                ProducerFields { producer_epoch, base_sequence: 0, ..place }
             }
             Some(place) if place.producer_id != producer_id && may_renumber => {
                 self.is_known = false;
@@ -251,9 +254,12 @@ impl PartitionQueue {
         self.sequence = Some(next);
     }
 
-    /// Whether the producer id's epochs are used up here: another id is needed before anything can be taken.
-    pub(crate) fn needs_producer_id(&self) -> bool {
-        self.broken && self.sequence.is_some_and(|place| place.producer_epoch == i16::MAX)
+    /// Whether the epochs of a producer id are used up here: another one is needed before the next epoch can begin. It is
+    /// another one for the whole producer, as in Java's; what may be written already still goes under the old one first.
+    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
+        let is_last =
+            |place: ProducerFields| place.producer_id == producer_id && place.producer_epoch == i16::MAX;
+        self.broken && self.sequence.is_some_and(is_last)
     }
 
     /// A broker wrote a batch. The bytes of memory that are free now.
@@ -278,6 +284,8 @@ impl PartitionQueue {
         let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
         let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
         batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
+        // It takes any number for the first again.
+        self.is_known &= error.code() != Some(ErrorCode::UNKNOWN_PRODUCER_ID);
         match judge(&error, config, is_first) {
             Verdict::Written => {
                 self.is_known = true;

@@ -22,11 +22,12 @@ use super::request::{self, Load};
 use super::transaction::Transactions;
 use super::{Shared, State};
 use crate::backoff::Backoff;
-use crate::cluster::{Cluster, Freshness, Topic};
+use crate::cluster::{Cluster, Topic};
 use crate::connection::{Connection, Pending, Told};
 use crate::error::Error;
 use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
+use crate::topic_partition::TopicPartition;
 
 /// A look is due at least this often, whatever else happens.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
@@ -119,7 +120,6 @@ impl Sender {
                 () = tokio::time::sleep_until(next_look) => {}
             }
         }
-        self.shared.fail(&Error::Closed);
     }
 
     /// Sends what can be sent. When to look again if nothing happens before.
@@ -173,7 +173,7 @@ impl Sender {
             self.newest = if transactions.is_v2() { i16::MAX } else { request::TRANSACTIONS_V1_UNTIL };
             return true;
         }
-        if matches!(self.producer, ProducerId::Known(..)) && queues.needs_producer_id() {
+        if matches!(self.producer, ProducerId::Known(id, _) if queues.has_used_up(id)) {
             self.producer = ProducerId::Unknown;
         }
         if matches!(self.producer, ProducerId::Unknown) {
@@ -189,15 +189,13 @@ impl Sender {
         let mut by_node: HashMap<i32, Vec<usize>> = HashMap::new();
         let mut unknown = BTreeSet::new();
         for place in &due.ready {
-            let (name, partition) = queues.queue(*place).place();
-            let known = self.shared.cluster.known_topic(name);
-            let usable = known.as_ref().filter(|(_, freshness)| *freshness != Freshness::Wrong);
-            let leader = usable.and_then(|(topic, _)| topic.partition(partition).ok()?.leader);
-            if leader.is_none() || known.is_some_and(|(_, freshness)| freshness != Freshness::Fresh) {
-                unknown.insert(name.clone());
+            let key = queues.queue(*place).key();
+            let (lead, is_to_be_asked) = self.shared.cluster.lead(&key);
+            if let Some(lead) = lead {
+                by_node.entry(lead.node).or_default().push(*place);
             }
-            if let Some(leader) = leader {
-                by_node.entry(leader).or_default().push(*place);
+            if is_to_be_asked {
+                unknown.insert(key.topic);
             }
         }
         (by_node, unknown)
@@ -291,14 +289,13 @@ impl Sender {
             let (name, _) = queues.queue(*place).place();
             let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
             let (queue, config, _) = queues.queue_mut(*place);
-            let batch = queue.take(named, config);
-            let size = batch.bytes_max;
-            parts.push(Part { queue: *place, topic, batch });
-            // The next one may be as large as this one.
-            room = room.saturating_sub(size);
-            if room < size {
+            let bytes = queue.next_bytes();
+            // One that is too large for any request goes alone.
+            if bytes > room && !parts.is_empty() {
                 break;
             }
+            room = room.saturating_sub(bytes);
+            parts.push(Part { queue: *place, topic, batch: queue.take(named, config) });
         }
         parts
     }
@@ -362,20 +359,20 @@ impl Sender {
                 tracing::debug!("cannot send to node {id}: {error}");
                 node.state = Link::Down;
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
-                self.doubt_topics_of(id);
+                self.doubt_partitions_of(id);
             }
         }
     }
 
     /// A node cannot be reached: what it leads may be led by another soon. Metadata that was asked for at once after its
     /// death still named it.
-    fn doubt_topics_of(&self, id: i32) {
+    fn doubt_partitions_of(&self, id: i32) {
         let cluster = &self.shared.cluster;
         let state = self.shared.state.lock();
         for name in state.queues.topics() {
-            let is_led_there = |topic: &Topic| topic.partitions.iter().any(|one| one.leader == Some(id));
-            if cluster.known_topic(name).is_some_and(|(topic, _)| is_led_there(&topic)) {
-                cluster.doubt_topic(name);
+            let Some((topic, _)) = cluster.known_topic(name) else { continue };
+            for one in topic.partitions.iter().filter(|one| one.leader == Some(id)) {
+                cluster.doubt_partition(&TopicPartition { topic: name.clone(), partition: one.index });
             }
         }
     }
@@ -396,13 +393,20 @@ impl Sender {
                 Ok(written) => queue.succeeded(load.batch.id, written),
                 Err(error) => {
                     tracing::debug!("a batch was not written: {error}");
-                    doubt_if_moved(&self.shared.cluster, &load.topic, &error);
+                    doubt_if_moved(&self.shared.cluster, &queue.key(), &error);
                     queue.failed(load.batch.id, error, now_ms, config, ids)
                 }
             };
             queues.settle(load.queue);
         }
         self.shared.memory.add_permits(freed);
+    }
+}
+
+impl Drop for Sender {
+    /// The producer was closed, or this task has panicked, or its runtime ends: who waits for it hears so.
+    fn drop(&mut self) {
+        self.shared.fail(&Error::of_ended_task("the sender of the producer"));
     }
 }
 
@@ -433,10 +437,10 @@ fn backoff(shared: &Shared) -> Backoff {
 }
 
 /// Whether another node may lead now is asked before the batch goes again.
-fn doubt_if_moved(cluster: &Cluster, topic: &Topic, error: &Error) {
+fn doubt_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
     let is_throttle = error.code() == Some(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
     if error.is_retriable() && !is_throttle {
-        cluster.doubt_topic(&topic.name);
+        cluster.doubt_partition(key);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The producer against brokers.
 
+mod bounds;
+
 use std::time::Duration;
 
 use mainstem_records::{Batch, Scratch};

@@ -5,8 +5,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PRODUCER: Option<(i64, i16)> = Some((7, 0));
-
 fn config() -> QueueConfig {
     QueueConfig {
         batch_bytes: 200,
@@ -35,12 +33,14 @@ struct Fixture {
     config: QueueConfig,
     ids: BatchIds,
     now_ms: u64,
+    /// The producer id and its first epoch.
+    producer: (i64, i16),
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let queue = PartitionQueue::new("t".into(), 0);
-        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0 }
+        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0, producer: (7, 0) }
     }
 
     /// With a broker that knows the producer.
@@ -64,7 +64,7 @@ impl Fixture {
     fn take(&mut self) -> Option<Sendable> {
         let ready = self.queue.ready_at(true, &self.config)?;
         (ready <= self.now_ms).then(|| {
-            let unsent = self.queue.take(PRODUCER, &self.config);
+            let unsent = self.queue.take(Some(self.producer), &self.config);
             self.queue.built(unsent.id, unsent.contents.build().unwrap()).unwrap()
         })
     }
@@ -155,6 +155,41 @@ fn what_may_be_written_is_not_renumbered() {
     fixture.fail(&probe, broker_error(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
     fixture.now_ms = 40;
     assert_eq!(place(&fixture.take().unwrap()), (1, 0));
+}
+
+#[test]
+fn a_broker_that_has_forgotten_the_producer_gets_the_first_batch_alone() {
+    let mut fixture = Fixture::known();
+    let (_, first) = fixture.send("a");
+    fixture.fail(&first, broker_error(ErrorCode::UNKNOWN_PRODUCER_ID));
+    fixture.now_ms = 10;
+    let again = fixture.take().unwrap();
+    assert_eq!(place(&again), (1, 0));
+    let _ = fixture.append("b");
+    assert!(fixture.take().is_none(), "the broker would take it for the first");
+    fixture.queue.succeeded(again.id, Written { base_offset: Some(0), append_time_ms: None });
+    assert_eq!(place(&fixture.take().unwrap()), (1, 1));
+}
+
+#[test]
+fn behind_the_last_epoch_comes_another_producer_id() {
+    let mut fixture = Fixture::known();
+    fixture.producer = (7, i16::MAX);
+    let (_, first) = fixture.send("a");
+    let (_, second) = fixture.send("b");
+    fixture.fail(&first, broker_error(ErrorCode::INVALID_RECORD));
+    fixture.fail(&second, lost());
+    assert!(fixture.queue.has_used_up(7));
+    fixture.producer = (8, 0);
+    assert!(!fixture.queue.has_used_up(8), "one is enough");
+    fixture.now_ms = 10;
+    let probe = fixture.take().unwrap();
+    assert_eq!(place(&probe), (i16::MAX, 1), "it may be written under the old one");
+    fixture.fail(&probe, broker_error(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+    fixture.now_ms = 40;
+    let again = fixture.take().unwrap();
+    assert_eq!((place(&again), values(&again)), ((0, 0), vec!["b".to_owned()]));
+    assert_eq!(View::split_first(&again.bytes).unwrap().0.producer_id(), 8);
 }
 
 #[test]
