@@ -1,5 +1,8 @@
 //! Fuzzing: every body has a target in `fuzz/`, and each target is run for a while.
 
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -7,41 +10,84 @@ use anyhow::{Context, Result, ensure};
 use crate::interop::report::Counts;
 use crate::workspace;
 
-/// How long each target is fuzzed.
+/// The version of cargo-fuzz that is installed where there is none.
+const CARGO_FUZZ: &str = "0.13.2";
+/// How long each target is fuzzed, unless [`SECONDS_VARIABLE`] says otherwise.
 const SECONDS: u32 = 60;
+const SECONDS_VARIABLE: &str = "TEST_FUZZ_SECONDS";
+/// An input that takes longer is a finding.
+const INPUT_SECONDS_MAX: u32 = 10;
 
-/// Fuzzes each target for a while, where a nightly toolchain and cargo-fuzz are installed. The target CRATE_BODY
-/// begins with the inputs in crates/CRATE/corpus/BODY and keeps what it finds in fuzz/corpus.
+/// Fuzzes each target for a while, where a nightly toolchain is installed. The target CRATE_BODY begins with the inputs
+/// in crates/CRATE/corpus/BODY and keeps what it finds in fuzz/corpus.
 pub(crate) fn run() -> Result<Counts> {
-    if !command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: cargo +nightly fuzz is not installed");
+    if !succeeds(cargo(&["--version"])) {
+        let missing =
+            "there is no nightly toolchain, which sanitizers need: rustup toolchain install nightly";
+        ensure!(!workspace::is_ci(), missing);
+        println!("skipped: {missing}");
         return Ok(Counts { skipped: 1, ..Counts::default() });
     }
-    let list = command(&["list"]).output()?;
+    if !succeeds(cargo(&["fuzz", "--version"])) {
+        install()?;
+    }
+    let list = cargo(&["fuzz", "list"]).output()?;
     ensure!(list.status.success(), "cargo fuzz list: {}", String::from_utf8_lossy(&list.stderr));
+    let seconds = env::var(SECONDS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
     let mut counts = Counts::default();
     for target in String::from_utf8_lossy(&list.stdout).lines() {
-        let is_sound = run_target(target)?;
+        let is_sound = run_target(target, seconds)?;
+        if !is_sound {
+            println!("{target}: failed; the input is in fuzz/artifacts/{target}, see above");
+        }
         counts += Counts { passed: usize::from(is_sound), failed: usize::from(!is_sound), skipped: 0 };
     }
     Ok(counts)
 }
 
-fn run_target(target: &str) -> Result<bool> {
+/// Installs cargo-fuzz, for this repository alone.
+fn install() -> Result<()> {
+    println!("installing cargo-fuzz {CARGO_FUZZ} into {}", tools().display());
+    let mut command = Command::new(workspace::cargo());
+    command.args(["install", "--quiet", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ, "--root"]);
+    command.arg(tools());
+    let status = command.status().context("start cargo")?;
+    ensure!(status.success(), "cargo install cargo-fuzz ended with {status}");
+    Ok(())
+}
+
+fn run_target(target: &str, seconds: u32) -> Result<bool> {
     let found = format!("fuzz/corpus/{target}");
     std::fs::create_dir_all(workspace::root().join(&found))?;
     let (name, body) = target.split_once('_').with_context(|| format!("{target} is not named CRATE_BODY"))?;
     let seeds = format!("crates/{name}/corpus/{body}");
-    let limit = format!("-max_total_time={SECONDS}");
-    Ok(command(&["run", target, &found, &seeds, "--", &limit]).status()?.success())
+    let limits = [format!("-max_total_time={seconds}"), format!("-timeout={INPUT_SECONDS_MAX}")];
+    let mut command = cargo(&["fuzz", "run", target, &found, &seeds, "--"]);
+    Ok(command.args(limits).status()?.success())
 }
 
-/// `cargo +nightly fuzz`: by the name, since the cargo that runs us is of one toolchain.
-fn command(arguments: &[&str]) -> Command {
+/// `cargo +nightly`: by the name, since the cargo that runs us is of one toolchain. It finds cargo-fuzz on PATH or where
+/// [`install`] puts it.
+fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
-    command.args(["+nightly", "fuzz"]).args(arguments).current_dir(workspace::root());
-    command.env_remove("RUSTUP_TOOLCHAIN");
+    command.arg("+nightly").args(arguments).current_dir(workspace::root());
+    command.env_remove("RUSTUP_TOOLCHAIN").env("PATH", path_with_tools());
     command
+}
+
+fn path_with_tools() -> OsString {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = env::split_paths(&path).chain([tools().join("bin")]);
+    env::join_paths(dirs).unwrap_or(path)
+}
+
+/// Where tools of this repository are installed.
+fn tools() -> PathBuf {
+    workspace::root().join("target/tools")
+}
+
+fn succeeds(mut command: Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
 }
 
 #[cfg(test)]

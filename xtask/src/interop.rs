@@ -3,7 +3,7 @@
 //! All clients write, read, form groups and administer at once; then the broker is stopped and its files are read by
 //! Kafka's dump tool; then it is killed twice under idempotent producers, and its files are read again.
 
-mod broker;
+pub(crate) mod broker;
 mod checks;
 mod client;
 mod conversation;

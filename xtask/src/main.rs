@@ -5,6 +5,7 @@
 // A tool for the terminal: printing is what it does.
 #![allow(clippy::print_stdout)]
 
+mod counts;
 mod fuzz;
 mod interop;
 mod process;
@@ -20,6 +21,7 @@ usage: cargo xtask COMMAND
 
   test      everything that is checked before a change lands (cargo xtask test --help)
   interop   real clients and tools against a broker (cargo xtask interop --help)
+  counts    instructions of the hearts, against what is recorded (cargo xtask counts --help)
   readme    the examples of README.md, run as they stand there
   schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Some((name, rest)) => match name.as_str() {
             "test" => test::run(rest),
             "interop" => interop::run(rest),
+            "counts" => counts::run(rest),
             "readme" => readme::run(rest),
             "schemas" => schemas::run(rest),
             "help" | "--help" | "-h" => {

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{fuzz, readme, schemas, workspace};
+use crate::{counts, fuzz, readme, schemas, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
 
-  --long  with depth: more kills, more cases, longer soaks, fuzzing where it is installed
-  --only  only this stage, of: fmt, clippy, schemas, unit, interop, readme, fuzz (the last only with --long)
+  --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
+  --only  only this stage, of: fmt, clippy, schemas, unit, interop, readme, counts, fuzz (the last only with --long)
 
 A stage that fails does not keep the following ones from running. What needs a toolchain that is missing is skipped by
 name; under CI=true it is an error.";
@@ -41,6 +41,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "unit", run: cargo_test },
     Stage { name: "interop", run: |_| run_interop() },
     Stage { name: "readme", run: |_| run_readme() },
+    Stage { name: "counts", run: |_| counts::check() },
     Stage { name: "fuzz", run: |_| fuzz::run() },
 ];
 
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     let stages: Vec<&Stage> = STAGES.iter().filter(|stage| options.wants(stage)).collect();
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
-    let needs_clients = stages.iter().any(|stage| !["fmt", "clippy", "fuzz"].contains(&stage.name));
+    let needs_clients = stages.iter().any(|stage| !["fmt", "clippy", "counts", "fuzz"].contains(&stage.name));
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
     let mut total = Counts::default();
     let mut times = Vec::new();

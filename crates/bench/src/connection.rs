@@ -53,6 +53,16 @@ impl Connection {
         self.stream.write_all(self.request.as_bytes()).with_context(|| format!("sending {}", api.name))
     }
 
+    /// Sends the first half of a request, as one does who dies meanwhile.
+    pub(crate) fn send_half(&mut self, api: Api, body: impl FnOnce(&mut Writer)) -> Result<()> {
+        self.sent_id = self.sent_id.wrapping_add(1);
+        write_request(&mut self.request, api, self.sent_id, body);
+        let half = self.request.len() / 2;
+        self.stream
+            .write_all(&self.request.as_bytes()[..half])
+            .with_context(|| format!("sending {}", api.name))
+    }
+
     /// Waits until bytes arrive, at most for `timeout`, and reads them once. False after the timeout.
     pub(crate) fn read_within(&mut self, timeout: Duration) -> Result<bool> {
         let timeout = Timespec {
@@ -141,7 +151,13 @@ impl Received {
     }
 }
 
-fn write_request(writer: &mut Writer, api: Api, correlation_id: i32, body: impl FnOnce(&mut Writer)) {
+/// Writes a whole frame: its length, a request header, the body.
+pub(crate) fn write_request(
+    writer: &mut Writer,
+    api: Api,
+    correlation_id: i32,
+    body: impl FnOnce(&mut Writer),
+) {
     writer.clear();
     writer.i32(0); // length, below
     writer.i16(api.key);

@@ -1,4 +1,4 @@
-//! What one sync costs on the disk that is measured: the floor of every latency with fsync.
+//! What one sync costs on the disk that is measured, the floor of every latency with fsync; and how files get cold.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use rustix::fs::{Advice, fadvise};
 
 use crate::latency::new_histogram;
 
@@ -34,6 +35,17 @@ fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
         costs.saturating_record(begin.elapsed().as_nanos() as u64);
     }
     Ok(costs)
+}
+
+/// Writes the files of a folder to the disk and has the kernel forget their pages.
+pub(crate) fn make_cold(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 27] = [
+pub(crate) const FIGURES: [Figure; 31] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -42,10 +42,14 @@ pub(crate) const FIGURES: [Figure; 27] = [
     figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
     figure("vm_hwm_mib", "VmHWM, MiB", 1),
     figure("vm_rss_mib", "VmRSS, MiB", 1),
+    figure("vm_rss_growth_mib", "VmRSS growth, MiB", 1),
     figure("idle_cpu_percent", "CPU at rest, % of one", 2),
     circumstance("offered_per_s", "offered, messages/s", 0),
     circumstance("unsent", "due in the window and never sent", 0),
     circumstance("late_p99_us", "made late by the driver p99, us", 1),
+    circumstance("visits", "clients that came, and went or died", 0),
+    circumstance("slow_mib_per_s", "taken by slow consumers, MiB/s", 1),
+    circumstance("from_disk_mib", "read from the disk by the broker, MiB", 0),
     circumstance("fdatasync_p99_us", "one fdatasync p99, us", 1),
     circumstance("driver_cpus", "CPUs used by the driver", 2),
     circumstance("other_cpus", "CPUs used by others", 2),

@@ -26,7 +26,9 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
     let (max, min) = (|times| Goal::Max { peer: KAFKA, times }, |times| Goal::Min { peer: KAFKA, times });
     let is_cached = durability == Durability::PageCache;
     match (workload, key) {
-        (_, "first_ack_ms" | "idle_cpu_percent" | "vm_hwm_mib") => limit(workload, key).into_iter().collect(),
+        (_, "first_ack_ms" | "idle_cpu_percent" | "vm_hwm_mib" | "vm_rss_growth_mib") => {
+            limit(workload, key).into_iter().collect()
+        }
         ("small-msg-saturate" | "local-1kb-saturate", key) if is_cached => match key {
             "messages_per_s" => vec![min(3.0), Goal::Min { peer: PROBE, times: 0.75 }],
             "messages_per_cpu_s" => vec![min(6.0), Goal::Min { peer: PROBE, times: 0.75 }],
@@ -65,6 +67,10 @@ fn limit(workload: &str, key: &str) -> Option<Goal> {
         ("start-killed", "first_ack_ms") => 2_000.0,
         ("idle", "idle_cpu_percent") => 0.2,
         ("idle" | "many-partitions", "vm_hwm_mib") => 40.0,
+        // The table of docs/memory.md: the program, and 64 responses of 256 KiB each.
+        ("slow-consumers", "vm_hwm_mib") => 32.0,
+        ("soak", "vm_hwm_mib") => 32.0,
+        ("soak", "vm_rss_growth_mib") => 2.0,
         ("small-msg-saturate" | "local-1kb-saturate", "vm_hwm_mib") => 16.0,
         _ => return None,
     };

@@ -36,6 +36,9 @@ impl Selection {
         for &durability in &self.durabilities {
             for &workload in &self.workloads {
                 for round in 1..=self.rounds {
+                    if round > 1 && workload.is_made_once() {
+                        continue;
+                    }
                     let systems =
                         self.systems.iter().filter(|&&system| workload.applies_to(system, durability));
                     steps.extend(systems.map(|&system| Step { durability, workload, round, system }));
@@ -63,6 +66,8 @@ impl Step {
             Kind::Start(Left::Clean) => 5.0,
             Kind::Start(Left::Killed) => 7.0 + 4.0 * killed_gib,
             Kind::HeapSweep(_) => 8.0 * load_s,
+            Kind::SlowConsumers(_) => load_s + 2.0 + extent.cold_mib as f64 / 300.0,
+            Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.
         let around_s = if self.system == System::Kafka { 6.0 } else { 0.2 };
@@ -147,6 +152,13 @@ mod tests {
             ]
         );
         assert_eq!(told.len(), 6 + 4 + 6, "nothing starts with fsync");
+    }
+
+    #[test]
+    fn a_soak_is_made_once() {
+        let steps = selection(&["soak", "slow-consumers"], &[System::Kafka, System::Mainstem]).steps();
+        let soaks = steps.iter().filter(|step| step.workload.name() == "soak");
+        assert_eq!((soaks.count(), steps.len()), (2, 2 + 4));
     }
 
     #[test]

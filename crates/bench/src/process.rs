@@ -46,6 +46,17 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
     memory_of_status(&status).with_context(|| format!("reading /proc/{pid}/status"))
 }
 
+/// Bytes that a process has had read from disks, by the kernel's count: what was in the page cache is not in it.
+pub(crate) fn bytes_from_disk(pid: u32) -> Result<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io"))
+        .with_context(|| format!("the I/O of process {pid} cannot be read"))?;
+    read_bytes_of_io(&io).with_context(|| format!("reading /proc/{pid}/io"))
+}
+
+fn read_bytes_of_io(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
+}
+
 /// (name, CPU time) of every process that can be read, for telling who keeps the machine busy.
 pub(crate) fn all_cpu_times() -> Vec<(u32, String, Duration)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -99,12 +110,14 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(memory_of_status(status), Some(Memory { peak: 2 << 20, resident: 1 << 20 }));
         assert_eq!(memory_of_status("Name:\tzombie\n"), None);
+        assert_eq!(read_bytes_of_io("rchar: 9\nread_bytes: 4096\nwrite_bytes: 7\n"), Some(4096));
     }
 
     #[test]
     fn this_process_is_found() {
         let pid = std::process::id();
         assert!(memory(pid).unwrap().resident > 0);
+        assert!(bytes_from_disk(pid).is_ok());
         assert!(machine_cpu_time().unwrap() >= cpu_time(pid).unwrap());
         assert!(all_cpu_times().iter().any(|(other, ..)| *other == pid));
     }

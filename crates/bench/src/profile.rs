@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::broker::{DEFAULT_HEAP_MIB, Launch, Running, System};
 use crate::cases::Extent;
 use crate::environment::{Environment, Settings};
-use crate::load::{Load, Plan};
+use crate::load::{Keeps, Load, Plan};
 use crate::workload::{Durability, Workload};
 
 /// Counted by `perf stat`; those that the machine has not are left out of its answer.
@@ -124,10 +124,10 @@ pub fn profile(order: &ProfileOrder, settings: &Settings) -> Result<Profile> {
     let name = format!("{}-{}-{}.out", system.name(), workload.name(), order.tool.name());
     let raw = order.out.join(name);
     let (durability, partitions) = (order.durability, shape.partitions);
-    let launch = Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions };
+    let launch = Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions, settings: &[] };
     let broker = Running::start_ready(&environment, launch)?;
     let (target, warmup) = (broker.target(), order.extent.warmup);
-    let plan = Plan { shape, target, durability, warmup, acked: Arc::default() };
+    let plan = Plan { shape, target, durability, keeps: Keeps::All, warmup, acked: Arc::default() };
     let look = || observe(order.tool, broker.pid(), &raw, order.extent.window);
     let (outcome, mut watcher) = Load::prepare(&plan)?.run(look)?;
     watcher.wait()?;

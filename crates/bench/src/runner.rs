@@ -125,6 +125,8 @@ fn about(order: &Order, environment: &Environment) -> Value {
         "window_s": order.extent.window.as_secs_f64(),
         "records": order.extent.records,
         "killed_mib": order.extent.killed_mib,
+        "soak_s": order.extent.soak.as_secs_f64(),
+        "cold_mib": order.extent.cold_mib,
         "measured_on_a_busy_machine": order.force,
     })
 }

@@ -115,6 +115,10 @@ pub(crate) enum Kind {
     Start(Left),
     /// A load with less and less memory for the JVM.
     HeapSweep(LoadShape),
+    /// At 80 % of what this load reaches, for long, beside clients that come, go, stall and die.
+    Soak(LoadShape),
+    /// This load beside 64 consumers that read old data slowly.
+    SlowConsumers(LoadShape),
 }
 
 /// A workload by the name that it has in reports.
@@ -139,9 +143,9 @@ const SMALL: LoadShape = LoadShape {
 const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
 const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
 
-const fn at_rate(per_s: u32) -> Kind {
+const fn at_rate(per_s: u32) -> LoadShape {
     let pace = Pace::Rate { per_s };
-    Kind::Load(LoadShape { value_bytes: 1_024, pace, acks: Acks::All, idempotent: true, ..SMALL })
+    LoadShape { value_bytes: 1_024, pace, acks: Acks::All, idempotent: true, ..SMALL }
 }
 
 const fn workload(name: &'static str, family: &'static str, about: &'static str, kind: Kind) -> Workload {
@@ -149,7 +153,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 15] = [
+const WORKLOADS: [Workload; 17] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -166,13 +170,13 @@ const WORKLOADS: [Workload; 15] = [
         "fixed-rate-2000",
         "fixed-rate-latency",
         "1,024 B, 2,000 records/s by schedule, acks=all, idempotent",
-        at_rate(2_000),
+        Kind::Load(at_rate(2_000)),
     ),
     workload(
         "fixed-rate-10000",
         "fixed-rate-latency",
         "1,024 B, 10,000 records/s by schedule, acks=all, idempotent",
-        at_rate(10_000),
+        Kind::Load(at_rate(10_000)),
     ),
     workload(
         "pipelined-small",
@@ -215,6 +219,18 @@ const WORKLOADS: [Workload; 15] = [
             acks: Acks::All,
             ..SMALL
         }),
+    ),
+    workload(
+        "slow-consumers",
+        "slow-consumers",
+        "fixed-rate-2000 beside 64 slow consumers of --cold-mib that are not in memory",
+        Kind::SlowConsumers(at_rate(2_000)),
+    ),
+    workload(
+        "soak",
+        "soak",
+        "--soak seconds at 80 % of local-1kb-saturate, beside clients that come, go, stall and die; once",
+        Kind::Soak(LOCAL),
     ),
     workload("idle", "idle", "1,000 partitions with a record each, 1,000 connections at rest", Kind::Idle),
     workload(
@@ -292,6 +308,12 @@ impl Workload {
             Kind::HeapSweep(_) => system == System::Kafka,
             _ => system.is_broker(),
         }
+    }
+
+    /// Whether one run says what there is to say, however many rounds there are: it takes long, and what it looks for
+    /// (a leak, a loss) is no matter of the middle of several.
+    pub(crate) fn is_made_once(self) -> bool {
+        matches!(self.kind, Kind::Soak(_))
     }
 
     /// The load of which it consists, if it is one.

@@ -12,6 +12,11 @@ use tempfile::TempDir;
 
 use support::{Run, run};
 
+/// Depth asks for more by it; see CONTRIBUTING.md.
+fn soak_seconds() -> u64 {
+    std::env::var("TEST_SOAK_SECONDS").ok().and_then(|value| value.parse().ok()).unwrap_or(4)
+}
+
 /// A place for data and results.
 struct Bench {
     dir: TempDir,
@@ -97,6 +102,30 @@ fn check_report(out: &Path) {
         png.next_frame(&mut pixels).unwrap();
         assert!(pixels.iter().any(|&byte| byte != 255), "{plot} is white");
     }
+}
+
+#[test]
+fn clients_that_come_go_stall_and_die_do_no_harm() {
+    let bench = Bench::new();
+    let told = bench.run(&format!("soak --systems mainstem --soak {}", soak_seconds())).json();
+    let cell = &told["summary"]["cells"][0];
+    let median = |key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
+    // All records came back and nobody was told of an error, or the run would have failed.
+    assert!(median("visits") >= 16.0, "{cell}");
+    assert!(median("ack_p999_us") > 0.0);
+    assert!(median("vm_hwm_mib") <= 48.0, "{cell}");
+    assert_eq!(median("unsent"), 0.0);
+}
+
+#[test]
+fn slow_consumers_of_cold_data_do_not_make_the_broker_large() {
+    let bench = Bench::new();
+    let told = bench.run("slow-consumers --systems mainstem --cold-mib 256").json();
+    let cell = &told["summary"]["cells"][0];
+    let median = |key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
+    assert!(median("slow_mib_per_s") > 0.0 && median("messages_per_s") > 0.0);
+    // The sum of docs/memory.md for 64 connections with a response under way; all 256 MiB would not fit.
+    assert!(median("vm_hwm_mib") <= 32.0, "{cell}");
 }
 
 #[test]

@@ -71,8 +71,10 @@ impl KafkaInstall {
     }
 
     /// Writes the configuration and formats the data directory.
-    pub(super) fn prepare(&self, directory: &Path, address: SocketAddr) -> Result<()> {
-        fs::write(directory.join("server.properties"), properties(directory, address))?;
+    pub(super) fn prepare(&self, directory: &Path, address: SocketAddr, settings: &[&str]) -> Result<()> {
+        let further = settings.iter().map(|setting| format!("{setting}\n"));
+        let properties = properties(directory, address) + &further.collect::<String>();
+        fs::write(directory.join("server.properties"), properties)?;
         fs::write(directory.join("log4j2.properties"), LOGGING)?;
         let mut format = Command::new(&self.java);
         format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");

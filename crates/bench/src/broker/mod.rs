@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal};
 
 pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
 use crate::connection::Connection;
+use crate::disk;
 use crate::environment::Environment;
 use crate::load::Target;
 use crate::protocol::admin;
@@ -101,6 +102,8 @@ pub(crate) struct Launch {
     pub(crate) heap_mib: u32,
     /// Of the probe's one topic.
     pub(crate) partitions: i32,
+    /// Further settings of a broker, `KEY=VALUE` each, which Kafka and Mainstem both know.
+    pub(crate) settings: &'static [&'static str],
 }
 
 /// A data directory, which is removed when nobody needs it any more.
@@ -139,7 +142,7 @@ impl Running {
         let directory = DataDir(directory);
         let address = environment.next_address()?;
         if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
-            kafka.prepare(&directory.0, address)?;
+            kafka.prepare(&directory.0, address, launch.settings)?;
         }
         Self::start_in(environment, launch, directory, address)
     }
@@ -206,6 +209,18 @@ impl Running {
 
     pub(crate) fn target(&self) -> Target {
         Target { address: self.address, has_topics_and_groups: self.system.is_broker() }
+    }
+
+    /// Writes a topic's segments to the disk and has the kernel forget their pages.
+    pub(crate) fn make_cold(&self, topic: &str) -> Result<()> {
+        let data = self.directory.0.join("data");
+        for entry in fs::read_dir(&data).with_context(|| format!("reading {}", data.display()))? {
+            let partition = entry?;
+            if partition.file_name().to_string_lossy().starts_with(&format!("{topic}-")) {
+                disk::make_cold(&partition.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// The last lines that the broker printed.
@@ -291,7 +306,7 @@ fn mainstem(environment: &Environment, launch: Launch, directory: &Path, address
     command.arg("--listen").arg(address.to_string());
     // As Kafka does by default.
     let caching = (launch.durability == Durability::PageCache).then_some("write.caching.default=true");
-    let settings = launch.system.settings().iter().copied().chain(caching);
+    let settings = launch.system.settings().iter().chain(launch.settings).copied().chain(caching);
     for setting in settings.chain(environment.mainstem_settings.iter().map(String::as_str)) {
         command.arg("--set").arg(setting);
     }

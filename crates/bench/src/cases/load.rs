@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
@@ -11,7 +12,7 @@ use super::{Case, Measured};
 use crate::broker::{Launch, Running};
 use crate::disk;
 use crate::latency;
-use crate::load::{Load, Outcome, Plan};
+use crate::load::{Keeps, Load, Outcome, Plan};
 use crate::process;
 use crate::results::Curves;
 use crate::sampler::{MIB, Sampler};
@@ -19,25 +20,43 @@ use crate::workload::{Durability, LoadShape, Pace};
 
 /// One load; `heap_mib` is for Kafka.
 pub(crate) fn run(case: &Case<'_>, shape: LoadShape, heap_mib: u32) -> Result<Measured> {
-    let mut measured = Measured::default();
+    let mut costs = Measured::default();
     if case.durability == Durability::Fsync {
-        let costs = disk::fdatasync_costs(&case.environment.data_root)?;
-        latency::add_figures(&mut measured.figures, "fdatasync", &costs);
+        let fdatasync = disk::fdatasync_costs(&case.environment.data_root)?;
+        latency::add_figures(&mut costs.figures, "fdatasync", &fdatasync);
     }
     let launch = Launch { heap_mib, partitions: shape.partitions, ..case.launch() };
     let broker = Running::start_ready(case.environment, launch)?;
+    let order = LoadOrder { shape, window: case.extent.window, keeps: Keeps::All };
+    let mut measured = measure(case, &broker, order)?;
+    broker.stop()?;
+    measured.figures.extend(costs.figures);
+    Ok(measured)
+}
+
+/// A load on a broker that runs already.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadOrder {
+    pub(super) shape: LoadShape,
+    pub(super) window: Duration,
+    pub(super) keeps: Keeps,
+}
+
+/// Loads a broker and measures it; it runs on afterwards.
+pub(super) fn measure(case: &Case<'_>, broker: &Running, order: LoadOrder) -> Result<Measured> {
     let pid = broker.pid();
     let acked = Arc::new(AtomicU64::new(0));
     let plan = Plan {
-        shape,
+        shape: order.shape,
         target: broker.target(),
         durability: case.durability,
+        keeps: order.keeps,
         warmup: case.extent.warmup,
         acked: acked.clone(),
     };
     let observe = || {
         let before = CpuTimes::sample(pid)?;
-        thread::sleep(case.extent.window);
+        thread::sleep(order.window);
         Ok(CpuTimes::sample(pid)?.since(&before))
     };
     let load = Load::prepare(&plan);
@@ -45,17 +64,16 @@ pub(crate) fn run(case: &Case<'_>, shape: LoadShape, heap_mib: u32) -> Result<Me
     let (outcome, cpu) = load.and_then(|load| load.run(observe)).map_err(|error| {
         anyhow!("the load failed: {error:#}; the broker's last lines:\n{}", broker.log_tail())
     })?;
-    measured.samples = sampler.finish();
+    let mut measured = Measured { samples: sampler.finish(), ..Measured::default() };
     let memory = process::memory(pid)?;
-    broker.stop()?;
     let seconds = outcome.window.as_secs_f64();
     cpu.add_figures(&mut measured, outcome.acked_in_window as f64, seconds);
     measured.add([("vm_hwm_mib", memory.peak as f64 / MIB), ("vm_rss_mib", memory.resident as f64 / MIB)]);
-    add_outcome(&mut measured, &outcome, shape.pace);
+    add_outcome(&mut measured, &outcome, order.shape);
     Ok(measured)
 }
 
-fn add_outcome(measured: &mut Measured, outcome: &Outcome, pace: Pace) {
+fn add_outcome(measured: &mut Measured, outcome: &Outcome, shape: LoadShape) {
     let seconds = outcome.window.as_secs_f64();
     measured.add([
         ("messages_per_s", outcome.acked_in_window as f64 / seconds),
@@ -63,8 +81,9 @@ fn add_outcome(measured: &mut Measured, outcome: &Outcome, pace: Pace) {
         ("produced", outcome.produced as f64),
         ("consumed", outcome.consumed as f64),
     ]);
-    if let Pace::Rate { per_s } = pace {
-        measured.add([("offered_per_s", f64::from(per_s)), ("unsent", outcome.unsent_in_window as f64)]);
+    if let Pace::Rate { per_s } = shape.pace {
+        let offered_per_s = f64::from(per_s) * f64::from(shape.producers);
+        measured.add([("offered_per_s", offered_per_s), ("unsent", outcome.unsent_in_window as f64)]);
         latency::add_figures(&mut measured.figures, "late", &outcome.late_ns);
     }
     latency::add_figures(&mut measured.figures, "ack", &outcome.ack_ns);

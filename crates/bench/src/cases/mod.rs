@@ -5,6 +5,8 @@ mod cpu;
 mod heap;
 mod idle;
 pub(crate) mod load;
+mod slow_consumers;
+mod soak;
 mod start;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,9 @@ use crate::protocol::{TopicId, data};
 use crate::results::{Curves, Samples};
 use crate::workload::{Acks, Durability, Kind, MANY_PARTITIONS, Workload};
 
+/// Values of 1 KiB in a batch that stays below `message.max.bytes`.
+const FILL_RECORDS: usize = 900;
+
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extent {
@@ -34,6 +39,10 @@ pub struct Extent {
     pub records: u64,
     /// What the broker holds that is killed before a start, in MiB.
     pub killed_mib: u64,
+    /// What is measured of a soak.
+    pub soak: Duration,
+    /// What slow consumers find on the disk, in MiB.
+    pub cold_mib: u64,
 }
 
 impl Default for Extent {
@@ -44,6 +53,8 @@ impl Default for Extent {
             window: Duration::from_secs(10),
             records: 2_000_000,
             killed_mib: 10 << 10,
+            soak: Duration::from_secs(15 * 60),
+            cold_mib: 2 << 10,
         }
     }
 }
@@ -88,13 +99,15 @@ impl Case<'_> {
             Kind::Idle => idle::run(self),
             Kind::Start(left) => start::run(self, left),
             Kind::HeapSweep(shape) => heap::run(self, shape),
+            Kind::Soak(shape) => soak::run(self, shape),
+            Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
         }
     }
 
     /// The system as it is started for all but a load.
     fn launch(&self) -> Launch {
         let (system, durability) = (self.system, self.durability);
-        Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions: 0 }
+        Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions: 0, settings: &[] }
     }
 }
 
@@ -107,6 +120,16 @@ fn fill_partitions(connection: &mut Connection) -> Result<TopicId> {
         data::produce(connection, Acks::Leader, &topic, partition, &batch)?;
     }
     Ok(topic)
+}
+
+/// Spreads that many bytes over the partitions of a topic, in batches of [`FILL_RECORDS`].
+fn fill_bytes(connection: &mut Connection, topic: &TopicId, partitions: i32, bytes: u64) -> Result<()> {
+    let batch = batch_of(&PayloadCodec::new(1_024), FILL_RECORDS, 0);
+    for index in 0..bytes.div_ceil(batch.len() as u64) {
+        let partition = (index % partitions as u64) as i32;
+        data::produce(connection, Acks::Leader, topic, partition, &batch)?;
+    }
+    Ok(())
 }
 
 /// A batch of equal records.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Case, Measured, batch_of, fill_partitions};
+use super::{Case, Measured, batch_of, fill_bytes, fill_partitions};
 use crate::broker::Running;
 use crate::connection::Connection;
 use crate::payload::PayloadCodec;
@@ -15,8 +15,6 @@ use crate::workload::{Acks, Left, MANY_PARTITIONS};
 
 /// The topic of the first record; the broker makes it when its metadata is asked for.
 const TOPIC: &str = "first";
-/// Values of 1 KiB in a batch that stays below `message.max.bytes`.
-const RECORDS_OF_A_BATCH: usize = 900;
 
 pub(super) fn run(case: &Case<'_>, left: Left) -> Result<Measured> {
     let mut broker = match left {
@@ -42,24 +40,12 @@ fn start_on_what_was_left(case: &Case<'_>, left: Left) -> Result<Running> {
     let kept = match left {
         Left::Nothing | Left::Clean => broker.stop_and_keep()?,
         Left::Killed => {
-            fill_bytes(&mut connection, &topic, case.extent.killed_mib << 20)?;
+            fill_bytes(&mut connection, &topic, MANY_PARTITIONS, case.extent.killed_mib << 20)?;
             broker.kill_and_keep()
         }
     };
     drop(connection);
     Running::start_again(case.environment, case.launch(), kept)
-}
-
-/// Spreads that many bytes over the partitions, in large batches.
-fn fill_bytes(connection: &mut Connection, topic: &[u8; 16], bytes: u64) -> Result<()> {
-    let codec = PayloadCodec::new(1_024);
-    let batch = batch_of(&codec, RECORDS_OF_A_BATCH, 0);
-    let batches = bytes.div_ceil(batch.len() as u64);
-    for index in 0..batches {
-        let partition = (index % MANY_PARTITIONS as u64) as i32;
-        data::produce(connection, Acks::Leader, topic, partition, &batch)?;
-    }
-    Ok(())
 }
 
 /// A native client that tries everything anew each millisecond, from the connection on, until a record is

@@ -8,6 +8,8 @@ mod member;
 mod paced;
 mod phases;
 mod producer;
+pub(crate) mod slow;
+pub(crate) mod visitors;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,6 +55,7 @@ pub(crate) struct Plan {
     pub(crate) target: Target,
     /// Whether the topic asks for an fsync of every record.
     pub(crate) durability: Durability,
+    pub(crate) keeps: Keeps,
     /// Load before the window.
     pub(crate) warmup: Duration,
     /// Counts the acknowledged records of the whole load, for those who watch it.
@@ -73,6 +76,23 @@ pub(crate) struct Outcome {
     pub(crate) late_ns: Histogram<u64>,
     /// Records that were due within the window and never made, since the broker did not keep up.
     pub(crate) unsent_in_window: u64,
+}
+
+/// What of its records a topic keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    All,
+    /// 256 MiB of each partition, so that a long load does not fill the disk. What is deleted was consumed long before.
+    Recent,
+}
+
+impl Keeps {
+    fn configs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::All => &[],
+            Self::Recent => &[("retention.bytes", "268435456"), ("segment.bytes", "67108864")],
+        }
+    }
 }
 
 /// The settings of a topic whose records are to be that durable.
@@ -179,8 +199,8 @@ fn prepare_topic(plan: &Plan) -> Result<TopicId> {
         return Ok([0; 16]);
     }
     let mut connection = Connection::open(plan.target.address)?;
-    let configs = topic_configs(plan.durability);
-    let topic = create_serving_topic(&mut connection, TOPIC, plan.shape.partitions, configs)?;
+    let configs = [topic_configs(plan.durability), plan.keeps.configs()].concat();
+    let topic = create_serving_topic(&mut connection, TOPIC, plan.shape.partitions, &configs)?;
     wait_for("group coordinator", || match group::find_coordinator(&mut connection, GROUP)? {
         error::NONE => Ok(Some(())),
         error::COORDINATOR_NOT_AVAILABLE => Ok(None),
@@ -261,7 +281,8 @@ mod tests {
         thread::spawn(move || probe::serve(listener, &options));
         let target = Target { address, has_topics_and_groups: false };
         let warmup = Duration::from_millis(50);
-        let plan = Plan { shape, target, durability, warmup, acked: Arc::default() };
+        let keeps = Keeps::All;
+        let plan = Plan { shape, target, durability, keeps, warmup, acked: Arc::default() };
         let observe = || {
             thread::sleep(Duration::from_millis(150));
             Ok(())

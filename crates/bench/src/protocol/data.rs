@@ -88,8 +88,7 @@ pub(crate) fn all_partitions_serve(
     topic: &TopicId,
     partitions: i32,
 ) -> Result<bool> {
-    let request =
-        FetchRequest { max_wait_ms: 0, min_bytes: 0, session_id: 0, session_epoch: NO_SESSION, topic };
+    let request = FetchRequest { max_wait_ms: 0, min_bytes: 0, ..FetchRequest::outside_of_sessions(topic) };
     let positions = (0..partitions).map(|partition| (partition, 0));
     let mut response =
         FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, positions))?)?;
@@ -126,6 +125,13 @@ impl FetchSession {
         Self { topic, id: 0, epoch: 0, changed: (0..positions.len()).collect(), positions, indexes }
     }
 
+    /// A session that has not begun, reading one partition from an offset.
+    pub(crate) fn at(topic: TopicId, partition: i32, position: i64) -> Self {
+        let mut session = Self::new(topic, &[partition]);
+        session.positions[0].1 = position;
+        session
+    }
+
     /// (partition, position) of every assigned partition.
     pub(crate) fn positions(&self) -> &[(i32, i64)] {
         &self.positions
@@ -143,7 +149,7 @@ impl FetchSession {
             min_bytes: MIN_BYTES,
             session_id: self.id,
             session_epoch: self.epoch,
-            topic: &self.topic,
+            ..FetchRequest::outside_of_sessions(&self.topic)
         };
         let changed = self.changed.iter().map(|&index| self.positions[index]);
         let mut response =
@@ -167,6 +173,12 @@ impl FetchSession {
     }
 }
 
+/// Writes a fetch of as much of one partition as an answer may hold, outside of any session.
+pub(crate) fn write_large_fetch(writer: &mut Writer, topic: &TopicId, partition: i32, position: i64) {
+    let request = FetchRequest { partition_bytes_max: MAX_BYTES, ..FetchRequest::outside_of_sessions(topic) };
+    request.write(writer, [(partition, position)].into_iter());
+}
+
 /// The session epoch of a fetch outside of any session.
 const NO_SESSION: i32 = -1;
 
@@ -176,10 +188,24 @@ struct FetchRequest<'a> {
     min_bytes: i32,
     session_id: i32,
     session_epoch: i32,
+    /// Of each partition.
+    partition_bytes_max: i32,
     topic: &'a TopicId,
 }
 
-impl FetchRequest<'_> {
+impl<'a> FetchRequest<'a> {
+    /// As Kafka's own consumer asks, but for the session that it keeps.
+    fn outside_of_sessions(topic: &'a TopicId) -> Self {
+        Self {
+            max_wait_ms: MAX_WAIT_MS,
+            min_bytes: MIN_BYTES,
+            session_id: 0,
+            session_epoch: NO_SESSION,
+            partition_bytes_max: PARTITION_MAX_BYTES,
+            topic,
+        }
+    }
+
     /// With (partition, position) pairs, of which there may be none.
     fn write(&self, writer: &mut Writer, positions: impl ExactSizeIterator<Item = (i32, i64)>) {
         writer.i32(self.max_wait_ms);
@@ -200,7 +226,7 @@ impl FetchRequest<'_> {
                 writer.i64(position);
                 writer.i32(-1); // last fetched epoch
                 writer.i64(-1); // log start offset: for followers
-                writer.i32(PARTITION_MAX_BYTES);
+                writer.i32(self.partition_bytes_max);
                 writer.no_tags();
             }
             writer.no_tags();

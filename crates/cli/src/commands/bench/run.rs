@@ -2,13 +2,14 @@
 
 use std::iter;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use mainstem_bench::{Cell, Durability, Extent, Order, Selection, Summary, System, Workload};
 use serde_json::json;
 
-use crate::commands::bench::settings::{LengthArguments, SystemArguments};
+use crate::commands::bench::settings::{LengthArguments, SystemArguments, seconds};
 use crate::output::{counted, print, print_json, table};
 
 /// What `bench run` takes.
@@ -44,6 +45,12 @@ pub(crate) struct Run {
     /// What a broker holds, in MiB, that is killed before a start.
     #[arg(long, value_name = "MIB", default_value_t = Extent::default().killed_mib)]
     killed_mib: u64,
+    /// What is measured of a soak, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "900", value_parser = seconds)]
+    soak: Duration,
+    /// What slow consumers find on the disk, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = Extent::default().cold_mib, value_parser = clap::value_parser!(u64).range(16..))]
+    cold_mib: u64,
     /// Where results go: an empty folder. [default: bench/results/DATE-N-cores]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -100,7 +107,13 @@ impl Run {
             durabilities: self.durability.clone(),
             rounds: self.runs as usize,
         };
-        let extent = Extent { records: self.records, killed_mib: self.killed_mib, ..self.length.extent() };
+        let extent = Extent {
+            records: self.records,
+            killed_mib: self.killed_mib,
+            soak: self.soak,
+            cold_mib: self.cold_mib,
+            ..self.length.extent()
+        };
         let out = self.out.clone().unwrap_or_else(mainstem_bench::default_out);
         Ok(Order { selection, extent, out, force: self.force })
     }

@@ -68,7 +68,7 @@ impl LengthArguments {
 }
 
 /// Seconds, with a fraction if wanted.
-fn seconds(text: &str) -> Result<Duration> {
+pub(crate) fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse().context("take seconds, such as 15 or 0.5")?;
     Duration::try_from_secs_f64(seconds).context("take seconds, such as 15 or 0.5")
 }
