@@ -179,9 +179,11 @@ impl Transactions {
         }
     }
 
-    /// The coordinator has refused to end the transaction. What may succeed later is left to the caller.
+    /// The coordinator has refused to end the transaction, or lacks what is needed to go on after it. What may succeed later
+    /// is left to the caller.
     pub(crate) fn end_failed(&mut self, error: &Error) {
         match error.class() {
+            _ if matches!(error, Error::Unsupported { .. }) => self.state = State::Fatal(error.clone()),
             ErrorClass::Fatal => self.state = State::Fatal(error.clone()),
             ErrorClass::Abortable => self.failed(error),
             _ => {}
