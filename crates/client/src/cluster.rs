@@ -94,6 +94,8 @@ type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
 #[derive(Debug, Default)]
 struct Known {
     nodes: BTreeMap<i32, Arc<str>>,
+    /// The node that takes requests for the controller; none while none is known.
+    controller: Option<i32>,
     topics: HashMap<Arc<str>, KnownTopic>,
     /// Nodes by type and key.
     coordinators: HashMap<(i8, Arc<str>), i32>,
@@ -282,7 +284,7 @@ impl Cluster {
     pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
         let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
         let connection = self.any().await?;
-        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE)?;
+        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE, "finding topics by id (KIP-516)")?;
         let topics = Some(ids.iter().map(by_id).collect());
         let request = MetadataRequest { topics, ..Default::default() };
         let reply = connection.call(&request).await?;
@@ -316,6 +318,7 @@ impl Cluster {
         let topics: Vec<_> = response.topics.iter().map(|topic| Topic::from_response(reply, topic)).collect();
         let mut known = self.inner.known.lock();
         known.nodes = nodes;
+        known.controller = (response.controller_id >= 0).then_some(response.controller_id);
         for name in response.topics.iter().filter_map(|topic| topic.name.as_deref()) {
             known.topics.remove(name);
         }
@@ -377,6 +380,22 @@ impl Cluster {
         reply.check(code, message.as_deref(), || format!("no coordinator of {of} {key}"))?;
         self.inner.known.lock().coordinators.insert((key_type, key.into()), node);
         Ok(node)
+    }
+
+    /// Calls the controller, or a broker that passes the request on to it. It is asked for each time: which node it is may
+    /// have changed, and brokers of a cluster with ZooKeeper refuse what is the controller's.
+    pub(crate) async fn call_controller<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
+        self.controller().await?.call(request).await
+    }
+
+    /// A connection to the controller, or to a broker that passes requests on to it.
+    pub(crate) async fn controller(&self) -> Result<Connection, Error> {
+        self.refresh(&[], false).await?;
+        let controller = self.inner.known.lock().controller;
+        match controller {
+            Some(node) => self.node(node).await,
+            None => self.any().await,
+        }
     }
 
     /// Calls any broker.

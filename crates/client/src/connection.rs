@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use mainstem_wire::frame::{self, LENGTH_BYTES};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
-use mainstem_wire::{ApiKey, Request};
+use mainstem_wire::{ApiKey, ErrorCode, Request};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::Error;
 use crate::reply::Reply;
 
-/// The version of ApiVersions that every broker answers, if need be with what it has.
+/// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
 /// A response is not larger than this, whatever its length says.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
@@ -116,7 +116,10 @@ impl Connection {
             client_software_version: env!("CARGO_PKG_VERSION").into(),
             ..Default::default()
         };
-        let reply = self.call(&request).await?;
+        let mut reply = self.call(&request).await?;
+        if reply.leading_code() == Some(ErrorCode::UNSUPPORTED_VERSION.code()) {
+            reply = self.call_up_to(&request, newest_api_versions(&reply.as_version(0))?).await?;
+        }
         let response = reply.read()?;
         reply.check(response.error_code, None, || "the broker's versions".to_owned())?;
         let versions = response.api_keys.iter();
@@ -151,16 +154,16 @@ impl Connection {
         Ok(version)
     }
 
-    /// Whether a version of a request, or a newer one, is there.
+    /// Whether the version of a request that first has `what`, or a newer one, is there.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if not.
-    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16) -> Result<(), Error> {
+    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16, what: &str) -> Result<(), Error> {
         let version = self.version::<R>()?;
         if version >= oldest {
             return Ok(());
         }
-        let reason = format!("{} in version {oldest}; the newest there is {version}", R::KEY.name());
+        let reason = format!("{what} needs {} {oldest}, the newest there is {version}", R::KEY.name());
         Err(Error::Unsupported { broker: self.broker.to_string(), reason })
     }
 
@@ -285,6 +288,14 @@ impl Told {
             Err(_) => Err(self.connection.give_up(self.api, limit)),
         }
     }
+}
+
+/// The version of ApiVersions to ask for when a broker lacks the first one: it answers with version 0, in which it names
+/// its newest (KIP-511), or nothing if it is older than that.
+fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, Error> {
+    let response = refusal.read()?;
+    let own = response.api_keys.iter().find(|api| api.api_key == ApiKey::ApiVersions as i16);
+    Ok(own.map_or(0, |api| api.max_version.max(0)))
 }
 
 /// Starts the tasks of a connection.

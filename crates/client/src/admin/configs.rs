@@ -210,7 +210,8 @@ impl Admin {
     pub async fn config_resources(&self) -> Result<Vec<ConfigResource>, Error> {
         self.retried("listing what has settings", || async {
             let connection = self.cluster.any().await?;
-            connection.needs::<ListConfigResourcesRequest<'_>>(ALL_KINDS_SINCE)?;
+            let what = "listing all kinds (KIP-1142)";
+            connection.needs::<ListConfigResourcesRequest<'_>>(ALL_KINDS_SINCE, what)?;
             let reply = connection.call(&ListConfigResourcesRequest::default()).await?;
             let response = reply.read()?;
             reply.check(response.error_code, None, || "cannot list what has settings".to_owned())?;

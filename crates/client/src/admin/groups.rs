@@ -137,7 +137,8 @@ impl Admin {
     pub async fn group_offsets(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
+            let request = fetch_request(&coordinator, group, None)?;
+            let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
             let committed = read_committed(&reply, group)?;
             Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
         })

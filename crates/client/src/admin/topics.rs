@@ -19,6 +19,8 @@ use crate::topic_partition::TopicPartition;
 
 /// A count that is the broker's to choose (KIP-464).
 const BROKERS_CHOICE: i16 = -1;
+/// The first version of CreateTopics that leaves counts to the brokers.
+const CHOICE_SINCE: i16 = 4;
 /// The first version of DeleteTopics that takes topics by name or by id.
 const DELETE_STATES_SINCE: i16 = 6;
 
@@ -112,7 +114,12 @@ impl Admin {
         let what = format!("creating topic {}", topic.name);
         self.retried(&what, || async {
             let request = topic.request(timeout_ms(self.cluster.config()));
-            let reply = self.cluster.call_any(&request).await?;
+            let controller = self.cluster.controller().await?;
+            if topic.partitions.is_none() || topic.replication_factor.is_none() {
+                let what = "a topic without a number of partitions or replicas (KIP-464)";
+                controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
+            }
+            let reply = controller.call(&request).await?;
             let response = reply.read()?;
             let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
             let refused = || format!("cannot create topic {}", topic.name);
@@ -134,7 +141,7 @@ impl Admin {
                 timeout_ms: timeout_ms(self.cluster.config()),
                 ..Default::default()
             };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             let result = response.results.first().ok_or_else(|| left_out(&reply, name))?;
             let refused = || format!("cannot add partitions to topic {name}");
@@ -149,7 +156,7 @@ impl Admin {
     /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
     pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
         self.retried(&format!("deleting topic {name}"), || async {
-            let connection = self.cluster.any().await?;
+            let connection = self.cluster.controller().await?;
             let timeout_ms = timeout_ms(self.cluster.config());
             let mut request = DeleteTopicsRequest { timeout_ms, ..Default::default() };
             if connection.version::<DeleteTopicsRequest<'_>>()? >= DELETE_STATES_SINCE {

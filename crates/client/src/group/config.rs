@@ -38,7 +38,7 @@ pub enum GroupProtocol {
     #[default]
     Classic,
     /// The group's coordinator assigns partitions, and moves them one by one without holding up the others (KIP-848).
-    /// Brokers have it since Kafka 4.0.
+    /// Brokers have it since Kafka 4.0; those of 3.9 as a preview without patterns, which has to be turned on there.
     Consumer {
         /// The coordinator's assignor, such as `uniform` or `range`; the first of its list if there is none.
         assignor: Option<Arc<str>>,

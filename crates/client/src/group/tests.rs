@@ -9,7 +9,7 @@ use mainstem_wire::ErrorCode;
 
 use super::*;
 use crate::testing::{JavaMember, World, eventually, on_both_brokers};
-use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
+use crate::{ConsumerConfig, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
 macro_rules! in_both_protocols {
@@ -330,7 +330,7 @@ async fn a_pattern_finds_topics_that_come_later(world: World) {
     let mut member = GroupConsumer::new(own).unwrap();
     let _ = until(&mut [&mut member], |members| counts(members) == [1]).await;
     for name in ["late", "later"] {
-        world.admin().create_topic(&NewTopic::new(world.name(name)).partitions(2)).await.unwrap();
+        world.admin().create_topic(&world.new_topic(world.name(name), 2)).await.unwrap();
     }
     let _ = until(&mut [&mut member], |members| counts(members) == [3]).await;
 }

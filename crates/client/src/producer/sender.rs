@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::accumulator::{Accumulator, Due};
-use super::config::{Acks, IN_FLIGHT_MAX};
+use super::config::Acks;
 use super::queue::{Unsent, Written};
 use super::request::{self, Load};
 use super::transaction::Transactions;
@@ -261,7 +261,8 @@ impl Sender {
         });
         match &node.state {
             Link::Up(connection) if !connection.is_lost() => {
-                (node.in_flight < IN_FLIGHT_MAX).then(|| connection.clone())
+                let most = request::in_flight_max(connection, shared.config.idempotence);
+                (node.in_flight < most).then(|| connection.clone())
             }
             Link::Connecting => None,
             _ if node.retry_at > Instant::now() => {
@@ -306,7 +307,7 @@ impl Sender {
         let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
-        let version = request::version(connection, &loads, self.newest);
+        let version = request::version(connection, &loads, self.newest, shared.config.compression);
         let begun = version.and_then(|version| match shared.config.acks {
             Acks::None => connection.tell(&request, version).map(UnderWay::Told),
             _ => connection.ask(&request, version).map(UnderWay::Asked),

@@ -228,10 +228,11 @@ impl Transactions {
         Ok(())
     }
 
-    /// The coordinator has refused to end the transaction, or cannot be asked; what may succeed later is left to the
-    /// caller.
+    /// The coordinator has refused to end the transaction, cannot be asked, or lacks what is needed to go on after it. What
+    /// may succeed later is left to the caller.
     pub(crate) fn end_failed(&mut self, error: &Error) {
         match (error.class(), error) {
+            (_, Error::Unsupported { .. }) => self.state = State::Fatal(error.clone()),
             (ErrorClass::Abortable, _) => {
                 self.is_asked = false;
                 self.failed(error);

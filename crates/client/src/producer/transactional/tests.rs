@@ -141,7 +141,7 @@ async fn offsets_are_committed_with_version_1_of_the_protocol(world: World) {
 async fn pass_on(world: &World, producer: &Producer) {
     world.create(1, &[]).await;
     let output = world.name("output");
-    world.admin().create_topic(&NewTopic::new(output.as_str()).partitions(1)).await.unwrap();
+    world.admin().create_topic(&world.new_topic(output.as_str(), 1)).await.unwrap();
     let input = Producer::new(ProducerConfig::new(world.client())).unwrap();
     for number in 0..10 {
         let _ = input.send(Record::new(world.topic.clone(), number.to_string())).await.unwrap();
