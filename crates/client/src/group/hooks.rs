@@ -50,7 +50,9 @@ pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// # let config = GroupConfig::new("billing", ["orders"], ConsumerConfig::new(ClientConfig::new(address)?));
 /// let kept = Kept(HashMap::from([(TopicPartition::new("orders", 0), 1)]));
 /// let mut consumer = GroupConsumer::with_hooks(config, kept)?;
-/// assert_eq!(consumer.next().await?.first_offset(), 1);
+/// let batch = consumer.next().await?;
+/// let first = batch.records().next().expect("a batch has records")?;
+/// assert_eq!((first.offset, first.value), (1, Some(&b"two"[..])));
 /// # Ok(())
 /// # }
 /// ```

@@ -251,14 +251,20 @@ async fn members_share_what_there_is_and_take_over_what_is_left(world: World) {
     assert_eq!(take(&mut first, 4).await, (80..84).collect::<Vec<_>>());
 }
 
-async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
+/// A member that has read two partitions and is thrown out soon unless it goes on, with what its hooks hear.
+async fn idle(world: &World) -> (GroupConsumer, mpsc::UnboundedReceiver<String>) {
     world.create(2, &[]).await;
-    fill(&world, 2, 0..2).await;
-    let (told, mut hears) = mpsc::unbounded_channel();
+    fill(world, 2, 0..2).await;
+    let (told, hears) = mpsc::unbounded_channel();
     let idle =
-        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&world) };
+        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(world) };
     let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
     assert_eq!(take(&mut idle, 2).await.len(), 2);
+    (idle, hears)
+}
+
+async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
+    let (mut idle, mut hears) = idle(&world).await;
     let mut other = GroupConsumer::new(config(&world)).unwrap();
     let _ = until(&mut [&mut other], |members| counts(members) == [2]).await;
     let _ = until(&mut [&mut idle, &mut other], |members| counts(members) == [1, 1]).await;
@@ -268,13 +274,7 @@ async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(w
 }
 
 async fn who_was_thrown_out_is_told_so_when_it_closes(world: World) {
-    world.create(2, &[]).await;
-    fill(&world, 2, 0..2).await;
-    let (told, mut hears) = mpsc::unbounded_channel();
-    let idle =
-        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&world) };
-    let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
-    assert_eq!(take(&mut idle, 2).await.len(), 2);
+    let (idle, mut hears) = idle(&world).await;
     eventually("it is thrown out", async || idle.shared.identity.lock().generation < 0).await;
     idle.close().await.unwrap();
     assert_eq!(hears.recv().await.unwrap(), "assigned 2");
