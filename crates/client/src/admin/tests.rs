@@ -50,9 +50,9 @@ async fn topics_come_grow_and_go(world: World) {
     assert_eq!(fewer.code(), Some(ErrorCode::INVALID_PARTITIONS));
     admin.delete_topic(t).await.unwrap();
     eventually("it is gone", async || names().await == [a]).await;
-    let config = ClientConfig { operation_timeout: Duration::from_millis(200), ..world.client() };
+    let config = ClientConfig { operation_timeout: Duration::from_secs(2), ..world.client() };
     let gone = Admin::new(config).topic(t).await.unwrap_err();
-    assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{gone}");
 }
 
 async fn settings_are_changed_and_say_where_they_come_from(world: World) {

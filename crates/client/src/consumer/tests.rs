@@ -225,7 +225,10 @@ async fn a_partition_that_comes_later_holds_up_no_other(world: World) {
     let mut consumer = fixture.consumer();
     consumer.assign([(fixture.t(0), Position::Beginning), (fixture.t(1), Position::Beginning)]);
     assert_eq!(take(&mut consumer, 10).await, (0..10).collect::<Vec<_>>());
-    fixture.world.admin().create_partitions(&fixture.world.topic, 2).await.unwrap();
+    let (admin, topic) = (fixture.world.admin(), &fixture.world.topic);
+    admin.create_partitions(topic, 2).await.unwrap();
+    // Kafka's controller answers before its broker knows.
+    eventually("it has grown", async || admin.topic(topic).await.unwrap().partitions.len() == 2).await;
     fixture.fill(1, 100..110).await;
     assert_eq!(take(&mut consumer, 10).await, (100..110).collect::<Vec<_>>());
 }

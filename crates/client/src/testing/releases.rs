@@ -68,6 +68,7 @@ const NEEDS: &[Need] = &[
     need("a_member_shares_with_one_of_java", (2, 4), "cooperative-sticky in Java's client (KIP-429)"),
     need("a_static_member_comes_back_to_what_it_had", (2, 3), "static members (KIP-345)"),
     need("topics_come_grow_and_go", (1, 0), "CreatePartitions (KIP-195)"),
+    need("a_partition_that_comes_later_holds_up_no_other", (1, 0), "CreatePartitions (KIP-195)"),
     need(
         "a_partition_that_does_not_exist_is_told_with_how_many_there_are",
         (1, 0),

@@ -269,7 +269,7 @@ async fn transactions_survive_connections_that_break(world: World) {
 async fn what_could_not_be_added_with_version_1_is_aborted(world: World) {
     world.create(2, &[]).await;
     let gone = world.name("gone");
-    world.admin().create_topic(&NewTopic::new(gone.as_str()).partitions(1)).await.unwrap();
+    world.admin().create_topic(&world.new_topic(gone.as_str(), 1)).await.unwrap();
     let config = ProducerConfig { max_block: Duration::from_millis(300), ..config(world.client(), &world) };
     let producer = Producer::new(config).unwrap();
     producer.init_transactions().await.unwrap();
