@@ -187,7 +187,7 @@ impl ConsumerMember {
                     Err(error) => return Event::HandedOver(Err(error)),
                 }
             };
-            let added = begin_at(change.added, &committed, config.start);
+            let added = begin_at(change.added, &committed, &config);
             // The consumer may be gone; then this ends soon.
             let _ = hand_over(&changes, change.revoked, added).await;
             Event::HandedOver(Ok(()))

@@ -259,7 +259,7 @@ impl Member {
                 Err(error) => return Err(error.into()),
             }
         };
-        Ok(begin_at(keys, &committed, self.config.start))
+        Ok(begin_at(keys, &committed, &self.config))
     }
 
     /// Waits for the consumer.

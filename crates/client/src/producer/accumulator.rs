@@ -33,6 +33,8 @@ pub(crate) struct Accumulator {
     active: BTreeSet<usize>,
     /// Why a batch was given up, for its transaction.
     failure: Option<Error>,
+    /// Why nothing can be sent at present, if a broker or the metadata cannot be reached.
+    pub(crate) trouble: Option<Error>,
     /// Flushes that run: nothing waits for company meanwhile.
     pub(crate) flushes: usize,
 }
@@ -62,6 +64,7 @@ impl Accumulator {
             topics: HashMap::new(),
             active: BTreeSet::new(),
             failure: None,
+            trouble: None,
             flushes: 0,
         }
     }
@@ -99,7 +102,7 @@ impl Accumulator {
         let queues = &mut self.queues;
         let mut freed = 0;
         for place in &self.active {
-            freed += queues[*place].expire(now_ms, &self.config);
+            freed += queues[*place].expire(now_ms, &self.config, self.trouble.as_ref());
             self.failure = self.failure.take().or(queues[*place].take_failure());
         }
         self.active.retain(|place| !queues[*place].is_empty());

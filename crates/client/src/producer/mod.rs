@@ -21,6 +21,7 @@ mod transaction;
 mod transactional;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -86,6 +87,8 @@ struct Shared {
     work: Notify,
     /// Batches have come back.
     settled: Notify,
+    /// What brokers have taken.
+    written_bytes: AtomicU64,
     started: Instant,
 }
 
@@ -122,6 +125,7 @@ impl Producer {
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
             settled: Notify::new(),
+            written_bytes: AtomicU64::new(0),
             started: Instant::now(),
             config,
         });
@@ -183,6 +187,24 @@ impl Producer {
         for promise in promises {
             promise.settled().await;
         }
+    }
+
+    /// How many bytes the batches have that brokers have taken so far, as they were sent: with headers, and compressed.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(broker.address())?))?;
+    /// producer.send(Record::new("orders", "one")).await?.await?;
+    /// assert!(producer.written_bytes() > 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn written_bytes(&self) -> u64 {
+        self.owner.shared.written_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes no more records, of any clone, and returns when the outcome of all is known.
