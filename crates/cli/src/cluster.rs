@@ -87,12 +87,6 @@ impl Cluster {
         self.connected(&address)
     }
 
-    /// The ids of all nodes.
-    pub(crate) fn node_ids(&mut self) -> Result<Vec<i32>> {
-        self.retrying(Cluster::refresh_nodes)?;
-        Ok(self.nodes.keys().copied().collect())
-    }
-
     /// Tries until it succeeds, fails for good, or the time for retries is over.
     pub(crate) fn retrying<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let mut backoff = Backoff::new(self.retry_for);
@@ -139,13 +133,6 @@ impl Cluster {
         // Until it is there the answer is a retriable error.
         let topics = self.retrying(|cluster| cluster.fetch_topics(Some(&[name.to_owned()]), true))?;
         topics.into_iter().next().with_context(|| format!("the broker left out topic {name}"))
-    }
-
-    /// All topics, by name.
-    pub(crate) fn topics(&mut self) -> Result<Vec<Topic>> {
-        let mut topics = self.retrying(|cluster| cluster.fetch_topics(None, false))?;
-        topics.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(topics)
     }
 
     fn fetch_topics(&mut self, names: Option<&[String]>, auto_create: bool) -> Result<Vec<Topic>> {

@@ -53,7 +53,7 @@ pub(crate) struct Consume {
 /// Prints the records.
 pub(crate) fn run(consume: &Consume) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cluster = consume.target.connect()?;
+    let mut cluster = consume.target.connect_blocking()?;
     let topic = cluster.topic(&consume.topic)?;
     let format = match (consume.json, consume.with_key) {
         (true, _) => Format::Json,

@@ -112,7 +112,7 @@ impl Acks {
 pub(crate) fn run(produce: &Produce) -> Result<()> {
     let started = Instant::now();
     let interrupt = Interrupt::listen()?;
-    let mut cluster = produce.target.connect()?;
+    let mut cluster = produce.target.connect_blocking()?;
     let topic = match produce.auto_create {
         true => cluster.find_or_create_topic(&produce.topic)?,
         false => cluster.topic(&produce.topic)?,

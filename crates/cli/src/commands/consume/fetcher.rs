@@ -8,7 +8,7 @@ use mainstem_wire::{ErrorCode, Records};
 
 use crate::client::check;
 use crate::cluster::{Cluster, Topic};
-use crate::offsets::by_leader;
+use crate::leaders::by_leader;
 
 /// How long a leader may wait for records when there are none.
 const WAIT_MS: i32 = 500;

@@ -11,8 +11,8 @@ use super::printer::Printer;
 use super::start::{self, Start};
 use crate::cluster::{Cluster, Topic};
 use crate::interrupt::Interrupt;
+use crate::leaders::{EARLIEST, LATEST, list_offsets};
 use crate::member::{Member, Standing};
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
 
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// What the records of one batch may decompress to.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 
 use crate::cluster::Cluster;
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
+use crate::leaders::{EARLIEST, LATEST, list_offsets};
 use crate::timestamp;
 
 /// A place in every partition of a topic.

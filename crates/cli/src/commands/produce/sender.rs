@@ -13,7 +13,7 @@ use mainstem_wire::{ErrorCode, Records};
 
 use crate::client::{check, check_message, code_of, is_retriable};
 use crate::cluster::{Cluster, Topic};
-use crate::offsets::by_leader;
+use crate::leaders::by_leader;
 
 const TIMEOUT_MS: i32 = 30_000;
 const ALL: i16 = -1;
