@@ -1,21 +1,14 @@
 //! The `mainstem` binary: the server and the operator's tools.
 
-mod assignor;
-mod backoff;
 mod base64;
-mod client;
-mod cluster;
 mod commands;
-mod committed;
 mod configs;
 mod deletion;
 mod disk;
 mod duration;
 mod failure;
 mod interrupt;
-mod leaders;
 mod logging;
-mod member;
 mod offsets;
 mod output;
 mod record_json;
@@ -70,8 +63,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Start(start) => commands::start::run(&start),
         Command::Topic(topic) => wait_for(commands::topic::run(&topic)),
-        Command::Produce(produce) => commands::produce::run(&produce),
-        Command::Consume(consume) => commands::consume::run(&consume),
+        Command::Produce(produce) => wait_for(commands::produce::run(&produce)),
+        Command::Consume(consume) => wait_for(commands::consume::run(&consume)),
         Command::Group(group) => wait_for(commands::group::run(&group)),
         Command::Config(config) => wait_for(commands::config::run(&config)),
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),

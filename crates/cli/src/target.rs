@@ -6,8 +6,6 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use mainstem_client::{Admin, ClientConfig, Error};
 
-use crate::cluster::Cluster;
-
 /// Names the tool in the brokers' logs, metrics and quotas.
 const CLIENT_ID: &str = "mainstem";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,11 +44,6 @@ impl Target {
     /// How long something may take that is tried again.
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout).max(LIMIT_MIN)
-    }
-
-    /// The same for commands that are not async.
-    pub(crate) fn connect_blocking(&self) -> Result<Cluster> {
-        Cluster::connect(&self.bootstrap, Duration::from_secs(self.timeout))
     }
 
     /// Connects to the first of the brokers that answers.

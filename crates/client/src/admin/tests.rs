@@ -53,7 +53,7 @@ async fn topics_come_grow_and_go(world: World) {
     assert_eq!(admin.delete_topic_if_exists(a).await, Ok(true));
     eventually("there is none any more", async || names().await.is_empty()).await;
     assert_eq!(admin.delete_topic_if_exists(a).await, Ok(false));
-    let config = ClientConfig { operation_timeout: Duration::from_millis(200), ..world.client() };
+    let config = ClientConfig { operation_timeout: Duration::from_secs(1), ..world.client() };
     let gone = Admin::new(config).topic(t).await.unwrap_err();
     assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
 }
