@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mainstem_coordination::metadata::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
@@ -45,53 +46,98 @@ pub(crate) struct Opened {
     pub(crate) shorter: Vec<(Uuid, i32)>,
 }
 
-/// Opens the logs of topics' partitions that are not open yet, and serves the topics.
+/// Opens the logs of topics' partitions that are not open yet, several at once, and serves the topics.
 pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Opened {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let opened = Mutex::new(Opened::default());
-    let work = || {
-        while let Some(topic) = topics.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            let mut shorter = Vec::new();
-            let result = open_topic(broker, topic, unopened, &mut shorter);
-            let mut opened = opened.lock();
-            opened.shorter.extend(shorter.into_iter().map(|index| (topic.id, index)));
-            match result {
-                Ok(topic) => broker.topics.put(Arc::new(topic)),
-                Err(error) => opened.refused.push((topic.id, error)),
+    let plans: Vec<_> = topics.iter().map(|image| TopicPlan::new(broker, image)).collect();
+    let jobs: Vec<_> = plans
+        .iter()
+        .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
+        .collect();
+    let mut results = in_parallel(&jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
+    let mut opened = Opened::default();
+    for plan in &plans {
+        let count = plan.image.partitions.len().saturating_sub(plan.known.len());
+        let results: Result<Vec<_>, _> =
+            results.by_ref().take(count).collect::<Vec<_>>().into_iter().collect();
+        match results {
+            Ok(results) => {
+                let shorter = results.iter().filter(|result| result.is_shorter);
+                opened.shorter.extend(shorter.map(|result| (plan.image.id, result.index)));
+                broker.topics.put(Arc::new(plan.topic(results)));
             }
+            Err(error) => opened.refused.push((plan.image.id, error)),
+        }
+    }
+    opened
+}
+
+/// The results of all jobs, in their order; they are done by up to [`OPENERS`] threads.
+fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(jobs.len()));
+    let run = || {
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(job) = jobs.get(number)
+        {
+            let result = work(job);
+            done.lock().push((number, result));
         }
     };
     std::thread::scope(|scope| {
-        let helpers = OPENERS.min(topics.len()).saturating_sub(1);
-        (0..helpers).for_each(|_| drop(scope.spawn(work)));
-        work();
+        let helpers = OPENERS.min(jobs.len()).saturating_sub(1);
+        (0..helpers).for_each(|_| drop(scope.spawn(run)));
+        run();
     });
-    opened.into_inner()
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn open_topic(
-    broker: &Broker,
-    image: &TopicImage,
-    unopened: Unopened<'_>,
-    shorter: &mut Vec<i32>,
-) -> Result<Topic, ControllerError> {
-    let settings = settings_of(broker, image);
-    let (name, known) = match broker.topics.by_id(&image.id) {
-        Some(topic) => (topic.name.clone(), topic.partitions.clone()),
-        None => (Arc::from(image.name.as_str()), Vec::new()),
-    };
-    let mut partitions = known;
-    for (index, partition) in image.partitions.iter().enumerate().skip(partitions.len()) {
-        let identity =
-            PartitionIdentity { topic: name.clone(), topic_id: image.id.0, partition: index as i32 };
+/// A topic that is being opened.
+struct TopicPlan<'a> {
+    image: &'a TopicImage,
+    name: Arc<str>,
+    settings: Arc<TopicSettings>,
+    /// Partitions that are open already: the first ones.
+    known: Vec<Arc<Partition>>,
+}
+
+/// A partition that was not known before, open or offline.
+struct OpenedPartition {
+    index: i32,
+    partition: Arc<Partition>,
+    /// Its directory was left in order, and its log is not what it was, or new.
+    is_shorter: bool,
+}
+
+impl<'a> TopicPlan<'a> {
+    fn new(broker: &Broker, image: &'a TopicImage) -> Self {
+        let (name, known) = match broker.topics.by_id(&image.id) {
+            Some(topic) => (topic.name.clone(), topic.partitions.clone()),
+            None => (Arc::from(image.name.as_str()), Vec::new()),
+        };
+        TopicPlan { image, name, settings: settings_of(broker, image), known }
+    }
+
+    /// Opens one partition; fails if the topic is to be refused.
+    fn open(
+        &self,
+        broker: &Broker,
+        index: usize,
+        unopened: Unopened<'_>,
+    ) -> Result<OpenedPartition, ControllerError> {
+        let (image, settings) = (&self.image.partitions[index], &self.settings);
+        let identity = PartitionIdentity {
+            topic: self.name.clone(),
+            topic_id: self.image.id.0,
+            partition: index as i32,
+        };
+        let index = identity.partition;
         let opened = match unopened {
             // Why was told when it was looked for.
-            Unopened::Offline(refused) if refused.contains(&(image.id, identity.partition)) => None,
-            _ => match open_partition(broker, &identity, partition, &settings) {
-                Ok((opened, is_shorter)) => {
-                    shorter.extend(is_shorter.then_some(identity.partition));
-                    Some(opened)
-                }
+            Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
+            _ => match open_partition(broker, &identity, image, settings) {
+                Ok(opened) => Some(opened),
                 Err(error) if unopened.refuses(&error) => return Err(error),
                 Err(error) => {
                     tracing::error!("{error}; until then it is offline, the others are served");
@@ -99,11 +145,18 @@ fn open_topic(
                 }
             },
         };
-        partitions.push(opened.unwrap_or_else(|| {
-            Partition::offline(name.clone(), identity.partition, settings.clone(), partition.leader_epoch)
-        }));
+        let (partition, is_shorter) = opened.unwrap_or_else(|| {
+            (Partition::offline(identity.topic, index, settings.clone(), image.leader_epoch), false)
+        });
+        Ok(OpenedPartition { index, partition, is_shorter })
     }
-    Ok(Topic { name, id: image.id, partitions })
+
+    /// The topic with what was opened.
+    fn topic(&self, opened: Vec<OpenedPartition>) -> Topic {
+        let mut partitions = self.known.clone();
+        partitions.extend(opened.into_iter().map(|opened| opened.partition));
+        Topic { name: self.name.clone(), id: self.image.id, partitions }
+    }
 }
 
 /// Opens a partition's log; with it comes whether the log is another than was left in order, or new.

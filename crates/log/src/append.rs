@@ -405,7 +405,7 @@ impl Log {
             segment.offsets.push(OffsetEntry { relative_offset, position });
             segment.push_time(&mut self.active.last_time_entry);
             self.active.bytes_since_index = 0;
-            if segment.offsets.wants_write()
+            if (segment.offsets.wants_write() || segment.offsets.enters_next_part())
                 && let Err(error) = self.write_indexes()
             {
                 // They stay in memory, and are tried again with the next lot.

@@ -23,7 +23,8 @@ pub(crate) trait Entry: Copy {
 const ENTRY_BYTES_MAX: usize = 12;
 
 /// Entries that are kept in memory before they are written in bulk. At the default interval this is one write per
-/// MiB of records, and at most 3 KiB per partition.
+/// MiB of records, and at most 3 KiB per partition. Entries of large batches are written as often per MiB: see
+/// [`Index::enters_next_part`].
 pub(crate) const PENDING_MAX: usize = 256;
 
 /// The entries of one index file.

@@ -67,6 +67,8 @@ pub(crate) struct BatchScan<'f> {
     chunk: Vec<u8>,
     chunk_at: u64,
     chunk_bytes: usize,
+    /// Size of the last batch that was given, 0 before the first.
+    last_size: u64,
 }
 
 impl<'f> BatchScan<'f> {
@@ -88,6 +90,7 @@ impl<'f> BatchScan<'f> {
             chunk: Vec::new(),
             chunk_at: position,
             chunk_bytes: chunk_bytes.max(HEADER_BYTES),
+            last_size: 0,
         }
     }
 
@@ -120,6 +123,7 @@ impl<'f> BatchScan<'f> {
             return Ok(self.torn("a checksum that does not match"));
         }
         self.position += batch.size;
+        self.last_size = batch.size;
         self.next_offset = next_offset;
         Ok(Scanned::Batch(batch))
     }
@@ -150,7 +154,12 @@ impl<'f> BatchScan<'f> {
         if self.position >= self.chunk_at && self.position + needed as u64 <= chunk_end {
             return Ok(());
         }
-        let want = needed.max(self.chunk_bytes).min((self.end - self.position) as usize);
+        // Batches are mostly as large as the one before: of large ones only the header is wanted here.
+        let ahead = match self.last_size > self.chunk_bytes as u64 {
+            true => self.chunk_bytes.min(LOOKUP_CHUNK_BYTES),
+            false => self.chunk_bytes,
+        };
+        let want = needed.max(ahead).min((self.end - self.position) as usize);
         self.chunk.resize(want, 0);
         self.chunk_at = self.position;
         let result = self.patience.read_exact(self.file, &mut self.chunk, self.position);

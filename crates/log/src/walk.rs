@@ -9,7 +9,7 @@ use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned, ScannedBatch};
 use crate::segment::{Segment, patient};
-use crate::storage::{Advice, StorageFile, read_full_at, write_all_at};
+use crate::storage::{StorageFile, read_full_at, write_all_at};
 use crate::time_index::TimeEntry;
 use std::io;
 
@@ -72,10 +72,6 @@ impl SegmentWalk<'_> {
     pub(crate) fn run(&self, epochs: &mut LeaderEpochs) -> Result<Walked, LogError> {
         let base_offset = self.found.base_offset;
         let file = self.files.open(base_offset, FileKind::Log)?;
-        if self.trust.may_cut && self.trust.check_from_position == 0 {
-            // After a failed sync the page cache may hold what the disk does not.
-            file.advise(Advice::DontNeed, 0, self.found.log_bytes);
-        }
         let mut indexes = Indexes { largest: (-1, 0), entered: -1, ..Indexes::default() };
         let (len, end) = self.walk(&*file, &mut indexes, epochs)?;
         let bytes_cut = self.found.log_bytes - len;
