@@ -159,6 +159,11 @@ impl Cluster {
         Ok(connection)
     }
 
+    /// A topic as it was last heard of.
+    pub(crate) fn remembered_topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.inner.known.lock().topics.get(name).map(|(topic, _)| topic.clone())
+    }
+
     /// A topic if it is known, and how well.
     pub(crate) fn known_topic(&self, name: &str) -> Option<(Arc<Topic>, Freshness)> {
         let known = self.inner.known.lock();

@@ -331,7 +331,10 @@ async fn write(
                 Promise::Answer(answer) => in_flight.lock().push_back(answer),
                 Promise::Written(written) => told.push(written),
             }
-            bytes.extend_from_slice(&request.bytes);
+            match bytes.is_empty() {
+                true => bytes = request.bytes,
+                false => bytes.extend_from_slice(&request.bytes),
+            }
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
         if socket.write_all(&bytes).await.is_err() {

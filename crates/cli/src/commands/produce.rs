@@ -16,7 +16,7 @@ use mainstem_client::{Admin, Compression, Producer, ProducerConfig, Topic};
 
 use crate::interrupt::Interrupt;
 use crate::target::Target;
-use crate::topic;
+use crate::{timestamp, topic};
 
 use input::{Input, Lines};
 use line::{HeaderArgument, LineFormat};
@@ -117,7 +117,7 @@ pub(crate) async fn run(produce: &Produce) -> Result<()> {
     let admin = produce.target.connect().await?;
     let topic = find_topic(produce, &admin).await?;
     let partitions = Partitions::new(&topic, produce.partition, produce.batch_bytes as usize)?;
-    let mut sender = Sender::new(produce)?;
+    let mut sender = Sender::new(produce).await?;
     let mut progress = Progress::start();
     let mut pump = Pump {
         format: LineFormat::new(produce, topic.name.clone()),
@@ -170,7 +170,7 @@ impl Pump<'_> {
                 },
                 Err(_) => self.partitions.pause(),
             }
-            self.sender.go_on().await?;
+            self.sender.take_note()?;
             self.progress.show(self.sender.totals(), input.bytes());
         }
         if !io::stdin().is_terminal() {
@@ -180,9 +180,12 @@ impl Pump<'_> {
     }
 
     async fn take(&mut self, lines: &Lines) -> Result<()> {
+        // They came together.
+        let timestamp_ms = timestamp::now_ms();
         for line in lines.iter() {
             self.number += 1;
-            let mut record = self.format.parse(&line, self.number)?;
+            let mut record = self.format.parse(line, self.number)?;
+            record.timestamp_ms = record.timestamp_ms.or(Some(timestamp_ms));
             let chosen = self.partitions.choose(&mut record);
             chosen.with_context(|| format!("line {} of the input", self.number))?;
             self.sender.send(record, self.number).await?;

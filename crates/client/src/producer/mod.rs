@@ -155,7 +155,7 @@ impl Producer {
         if let Some(transactions) = &state.transactions {
             transactions.check_open()?;
         }
-        let (delivery, is_new) = state.queues.append(&topic, &record, shared.now(), rand::random())?;
+        let (delivery, is_new) = state.queues.append(&topic, &record, || shared.now(), rand::random)?;
         drop(state);
         // The queue gives it back when the batch is done.
         room.forget();
@@ -239,8 +239,8 @@ impl Drop for Flushing<'_> {
 impl Shared {
     /// A topic to which something is to be written. A partition that is not known may have come since the last look.
     async fn topic(&self, name: &str, partition: Option<i32>) -> Result<Arc<Topic>, Error> {
-        match self.cluster.known_topic(name) {
-            Some((topic, _)) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
+        match self.cluster.remembered_topic(name) {
+            Some(topic) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
             Some(_) => {
                 self.cluster.doubt_topic(name);
                 self.find_topic(name).await

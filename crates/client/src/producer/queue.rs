@@ -135,8 +135,7 @@ impl PartitionQueue {
         config: &QueueConfig,
         ids: &mut BatchIds,
     ) -> Result<(Delivery, bool), BuildError> {
-        let bytes = record_bytes(record);
-        let begins = !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes));
+        let begins = self.begins_with(record, config);
         if begins {
             let promise = Promise::new(self.topic.clone(), self.partition);
             let deadline_ms = now_ms + config.delivery_timeout_ms;
@@ -158,6 +157,12 @@ impl PartitionQueue {
                 Err(error)
             }
         }
+    }
+
+    /// Whether a record would begin a new batch; only then the time counts, unless it becomes the record's own.
+    pub(crate) fn begins_with(&self, record: &Record, config: &QueueConfig) -> bool {
+        let bytes = record_bytes(record);
+        !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
     }
 
     /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait

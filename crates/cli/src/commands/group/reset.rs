@@ -94,7 +94,7 @@ impl Place {
             Place { to_offset: Some(offset), .. } => To::Offset(*offset),
             Place { shift_by: Some(count), .. } => To::ShiftBy(*count),
             Place { to_datetime: Some(ms), .. } => To::Time(*ms),
-            Place { by_duration: Some(ms), .. } => To::Time(plan::now_ms().saturating_sub(*ms)),
+            Place { by_duration: Some(ms), .. } => To::Time(timestamp::now_ms().saturating_sub(*ms)),
             Place { from_file: Some(path), .. } => To::Each(file::read(path)?),
             Place { to_earliest: true, .. } => To::Earliest,
             Place { to_latest: true, .. } => To::Latest,

@@ -55,12 +55,12 @@ impl LineFormat {
     }
 
     /// The record of a line, whose number is for the error. It shares the line's bytes.
-    pub(crate) fn parse(&self, line: &Bytes, number: u64) -> Result<Record> {
+    pub(crate) fn parse(&self, line: Bytes, number: u64) -> Result<Record> {
         let topic = self.topic.clone();
         let mut record = match &self.kind {
-            Kind::Value { key } => Record { key: key.clone(), ..Record::new(topic, line.clone()) },
+            Kind::Value { key } => Record { key: key.clone(), ..Record::new(topic, line) },
             Kind::KeyAndValue { separator } => {
-                let Some(at) = find(line, separator) else {
+                let Some(at) = find(&line, separator) else {
                     bail!(
                         "line {number} of the input has no key: {:?} is not in it; choose another --key-separator",
                         String::from_utf8_lossy(separator)
@@ -69,7 +69,7 @@ impl LineFormat {
                 Record::new(topic, line.slice(at + separator.len()..)).key(line.slice(..at))
             }
             Kind::Json => {
-                record_json::parse(topic, line).with_context(|| format!("line {number} of the input"))?
+                record_json::parse(topic, &line).with_context(|| format!("line {number} of the input"))?
             }
         };
         record.headers.extend_from_slice(&self.headers);
@@ -91,7 +91,7 @@ mod tests {
 
     fn parse(kind: Kind, line: &'static str) -> Result<Record> {
         let headers = vec![("h".to_owned(), Some("1".into())); 2];
-        LineFormat { topic: "t".into(), kind, headers }.parse(&line.into(), 3)
+        LineFormat { topic: "t".into(), kind, headers }.parse(line.into(), 3)
     }
 
     #[test]

@@ -7,6 +7,7 @@ use mainstem_client::{Delivered, Delivery, Error, ErrorCode, Producer, ProducerC
 
 use super::Produce;
 use super::input::LINE_BYTES_MAX;
+use crate::background::Background;
 use crate::failure;
 use crate::output::counted;
 
@@ -62,6 +63,8 @@ impl Totals {
 #[derive(Debug)]
 pub(crate) struct Sender {
     producer: Producer,
+    /// Compresses and sends while lines are read.
+    _background: Background,
     /// With the bytes that each has, oldest first.
     under_way: VecDeque<(Delivery, usize)>,
     bytes_under_way: usize,
@@ -72,7 +75,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// A sender as the command line says.
-    pub(crate) fn new(produce: &Produce) -> Result<Self> {
+    pub(crate) async fn new(produce: &Produce) -> Result<Self> {
         let client = produce.target.config()?;
         let limit = produce.target.limit();
         let batch_bytes = produce.batch_bytes as usize;
@@ -88,8 +91,17 @@ impl Sender {
         let config = config.acks(produce.acks.into()).compression(produce.compression.into());
         // Without idempotence, lines keep their order only one request after another.
         let in_flight_max = if config.idempotence { config.in_flight_max } else { 1 };
+        let background = Background::start("sender")?;
+        let producer = {
+            let _there = background.handle().enter();
+            Producer::new(ProducerConfig { in_flight_max, ..config })?
+        };
+        // So that the connection is made there, too.
+        let (known, topic) = (producer.clone(), produce.topic.clone());
+        background.handle().spawn(async move { known.topic(&topic).await.map(drop) }).await??;
         Ok(Sender {
-            producer: Producer::new(ProducerConfig { in_flight_max, ..config })?,
+            producer,
+            _background: background,
             under_way: VecDeque::new(),
             bytes_under_way: 0,
             bytes_under_way_max: (BATCHES_UNDER_WAY * batch_bytes).max(UNDER_WAY_BYTES_MIN),
@@ -121,9 +133,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes note of what is known, and lets the producer have its turn.
-    pub(crate) async fn go_on(&mut self) -> Result<()> {
-        tokio::task::yield_now().await;
+    /// Takes note of what is known.
+    pub(crate) fn take_note(&mut self) -> Result<()> {
         while let Some((first, _)) = self.under_way.front()
             && let Some(outcome) = first.poll_outcome()
         {

@@ -1,7 +1,6 @@
 //! Which offset each partition gets.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use mainstem_client::{Admin, Position, TopicPartition};
@@ -45,12 +44,6 @@ struct Range {
     latest: i64,
     /// None where all records are older.
     at_time: Option<i64>,
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Finds the offset of every partition.
