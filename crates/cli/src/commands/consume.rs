@@ -84,7 +84,7 @@ pub(crate) async fn run(consume: &Consume) -> Result<()> {
         false => Some(offsets::find(&admin, &partitions, Position::End).await?),
     };
     let source = match &consume.group {
-        Some(group) => Source::Group(join(consume, &admin, group, &partitions).await?),
+        Some(group) => Source::Group(Box::new(join(consume, &admin, group, &partitions).await?)),
         None => Source::Partitions(assign(consume, &admin, &partitions, ends.as_ref()).await?),
     };
     let limit = consume.target.limit();

@@ -6,7 +6,7 @@ use mainstem_client::{Consumer, Error, FetchedBatch, GroupConsumer, Position, Po
 /// A consumer with or without a group.
 pub(crate) enum Source {
     Partitions(Consumer),
-    Group(GroupConsumer),
+    Group(Box<GroupConsumer>),
 }
 
 impl Source {
