@@ -190,6 +190,11 @@ impl Cluster {
         Ok(connection)
     }
 
+    /// A topic as it was last heard of.
+    pub(crate) fn remembered_topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.inner.known.lock().topics.get(name).map(|known| known.topic.clone())
+    }
+
     /// A topic if it is known, and how well.
     pub(crate) fn known_topic(&self, name: &str) -> Option<(Arc<Topic>, Freshness)> {
         let known = self.inner.known.lock();
@@ -350,12 +355,21 @@ impl Cluster {
         self.inner.known.lock().coordinators.remove(&(TRANSACTION_KEY, id.into()));
     }
 
-    async fn coordinator_of(&self, key_type: i8, key: &str) -> Result<Connection, Error> {
+    /// The id of the node that coordinates a group.
+    pub(crate) async fn coordinator_id(&self, group: &str) -> Result<i32, Error> {
+        self.coordinator_id_of(GROUP_KEY, group).await
+    }
+
+    async fn coordinator_id_of(&self, key_type: i8, key: &str) -> Result<i32, Error> {
         let known = self.inner.known.lock().coordinators.get(&(key_type, key.into())).copied();
-        let node = match known {
-            Some(node) => node,
-            None => self.find_coordinator(key_type, key).await?,
-        };
+        match known {
+            Some(node) => Ok(node),
+            None => self.find_coordinator(key_type, key).await,
+        }
+    }
+
+    async fn coordinator_of(&self, key_type: i8, key: &str) -> Result<Connection, Error> {
+        let node = self.coordinator_id_of(key_type, key).await?;
         self.node(node).await.inspect_err(|_| {
             self.inner.known.lock().coordinators.remove(&(key_type, key.into()));
         })

@@ -145,11 +145,13 @@ impl Connection {
         let unsupported = |reason| Error::Unsupported { broker: self.broker.to_string(), reason };
         let name = R::KEY.name();
         let theirs =
-            self.offers.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(format!("no {name}")))?;
+            self.offers.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(name.to_owned()))?;
         let ours = R::VERSIONS;
         let version = newest.min(*ours.end()).min(*theirs.end());
         if version < *ours.start() || version < *theirs.start() {
-            return Err(unsupported(format!("{name} in versions {theirs:?} there, {ours:?} here")));
+            return Err(unsupported(format!(
+                "{name} in versions {ours:?}, which are spoken here, but {theirs:?}"
+            )));
         }
         Ok(version)
     }
@@ -306,16 +308,19 @@ fn run(stream: TcpStream, broker: &str) -> Shared {
     let lost = Arc::new(Lost::default());
     let note = {
         let (lost, broker) = (lost.clone(), broker.to_owned());
-        move |reason: String| {
-            lost.lock().get_or_insert(Error::ConnectionLost { broker, reason });
+        move |end: End| {
+            lost.lock().get_or_insert(match end {
+                End::Lost(reason) => Error::ConnectionLost { broker, reason },
+                End::NoFrame(reason) => Error::Malformed { broker, api: "a request", reason },
+            });
         }
     };
     let promises = in_flight.clone();
     tokio::spawn(async move {
         tokio::select! {
             // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
-            reason = read(reading, promises) => note(reason),
-            () = write(writing, requests, &in_flight) => note("it was closed".to_owned()),
+            end = read(reading, promises) => note(end),
+            () = write(writing, requests, &in_flight) => note(End::Lost("it was closed".to_owned())),
         }
         in_flight.lock().clear();
     });
@@ -337,7 +342,10 @@ async fn write(
                 Promise::Answer(answer) => in_flight.lock().push_back(answer),
                 Promise::Written(written) => told.push(written),
             }
-            bytes.extend_from_slice(&request.bytes);
+            match bytes.is_empty() {
+                true => bytes = request.bytes,
+                false => bytes.extend_from_slice(&request.bytes),
+            }
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
         if socket.write_all(&bytes).await.is_err() {
@@ -351,8 +359,15 @@ async fn write(
     }
 }
 
+/// Why nothing more comes from a broker.
+enum End {
+    Lost(String),
+    /// What comes is no response: another connection would bring the same.
+    NoFrame(String),
+}
+
 /// Reads responses until the connection fails; why it did.
-async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> String {
+async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> End {
     let mut buffer = BytesMut::new();
     loop {
         loop {
@@ -360,17 +375,17 @@ async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> String {
                 Ok(Some(frame)) => match in_flight.lock().pop_front() {
                     // Who asked may have given up.
                     Some(answer) => drop(answer.send(frame)),
-                    None => return "it sent a response that nobody asked for".to_owned(),
+                    None => return End::Lost("it sent a response that nobody asked for".to_owned()),
                 },
                 Ok(None) => break,
-                Err(error) => return error.to_string(),
+                Err(error) => return End::NoFrame(error.to_string()),
             }
         }
         buffer.reserve(READ_STEP_BYTES.min(missing(&buffer)));
         match socket.read_buf(&mut buffer).await {
-            Ok(0) => return "the broker closed it".to_owned(),
+            Ok(0) => return End::Lost("the broker closed it".to_owned()),
             Ok(_) => {}
-            Err(error) => return error.to_string(),
+            Err(error) => return End::Lost(error.to_string()),
         }
     }
 }

@@ -44,14 +44,15 @@ mod topic_partition;
 
 pub use admin::{
     ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
-    ConfigSource, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing, GroupMember, LogDir,
-    LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter, Reassignment,
+    ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing,
+    GroupMember, LogDir, LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter,
+    Reassignment,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
 pub use consumer::{
     Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, OwnedRecord, Position,
-    RecordStream,
+    Positions, RecordStream,
 };
 pub use error::{Error, ErrorClass};
 pub use group::{

@@ -62,7 +62,7 @@ async fn of_admin(world: &World) -> Vec<Asked> {
         asked(
             (2, 4),
             "a topic without a number of partitions or replicas (KIP-464) needs CreateTopics 4, the newest there is ",
-            admin.create_topic(&NewTopic::new(world.name("defaults"))).await,
+            admin.create_topic(&NewTopic::new(world.name("defaults"))).await.map(drop),
         ),
         asked((2, 4), "no OffsetDelete", admin.delete_group_offsets(&world.group, &partition).await),
         asked((2, 4), "no ListPartitionReassignments", admin.reassignments().await.map(drop)),

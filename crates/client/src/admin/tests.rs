@@ -37,10 +37,15 @@ async fn topics_come_grow_and_go(world: World) {
     let checked = NewTopic { validate_only: true, ..world.new_topic(t, 1) };
     admin.create_topic(&checked).await.unwrap();
     assert!(names().await.is_empty());
-    admin.create_topic(&world.new_topic(t, 2)).await.unwrap();
+    assert_eq!(admin.find_topic(t).await.unwrap(), None);
+    let created = admin.create_topic(&world.new_topic(t, 2)).await.unwrap();
+    if created.partitions.is_some() {
+        assert_eq!((created.partitions, created.replication_factor), (Some(2), Some(1)));
+    }
     admin.create_topic(&world.new_topic(a, 1)).await.unwrap();
     // Kafka's controller answers before its broker knows.
     eventually("both are listed", async || names().await == [t, a]).await;
+    assert_eq!(admin.find_topic(t).await.unwrap().unwrap().id, created.id);
     let again = admin.create_topic(&world.new_topic(t, 1)).await.unwrap_err();
     assert_eq!(again.code(), Some(ErrorCode::TOPIC_ALREADY_EXISTS));
     assert!(again.to_string().starts_with(&format!("cannot create topic {t}: ")), "{again}");
@@ -50,6 +55,9 @@ async fn topics_come_grow_and_go(world: World) {
     assert_eq!(fewer.code(), Some(ErrorCode::INVALID_PARTITIONS));
     admin.delete_topic(t).await.unwrap();
     eventually("it is gone", async || names().await == [a]).await;
+    assert_eq!(admin.delete_topic_if_exists(a).await, Ok(true));
+    eventually("there is none any more", async || names().await.is_empty()).await;
+    assert_eq!(admin.delete_topic_if_exists(a).await, Ok(false));
     let config = ClientConfig { operation_timeout: Duration::from_secs(2), ..world.client() };
     let gone = Admin::new(config).topic(t).await.unwrap_err();
     assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{gone}");
@@ -124,18 +132,25 @@ async fn groups_are_described_and_their_offsets_moved(world: World) {
     assert_eq!((group.state.as_str(), group.assignor.as_str()), ("Stable", "cooperative-sticky"));
     assert_eq!(group.members[0].instance_id.as_deref(), Some("one"));
     assert_eq!(group.members[0].assignment, BTreeSet::from([key.clone()]));
-    assert!(admin.groups().await.unwrap().iter().any(|listed| listed.group_id == *world.group));
+    let listed = admin.groups().await.unwrap().into_iter().find(|listed| listed.group_id == *world.group);
+    assert_eq!(listed.unwrap().coordinator, admin.coordinator(g).await.unwrap());
     assert_eq!(admin.group_offsets(g).await.unwrap(), BTreeMap::from([(key.clone(), 1)]));
     let busy = admin.delete_group(g).await.unwrap_err();
     assert_eq!(busy.code(), Some(ErrorCode::NON_EMPTY_GROUP));
+    assert_eq!(admin.delete_group_if_exists(g).await, Err(busy));
     let moved = BTreeMap::from([(key.clone(), 0)]);
-    assert!(admin.set_group_offsets(g, &moved).await.is_err(), "its members know better");
+    let refused = admin.set_group_offsets(g, &moved).await.expect_err("its members know better").to_string();
+    assert!(refused.starts_with(&format!("cannot set the offset of group {g} in {key}: ")), "{refused}");
+    let read = admin.delete_group_offsets(g, &BTreeSet::from([key.clone()])).await.unwrap_err();
+    assert_eq!(read.code(), Some(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC));
+    assert!(read.to_string().contains(&key.to_string()), "{read}");
     admin.set_group_offsets(other, &moved).await.unwrap();
     assert_eq!(admin.group_offsets(other).await.unwrap(), moved);
     admin.delete_group_offsets(other, &BTreeSet::from([key.clone()])).await.unwrap();
     assert!(admin.group_offsets(other).await.unwrap().is_empty());
     admin.set_group_offsets(third, &moved).await.unwrap();
     admin.delete_group(third).await.unwrap();
+    assert_eq!(admin.delete_group_if_exists(third).await, Ok(false));
     assert_eq!(admin.describe_group(third).await.unwrap(), None);
     let end = admin.offsets([(key.clone(), Position::End)], Isolation::ReadUncommitted).await.unwrap();
     assert_eq!(end, BTreeMap::from([(key, Some(1))]));
@@ -233,6 +248,8 @@ async fn quotas_are_set_and_taken_away(world: World) {
     let unknown = BTreeMap::from([("byte_rate_of_dreams".to_owned(), Some(1.0))]);
     let refused = admin.alter_quotas(&entity, &unknown, false).await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::INVALID_REQUEST));
+    let whose = format!("cannot change the quotas of client-id {}: ", world.name("client"));
+    assert!(refused.to_string().starts_with(&whose), "{refused}");
 }
 
 async fn the_cluster_is_described(world: World) {

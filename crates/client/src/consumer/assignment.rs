@@ -462,7 +462,7 @@ impl Assignment {
                 self.chunks.push_back(chunk);
             }
             Err(error) => {
-                let what = format!("the batch at offset {} of {key}", asked.offset);
+                let what = format!("{key} from offset {} on", asked.offset);
                 self.fail(key, asked.generation, Error::Damaged { what, reason: error.to_string() });
             }
         }

@@ -328,6 +328,8 @@ impl Receiver<'_> {
             return assignment.arrived(key, asked, arrived, config.isolation);
         };
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
+            let (partition, offset) = (key.clone(), asked.offset);
+            let error = Error::OutOfRange { partition, offset, broker: self.reply.broker().to_string() };
             assignment.out_of_range(key, asked, error, config.out_of_range);
         } else if error.is_retriable() {
             tracing::debug!("{error}");

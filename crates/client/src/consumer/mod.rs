@@ -78,11 +78,23 @@ struct Shared {
     arrived: Notify,
 }
 
-/// The positions of a consumer.
+/// The positions of a consumer, to be looked at while [`Consumer::next`] is under way.
 #[derive(Debug, Clone)]
-pub(crate) struct Positions(Arc<Shared>);
+pub struct Positions(Arc<Shared>);
 
 impl Positions {
+    /// The offset to go on at, of each partition that is read and whose offset is known; see [`Consumer::position`].
+    pub fn known(&self) -> BTreeMap<TopicPartition, i64> {
+        let state = self.0.state.lock();
+        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
+        state.assignment.keys().filter_map(known).collect()
+    }
+
+    /// The partitions that are read, in their order; see [`Consumer::assignment`].
+    pub fn assignment(&self) -> Vec<TopicPartition> {
+        self.0.state.lock().assignment.keys().cloned().collect()
+    }
+
     /// Offsets to be committed, with the epochs of those that are where the consumer is.
     pub(crate) fn places(
         &self,
@@ -200,7 +212,7 @@ impl Consumer {
 
     /// The partitions that are read, in their order.
     pub fn assignment(&self) -> Vec<TopicPartition> {
-        self.shared.state.lock().assignment.keys().cloned().collect()
+        self.positions().assignment()
     }
 
     /// The offset behind the last batch that was taken: where to go on later. None until a position other than an offset
@@ -212,15 +224,21 @@ impl Consumer {
         self.shared.state.lock().assignment.position(partition)
     }
 
-    /// The offsets of all partitions whose position is known.
-    pub(crate) fn positions(&self) -> BTreeMap<TopicPartition, i64> {
-        let state = self.shared.state.lock();
-        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
-        state.assignment.keys().filter_map(known).collect()
-    }
-
     /// A view of the positions that can be kept beside the consumer.
-    pub(crate) fn positions_of(&self) -> Positions {
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+    /// let positions = consumer.positions();
+    /// consumer.assign([(TopicPartition::new("orders", 0), Position::Offset(7))]);
+    /// assert_eq!(positions.known(), [(TopicPartition::new("orders", 0), 7)].into());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn positions(&self) -> Positions {
         Positions(self.shared.clone())
     }
 

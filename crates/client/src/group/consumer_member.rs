@@ -189,7 +189,7 @@ impl ConsumerMember {
     }
 
     fn begin_assigning(&mut self, added: BTreeSet<TopicPartition>) {
-        let (offsets, changes, start) = (self.offsets.clone(), self.changes.clone(), self.config.start);
+        let (offsets, changes, config) = (self.offsets.clone(), self.changes.clone(), self.config.clone());
         let mut backoff = self.ask_backoff.clone();
         backoff.reset();
         let offer = Offer::default();
@@ -205,7 +205,7 @@ impl ConsumerMember {
                     Err(error) => return Event::HandedOver(Err(error)),
                 }
             };
-            let added = begin_at(added, &committed, start);
+            let added = begin_at(added, &committed, &config);
             let _ = hand_over(&changes, What::Assigned(added), offer).await;
             Event::HandedOver(Ok(()))
         }));

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::calls::Identity;
+use super::config::GroupConfig;
 use super::held::Held;
 use super::offsets::Committed;
 use crate::consumer::{Position, Start};
@@ -135,14 +136,14 @@ pub(crate) async fn lose(changes: &mpsc::UnboundedSender<Change>) {
     let _ = hand_over(changes, What::Lost, Offer::default()).await;
 }
 
-/// Where to begin with partitions: behind what was committed, or at `start`.
+/// Where to begin with partitions: behind what was committed, or where the configuration says.
 pub(crate) fn begin_at(
     keys: BTreeSet<TopicPartition>,
     committed: &BTreeMap<TopicPartition, Committed>,
-    start: Position,
+    config: &GroupConfig,
 ) -> BTreeMap<TopicPartition, Start> {
     let begin = |key: TopicPartition| {
-        let begin = committed.get(&key).map_or(start.into(), |committed| Start {
+        let begin = committed.get(&key).map_or(config.start_of(&key).into(), |committed| Start {
             position: Position::Offset(committed.offset),
             epoch: committed.leader_epoch,
         });

@@ -252,7 +252,7 @@ impl Member {
             false => Some(self.committed(&added).await?),
         };
         if let Some(committed) = committed {
-            let added = begin_at(added, &committed, self.config.start);
+            let added = begin_at(added, &committed, &self.config);
             self.wait_for(hand_over(&self.changes, What::Assigned(added), Offer::default())).await?;
             self.taken.clone_from(&self.owned);
         }

@@ -226,7 +226,7 @@ impl GroupConsumer {
         let consumer = Consumer::new(config.consumer.clone())?;
         let shared = Arc::new(Shared::new());
         let calls = Calls::new(config.clone());
-        let positions = consumer.positions_of();
+        let positions = consumer.positions();
         let (sender, changes) = mpsc::unbounded_channel();
         let member = tokio::spawn(take_part(config.clone(), calls.clone(), shared.clone(), sender));
         Ok(GroupConsumer {
@@ -253,7 +253,7 @@ impl GroupConsumer {
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         let shared = self.shared.clone();
         let _waiting = Waiting::begin(&shared);
-        self.done = self.consumer.positions();
+        self.done = self.consumer.positions().known();
         loop {
             self.start_commit_if_due().await;
             self.take_over().await?;
@@ -311,7 +311,7 @@ impl GroupConsumer {
     /// Commits and gives up partitions.
     async fn let_go(&mut self, revoked: &BTreeSet<TopicPartition>) {
         // All that was taken counts as done here: `next` was called again.
-        let mut positions = self.consumer.positions();
+        let mut positions = self.consumer.positions().known();
         positions.retain(|key, _| revoked.contains(key));
         if !positions.is_empty() {
             if self.config.auto_commit.is_some() {
@@ -388,13 +388,13 @@ impl GroupConsumer {
     /// As [`GroupOffsets::commit`].
     pub async fn commit(&mut self) -> Result<(), Error> {
         self.settle_commit().await;
-        self.offsets.commit(&self.consumer.positions()).await
+        self.offsets.commit(&self.consumer.positions().known()).await
     }
 
     /// Commits the same in the background. Of two commits under way the later one may come first: wait for one before the
     /// next where that matters.
     pub fn start_commit(&self) -> PendingCommit {
-        self.start(self.consumer.positions())
+        self.start(self.consumer.positions().known())
     }
 
     /// The group's offsets, to commit others than the positions.
@@ -413,6 +413,11 @@ impl GroupConsumer {
     /// [`Error::Invalid`] if the partition is not this member's.
     pub fn position(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
         self.consumer.position(partition)
+    }
+
+    /// See [`Consumer::positions`].
+    pub fn positions(&self) -> Positions {
+        self.consumer.positions()
     }
 
     /// See [`Consumer::lag`].
@@ -454,7 +459,7 @@ impl GroupConsumer {
     /// The last commit's; the group is left all the same.
     pub async fn close(mut self) -> Result<(), Error> {
         let mut committed = Ok(());
-        let positions = self.consumer.positions();
+        let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
             committed = self.commit().await;
         }
@@ -464,12 +469,37 @@ impl GroupConsumer {
         } else if !is_member {
             self.lose().await;
         }
+        self.end().await;
+        committed
+    }
+
+    /// Leaves the group without a commit, and without a call of the hook: what was taken since the last commit is read
+    /// again by others. For a member that has failed to do its work.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let config = ConsumerConfig::new(ClientConfig::new(broker.address())?);
+    /// let consumer = GroupConsumer::new(GroupConfig::new("billing", ["orders"], config))?;
+    /// consumer.leave().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn leave(mut self) {
+        self.settle_commit().await;
+        self.end().await;
+    }
+
+    /// Has the member leave, and waits for it.
+    async fn end(&mut self) {
         self.shared.stop.notify_one();
         if let Some(member) = self.member.take() {
             // A panic there was reported when it happened.
             let _ = member.await;
         }
-        committed
     }
 }
 

@@ -59,10 +59,14 @@ pub(crate) fn commit_request<'a>(
 /// Whether all of a commit is done.
 pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
     let response = reply.read()?;
-    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-    partitions
-        .map(|one| one.error_code)
-        .try_for_each(|code| reply.check(code, None, || format!("cannot commit offsets of group {group}")))
+    for topic in &response.topics {
+        for one in &topic.partitions {
+            let key = TopicPartition::new(&*topic.name, one.partition_index);
+            reply
+                .check(one.error_code, None, || format!("cannot set the offset of group {group} in {key}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what

@@ -29,6 +29,7 @@ macro_rules! in_both_protocols {
 }
 in_both_protocols!(
     a_group_goes_on_where_it_has_committed,
+    a_member_that_leaves_commits_nothing,
     who_has_not_joined_commits_nothing,
     automatic_commits_happen_in_time_and_at_the_end,
     members_share_what_there_is_and_take_over_what_is_left,
@@ -181,6 +182,23 @@ async fn a_group_goes_on_where_it_has_committed(world: World) {
     let key = world.t(0);
     let committed = second.offsets().committed(&BTreeSet::from([key.clone()])).await.unwrap();
     assert_eq!(committed, BTreeMap::from([(key, 20)]));
+}
+
+async fn a_member_that_leaves_commits_nothing(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let own = || GroupConfig {
+        starts: BTreeMap::from([(world.t(1), Position::Offset(5))]),
+        auto_commit: Some(Duration::from_secs(3600)),
+        ..config(&world)
+    };
+    let expected: Vec<i32> = (0..20).filter(|number| number % 2 == 0 || *number > 10).collect();
+    let mut first = GroupConsumer::new(own()).unwrap();
+    assert_eq!(take(&mut first, 15).await, expected);
+    assert_eq!(first.positions().known(), BTreeMap::from([(world.t(0), 10), (world.t(1), 10)]));
+    first.leave().await;
+    let mut second = GroupConsumer::new(own()).unwrap();
+    assert_eq!(take(&mut second, 15).await, expected);
 }
 
 async fn who_has_not_joined_commits_nothing(world: World) {

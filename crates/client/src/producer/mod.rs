@@ -21,6 +21,7 @@ mod transaction;
 mod transactional;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -86,6 +87,8 @@ struct Shared {
     work: Notify,
     /// Batches have come back.
     settled: Notify,
+    /// What brokers have taken.
+    written_bytes: AtomicU64,
     started: Instant,
 }
 
@@ -125,6 +128,7 @@ impl Producer {
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
             settled: Notify::new(),
+            written_bytes: AtomicU64::new(0),
             started: Instant::now(),
             config,
         });
@@ -154,7 +158,7 @@ impl Producer {
         if let Some(transactions) = &state.transactions {
             transactions.check_open()?;
         }
-        let (delivery, is_new) = state.queues.append(&topic, &record, shared.now(), rand::random())?;
+        let (delivery, is_new) = state.queues.append(&topic, &record, || shared.now(), rand::random)?;
         drop(state);
         // The queue gives it back when the batch is done.
         room.forget();
@@ -186,6 +190,24 @@ impl Producer {
         for promise in promises {
             promise.settled().await;
         }
+    }
+
+    /// How many bytes the batches have that brokers have taken so far, as they were sent: with headers, and compressed.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(broker.address())?))?;
+    /// producer.send(Record::new("orders", "one")).await?.await?;
+    /// assert!(producer.written_bytes() > 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn written_bytes(&self) -> u64 {
+        self.owner.shared.written_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes no more records, of any clone, and returns when the outcome of all is known: at the latest after
@@ -241,8 +263,8 @@ impl Drop for Flushing<'_> {
 impl Shared {
     /// A topic to which something is to be written. A partition that is not known may have come since the last look.
     async fn topic(&self, name: &str, partition: Option<i32>) -> Result<Arc<Topic>, Error> {
-        match self.cluster.known_topic(name) {
-            Some((topic, _)) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
+        match self.cluster.remembered_topic(name) {
+            Some(topic) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
             Some(_) => {
                 self.cluster.doubt_topic(name);
                 self.find_topic(name).await

@@ -133,8 +133,7 @@ impl PartitionQueue {
         config: &QueueConfig,
         ids: &mut BatchIds,
     ) -> Result<(Delivery, bool), BuildError> {
-        let bytes = record_bytes(record);
-        let begins = !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes));
+        let begins = self.begins_with(record, config);
         if begins {
             let promise = Promise::new(self.topic.clone(), self.partition);
             let deadline_ms = now_ms + config.delivery_timeout_ms;
@@ -156,6 +155,12 @@ impl PartitionQueue {
                 Err(error)
             }
         }
+    }
+
+    /// Whether a record would begin a new batch; only then the time counts, unless it becomes the record's own.
+    pub(crate) fn begins_with(&self, record: &Record, config: &QueueConfig) -> bool {
+        let bytes = record_bytes(record);
+        !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
     }
 
     /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait
@@ -294,6 +299,7 @@ impl PartitionQueue {
             }
             Verdict::Again { breaks } if !batch.promise.is_resolved() => {
                 self.broken |= breaks;
+                batch.last_error = Some(error);
                 self.again(batch, now_ms, config);
                 0
             }
@@ -339,24 +345,26 @@ impl PartitionQueue {
         batch.bytes
     }
 
-    /// Fails what has waited too long. What is under way is forgotten when it comes back. The bytes of memory that are
-    /// free now.
-    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig) -> usize {
-        let late = Error::TimedOut {
-            what: format!("the delivery of a batch to {}-{}", self.topic, self.partition),
+    /// Fails what has waited too long; `trouble` is why nothing can be sent at all, if so. What is under way is forgotten
+    /// when it comes back. The bytes of memory that are free now.
+    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig, trouble: Option<&Error>) -> usize {
+        let (topic, partition) = (self.topic.clone(), self.partition);
+        let late = |batch: &Batch| Error::TimedOut {
+            what: format!("the delivery of a batch to {topic}-{partition}"),
             after: Duration::from_millis(config.delivery_timeout_ms),
-            last: None,
+            last: trouble.or(batch.last_error.as_ref()).cloned().map(Box::new),
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
+            let late = late(batch);
             batch.fail(late.clone());
-            self.failure.get_or_insert_with(|| late.clone());
+            self.failure.get_or_insert(late);
         }
         let mut freed = 0;
         while let Some(first) = self.waiting.front()
             && first.deadline_ms <= now_ms
         {
             let batch = self.waiting.pop_front().expect("there is a first");
-            freed += self.give_up(&batch, late.clone());
+            freed += self.give_up(&batch, late(&batch));
         }
         freed
     }

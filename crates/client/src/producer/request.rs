@@ -9,7 +9,7 @@ use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequ
 use mainstem_wire::messages::produce_response::{PartitionProduceResponse, ProduceResponse};
 use mainstem_wire::{Records, Uuid};
 
-use super::config::IN_FLIGHT_MAX;
+use super::config::ProducerConfig;
 use super::queue::{Sendable, Written};
 use crate::cluster::Topic;
 use crate::connection::Connection;
@@ -27,9 +27,9 @@ pub(crate) const TRANSACTIONS_V1_UNTIL: i16 = 11;
 const SEVERAL_IN_FLIGHT_SINCE: i16 = 4;
 
 /// How many requests may be under way on a connection.
-pub(crate) fn in_flight_max(connection: &Connection, is_idempotent: bool) -> usize {
+pub(crate) fn in_flight_max(connection: &Connection, config: &ProducerConfig) -> usize {
     let newest = connection.version::<ProduceRequest<'_>>().unwrap_or(0);
-    if is_idempotent && newest < SEVERAL_IN_FLIGHT_SINCE { 1 } else { IN_FLIGHT_MAX }
+    if config.idempotence && newest < SEVERAL_IN_FLIGHT_SINCE { 1 } else { config.in_flight_max }
 }
 
 /// A batch that goes with a request.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -261,7 +262,7 @@ impl Sender {
         });
         match &node.state {
             Link::Up(connection) if !connection.is_lost() => {
-                let most = request::in_flight_max(connection, shared.config.idempotence);
+                let most = request::in_flight_max(connection, &shared.config);
                 (node.in_flight < most).then(|| connection.clone())
             }
             Link::Connecting => None,
@@ -334,7 +335,13 @@ impl Sender {
             }
             // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
             Event::Added => {}
-            Event::Refreshed(answer) => drop(self.questions.answered(answer)),
+            Event::Refreshed(answer) => {
+                let failed = answer.as_ref().err().cloned();
+                let refused = self.questions.answered(answer).into_iter().map(|refused| refused.error).next();
+                if let Some(error) = failed.or(refused) {
+                    self.shared.state.lock().queues.trouble = Some(error);
+                }
+            }
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
@@ -354,11 +361,13 @@ impl Sender {
         match connected {
             Ok(connection) => {
                 node.state = Link::Up(connection);
+                self.shared.state.lock().queues.trouble = None;
                 node.backoff.reset();
             }
             Err(error) => {
                 tracing::debug!("cannot send to node {id}: {error}");
                 node.state = Link::Down;
+                self.shared.state.lock().queues.trouble = Some(error);
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
                 self.doubt_partitions_of(id);
             }
@@ -391,7 +400,10 @@ impl Sender {
         for (load, outcome) in loads.into_iter().zip(outcomes) {
             let (queue, config, ids) = queues.queue_mut(load.queue);
             freed += match outcome {
-                Ok(written) => queue.succeeded(load.batch.id, written),
+                Ok(written) => {
+                    self.shared.written_bytes.fetch_add(load.batch.bytes.len() as u64, Ordering::Relaxed);
+                    queue.succeeded(load.batch.id, written)
+                }
                 Err(error) => {
                     tracing::debug!("a batch was not written: {error}");
                     doubt_if_moved(&self.shared.cluster, &queue.key(), &error);

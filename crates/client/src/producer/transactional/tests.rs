@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{BrokenNetwork, World, eventually, on_kafka};
 use crate::{
     ClientConfig, Consumer, ConsumerConfig, ErrorClass, ErrorCode, GroupConfig, GroupConsumer, Isolation,
-    NewTopic, Position, ProducerConfig, Record,
+    Position, ProducerConfig, Record,
 };
 
 on_kafka!(
