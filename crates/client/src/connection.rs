@@ -165,7 +165,8 @@ impl Connection {
         if version >= oldest {
             return Ok(());
         }
-        let reason = format!("{what} needs {} {oldest}, the newest there is {version}", R::KEY.name());
+        let reason =
+            format!("{} {oldest}, which is needed for {what}; the newest there is {version}", R::KEY.name());
         Err(Error::Unsupported { broker: self.broker.to_string(), reason })
     }
 

@@ -38,7 +38,7 @@ async fn what_a_broker_lacks_is_told(world: World) {
         }
         let told = outcome.expect_err(lacks);
         assert!(matches!(told, Error::Unsupported { .. }), "{told}");
-        let expected = format!("{} does not serve what is needed: {lacks}", world.address());
+        let expected = format!("the broker at {} does not serve {lacks}", world.address());
         assert!(told.to_string().starts_with(&expected), "{told}, not {expected}");
     }
 }
@@ -55,20 +55,24 @@ async fn of_admin(world: &World) -> Vec<Asked> {
         asked((0, 11), "", admin.set_group_offsets(&world.group, &BTreeMap::from([(world.t(0), 0)])).await),
         asked((0, 11), "", admin.group_offsets(&world.group).await.map(drop)),
         asked((0, 11), "", admin.describe_group(&world.group).await.map(drop)),
-        asked((1, 0), "no CreatePartitions", admin.create_partitions(&world.topic, 2).await),
-        asked((1, 1), "DescribeConfigs in versions 0..=0 there", admin.configs(&topic).await.map(drop)),
-        asked((1, 1), "no DeleteGroups", admin.delete_group(&world.name("none")).await),
-        asked((2, 3), "no IncrementalAlterConfigs", admin.alter_configs(&topic, &[change], false).await),
+        asked((1, 0), "CreatePartitions", admin.create_partitions(&world.topic, 2).await),
+        asked(
+            (1, 1),
+            "DescribeConfigs in versions 1..=4, which are spoken here, but 0..=0",
+            admin.configs(&topic).await.map(drop),
+        ),
+        asked((1, 1), "DeleteGroups", admin.delete_group(&world.name("none")).await),
+        asked((2, 3), "IncrementalAlterConfigs", admin.alter_configs(&topic, &[change], false).await),
         asked(
             (2, 4),
-            "a topic without a number of partitions or replicas (KIP-464) needs CreateTopics 4, the newest there is ",
+            "CreateTopics 4, which is needed for a topic without a number of partitions or replicas (KIP-464); the newest there is ",
             admin.create_topic(&NewTopic::new(world.name("defaults"))).await.map(drop),
         ),
-        asked((2, 4), "no OffsetDelete", admin.delete_group_offsets(&world.group, &partition).await),
-        asked((2, 4), "no ListPartitionReassignments", admin.reassignments().await.map(drop)),
-        asked((2, 6), "no DescribeClientQuotas", admin.quotas(&[], false).await.map(drop)),
-        asked((2, 8), "no DescribeProducers", admin.producers(&world.t(0)).await.map(drop)),
-        asked((3, 3), "no DescribeQuorum", admin.quorum().await.map(drop)),
+        asked((2, 4), "OffsetDelete", admin.delete_group_offsets(&world.group, &partition).await),
+        asked((2, 4), "ListPartitionReassignments", admin.reassignments().await.map(drop)),
+        asked((2, 6), "DescribeClientQuotas", admin.quotas(&[], false).await.map(drop)),
+        asked((2, 8), "DescribeProducers", admin.producers(&world.t(0)).await.map(drop)),
+        asked((3, 3), "DescribeQuorum", admin.quorum().await.map(drop)),
     ]
 }
 
@@ -84,17 +88,17 @@ async fn of_groups(world: &World) -> Vec<Asked> {
         asked((0, 11), "", config("plain")).await,
         asked(
             (2, 3),
-            "a static member (KIP-345) needs JoinGroup 5, the newest there is ",
+            "JoinGroup 5, which is needed for a static member (KIP-345); the newest there is ",
             GroupConfig { instance_id: Some("one".into()), ..config("static") },
         )
         .await,
-        asked((3, 7), "no ConsumerGroupHeartbeat", modern("modern")).await,
+        asked((3, 7), "ConsumerGroupHeartbeat", modern("modern")).await,
         asked(
             (4, 0),
             if world.kafka_release().is_some_and(|release| release.is_at_least(3, 7)) {
-                "subscribing to a pattern needs ConsumerGroupHeartbeat 1, the newest there is 0"
+                "ConsumerGroupHeartbeat 1, which is needed for subscribing to a pattern; the newest there is 0"
             } else {
-                "no ConsumerGroupHeartbeat"
+                "ConsumerGroupHeartbeat"
             },
             GroupConfig { subscription: pattern, ..modern("pattern") },
         )
@@ -121,19 +125,19 @@ async fn of_producers(world: &World) -> Vec<Asked> {
         let producer = Producer::new(config).expect("the configuration is right");
         producer.send(Record::new(world.topic.clone(), "a")).await?.await.map(drop)
     };
-    let lacks = "writing records that zstd compresses needs Produce 7, the newest there is ";
+    let lacks = "Produce 7, which is needed for writing records that zstd compresses; the newest there is ";
     vec![
         Asked { outcome: written(config.clone()).await, since: (0, 11), lacks: "" },
         Asked { outcome: written(config.compression(Compression::Zstd)).await, since: (2, 1), lacks },
         Asked {
             outcome: offsets_in_transaction(world).await,
             since: (2, 5),
-            lacks: "committing the offsets of a group's member in a transaction (KIP-447) needs TxnOffsetCommit 3, ",
+            lacks: "TxnOffsetCommit 3, which is needed for committing the offsets of a group's member in a transaction (KIP-447); ",
         },
         Asked {
             outcome: next_after_failure(world).await,
             since: (2, 5),
-            lacks: "going on after a transaction that has failed (KIP-360) needs InitProducerId 3, ",
+            lacks: "InitProducerId 3, which is needed for going on after a transaction that has failed (KIP-360); ",
         },
     ]
 }
