@@ -12,6 +12,7 @@ mod producer;
 #[path = "crash/topics.rs"]
 mod topics;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,9 @@ const KILLS: u64 = 30;
 
 /// The same where partitions move.
 const KILLS_WITH_MOVES: u64 = 20;
+
+/// Rounds with the same logs: each round reads all of them, and a thousand rounds would write tens of GiB.
+const ROUNDS_OF_A_LOG: u64 = 50;
 
 /// The broker dies after at most so many acknowledgements of one round.
 const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
@@ -216,8 +220,8 @@ fn choices(kills: u64) -> (u64, u64) {
 fn what_was_acknowledged_survives_kills_under_load() {
     let (seed, kills) = choices(KILLS);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
-    let (acknowledged, _) = run(Setup::new("crash"), seed, kills);
-    println!("{acknowledged} acknowledgements");
+    let done = run(|| Setup::new("crash"), seed, kills);
+    println!("{} acknowledgements", done.acknowledged);
 }
 
 #[test]
@@ -225,32 +229,50 @@ fn what_was_acknowledged_survives_kills_while_partitions_move() {
     let (seed, kills) = choices(KILLS_WITH_MOVES);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
     // What has moved is removed at once, so that a removal is hit now and then.
-    let setup = Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0);
-    let (acknowledged, moves) = run(setup, seed, kills);
+    let setup = || Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0);
+    let Done { acknowledged, moves } = run(setup, seed, kills);
     println!("{acknowledged} acknowledgements, {moves} moves");
     assert!(moves >= kills / 2, "{moves} moves in {kills} rounds");
 }
 
-/// Acknowledgements, and moves that came to their end.
-fn run(setup: Setup, seed: u64, kills: u64) -> (u64, u64) {
+/// What was done in all rounds.
+#[derive(Default)]
+struct Done {
+    acknowledged: u64,
+    /// Moves that came to their end.
+    moves: u64,
+}
+
+/// Kills so many times, with new logs every [`ROUNDS_OF_A_LOG`] rounds.
+fn run(setup: impl Fn() -> Setup, seed: u64, kills: u64) -> Done {
     let mut rng = Rng(seed);
-    let mut broker = setup.start();
-    let mut actors = Actors::new(&broker, &mut rng);
-    let mut total = 0;
-    for round in 0..kills {
+    let mut done = Done::default();
+    for begun in (0..kills).step_by(ROUNDS_OF_A_LOG as usize) {
+        let rounds = begun..kills.min(begun + ROUNDS_OF_A_LOG);
+        let of_these = run_rounds(setup().start(), &mut rng, rounds);
+        done.acknowledged += of_these.acknowledged;
+        done.moves += of_these.moves;
+    }
+    done
+}
+
+fn run_rounds(mut broker: Broker, rng: &mut Rng, rounds: Range<u64>) -> Done {
+    let mut actors = Actors::new(&broker, rng);
+    let mut acknowledged = 0;
+    for round in rounds {
         let epochs = leader_epochs(&broker);
         let load = Load {
             address: broker.address(),
             stopping: AtomicBool::new(false),
             acknowledged: AtomicU64::new(0),
         };
-        let end = End::choose(&mut rng);
+        let end = End::choose(rng);
         let acknowledgements = rng.below(ACKNOWLEDGEMENTS_MAX);
         actors.run(&load, || {
-            wait_for_load(&load, acknowledgements, &mut rng);
-            end.carry_out(&mut broker, &load, &mut rng);
+            wait_for_load(&load, acknowledgements, rng);
+            end.carry_out(&mut broker, &load, rng);
         });
-        total += load.acknowledged.into_inner();
+        acknowledged += load.acknowledged.into_inner();
         broker.start_again();
         if !matches!(end, End::Stop) {
             let raised = leader_epochs(&broker);
@@ -260,5 +282,5 @@ fn run(setup: Setup, seed: u64, kills: u64) -> (u64, u64) {
         actors.check(&broker);
     }
     broker.assert_healthy();
-    (total, actors.moves.done())
+    Done { acknowledged, moves: actors.moves.done() }
 }
