@@ -40,10 +40,14 @@ pub fn connection(data: &[u8]) {
     }
 }
 
-/// A value of the metadata log.
+/// A value of the metadata log. Encoding is stable, by the bytes: a number that is none does not equal itself.
 pub fn metadata_record(data: &[u8]) {
     let Ok((record, version)) = MetadataRecord::decode(data) else { return };
     let mut bytes = Vec::new();
     record.encode(&mut bytes, version).expect("what was decoded can be encoded");
-    assert_eq!(MetadataRecord::decode(&bytes), Ok((record, version)));
+    let (again, again_version) = MetadataRecord::decode(&bytes).expect("what was encoded can be decoded");
+    assert_eq!(again_version, version);
+    let mut twice = Vec::new();
+    again.encode(&mut twice, version).expect("what was decoded can be encoded");
+    assert_eq!(twice, bytes, "{record:?} in version {version} is not stable");
 }
