@@ -1,7 +1,10 @@
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.Reader;
 import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -15,6 +18,7 @@ import java.util.Properties;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
@@ -27,10 +31,12 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * standard output. The process ends with its input, however the test ends, and removes the folder that it is given.
  *
  * <pre>
- * broker PROPERTIES                                   formats the directories and starts a broker; "broker up"
+ * broker PROPERTIES                                   starts a broker, with the controller or ZooKeeper that it needs
  * member NAME BOOTSTRAP GROUP PROTOCOL TOPIC          joins; "assigned NAME COUNT", "read NAME VALUE"
  * close NAME                                          commits and leaves; "closed NAME"
  * </pre>
+ *
+ * <p>It compiles with the jars of every release from 0.11 on: what only some have is found by reflection.
  */
 public final class KafkaPeer {
     private static final Duration POLL = Duration.ofMillis(50);
@@ -44,7 +50,7 @@ public final class KafkaPeer {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split("\t");
             switch (words[0]) {
-                case "broker" -> startBroker(words[1]);
+                case "broker" -> startBroker(words[1], Path.of(args[0]));
                 case "member" -> {
                     Member member = new Member(words);
                     members.put(words[1], member);
@@ -66,15 +72,43 @@ public final class KafkaPeer {
         }
     }
 
-    private static void startBroker(String properties) {
-        String[] format = {"format", "--standalone", "--cluster-id", CLUSTER_ID, "--config", properties};
-        if (kafka.tools.StorageTool.execute(format, System.err) != 0) {
-            throw new IllegalStateException("the directories of " + properties + " cannot be formatted");
+    private static void startBroker(String file, Path folder) throws Exception {
+        Properties properties = new Properties();
+        try (Reader reader = Files.newBufferedReader(Path.of(file))) {
+            properties.load(reader);
         }
-        Thread broker = new Thread(() -> kafka.Kafka.main(new String[] {properties}), "broker");
-        broker.setDaemon(true);
-        broker.start();
-        tell("broker\tup");
+        String zookeeper = properties.getProperty("zookeeper.connect");
+        if (zookeeper == null) {
+            format(file);
+        } else {
+            String port = zookeeper.substring(zookeeper.lastIndexOf(':') + 1);
+            String[] arguments = {port, folder.resolve("zookeeper").toString()};
+            run("zookeeper", Class.forName("org.apache.zookeeper.server.ZooKeeperServerMain"), arguments);
+        }
+        run("broker", Class.forName("kafka.Kafka"), file);
+    }
+
+    private static void format(String file) throws ReflectiveOperationException {
+        String[] arguments = {"format", "--standalone", "--cluster-id", CLUSTER_ID, "--config", file};
+        Object exit = Class.forName("kafka.tools.StorageTool")
+            .getMethod("execute", String[].class, PrintStream.class)
+            .invoke(null, arguments, System.err);
+        if (!exit.equals(0)) {
+            throw new IllegalStateException("the directories of " + file + " cannot be formatted");
+        }
+    }
+
+    /** Runs a main class beside the rest. */
+    private static void run(String name, Class<?> main, String... arguments) {
+        Thread thread = new Thread(() -> {
+            try {
+                main.getMethod("main", String[].class).invoke(null, (Object) arguments);
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException(name + " does not run", e);
+            }
+        }, name);
+        thread.setDaemon(true);
+        thread.start();
     }
 
     private static synchronized void tell(String line) {
@@ -112,14 +146,30 @@ public final class KafkaPeer {
             try (consumer) {
                 consumer.subscribe(List.of(topic), this);
                 while (true) {
-                    for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                    for (ConsumerRecord<String, String> record : poll()) {
                         tell("read\t" + name + "\t" + record.value());
                     }
                 }
             } catch (WakeupException end) {
                 // It is to be closed, which gives all partitions up.
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException("the consumer fails", e);
             }
             tell("closed\t" + name);
+        }
+
+        /** The method that there is since 2.0. */
+        @SuppressWarnings("unchecked")
+        private ConsumerRecords<String, String> poll() throws ReflectiveOperationException {
+            try {
+                Object records = KafkaConsumer.class.getMethod("poll", Duration.class).invoke(consumer, POLL);
+                return (ConsumerRecords<String, String>) records;
+            } catch (InvocationTargetException e) {
+                if (e.getCause() instanceof WakeupException end) {
+                    throw end;
+                }
+                throw e;
+            }
         }
 
         @Override

@@ -125,7 +125,12 @@ pub(crate) fn prefetch() {
     thread::scope(|scope| {
         for toolchain in Toolchain::ALL.into_iter().filter(|toolchain| toolchain.missing_program().is_none())
         {
-            scope.spawn(move || drop(toolchain.install()));
+            scope.spawn(move || {
+                drop(toolchain.install());
+                if toolchain == Toolchain::Java {
+                    drop(install::install_older_kafka());
+                }
+            });
         }
     });
 }

@@ -1,95 +1,81 @@
-//! Settings of topics, brokers, groups and more: KEY=VALUE on the command line, DescribeConfigs and
-//! IncrementalAlterConfigs.
+//! Settings of topics, brokers, groups and more: as the command line names them, and as they are shown.
 
 use std::fmt;
 
-use anyhow::{Context, Result};
-use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
-use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
-use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
-use serde_json::{Value, json};
-
-use crate::client::{Client, check_message};
-use crate::cluster::Cluster;
-
-/// `config_operation` of IncrementalAlterConfigs.
-const SET: i8 = 0;
-const DELETE: i8 = 1;
-
-/// Kinds of what has settings; the number is Kafka's `resource_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Topic = 2,
-    Broker = 4,
-    Logger = 8,
-    ClientMetrics = 16,
-    Group = 32,
-}
-
-impl Kind {
-    /// All of them.
-    pub(crate) const ALL: [Kind; 5] =
-        [Kind::Topic, Kind::Broker, Kind::Logger, Kind::ClientMetrics, Kind::Group];
-
-    /// As it stands on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::Topic => "topic",
-            Kind::Broker => "broker",
-            Kind::Logger => "logger",
-            Kind::ClientMetrics => "client-metrics",
-            Kind::Group => "group",
-        }
-    }
-}
+use anyhow::{Result, ensure};
+use mainstem_client::{Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
+use serde_json::{Map, Value, json};
 
 /// What has settings of its own, written KIND/NAME; `broker` alone stands for the defaults of all brokers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Resource {
-    pub(crate) kind: Kind,
-    pub(crate) name: String,
-}
+pub(crate) struct Resource(ConfigResource);
 
 impl Resource {
     /// A topic's settings.
     pub(crate) fn topic(name: &str) -> Resource {
-        Resource { kind: Kind::Topic, name: name.to_owned() }
+        Resource(ConfigResource::Topic(name.to_owned()))
     }
 
     /// Reads KIND/NAME; the name may have further slashes.
     pub(crate) fn parse(text: &str) -> Result<Resource, String> {
         let (kind, name) = text.split_once('/').unwrap_or((text, ""));
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or(
-            "expected topic/NAME, group/NAME, broker/ID, broker (the defaults of all brokers), logger/ID or \
-             client-metrics/NAME",
-        )?;
-        match (kind, name) {
-            (Kind::Broker, "") => {}
-            (_, "") => return Err(format!("expected {}/NAME", kind.name())),
-            (Kind::Broker | Kind::Logger, id) if id.parse::<i32>().is_err() => {
-                return Err(format!("a broker goes by its number, such as {}/1", kind.name()));
+        let id = || name.parse().map_err(|_| format!("a broker goes by its number, such as {kind}/1"));
+        let resource = match (kind, name) {
+            ("broker", "") => ConfigResource::AllBrokers,
+            ("topic" | "group" | "logger" | "client-metrics", "") => {
+                return Err(format!("expected {kind}/NAME"));
             }
-            _ => {}
-        }
-        Ok(Resource { kind, name: name.to_owned() })
+            ("topic", name) => ConfigResource::Topic(name.to_owned()),
+            ("group", name) => ConfigResource::Group(name.to_owned()),
+            ("client-metrics", name) => ConfigResource::ClientMetrics(name.to_owned()),
+            ("broker", _) => ConfigResource::Broker(id()?),
+            ("logger", _) => ConfigResource::Loggers(id()?),
+            _ => {
+                return Err(
+                    "expected topic/NAME, group/NAME, broker/ID, broker (the defaults of all brokers), \
+                     logger/ID or client-metrics/NAME"
+                        .to_owned(),
+                );
+            }
+        };
+        Ok(Resource(resource))
     }
 
-    /// A connection to who knows the settings: the broker itself for its own, any for the rest.
-    fn client<'c>(&self, cluster: &'c mut Cluster) -> Result<&'c mut Client> {
-        match (self.kind, self.name.parse()) {
-            (Kind::Broker | Kind::Logger, Ok(id)) => cluster.node(id),
-            _ => cluster.any(),
+    /// Whether a setting was made for the resource itself, rather than for more than that.
+    pub(crate) fn owns(&self, config: &ConfigEntry) -> bool {
+        matches!(
+            (&self.0, config.source),
+            (ConfigResource::Topic(_), ConfigSource::Topic)
+                | (ConfigResource::Broker(_), ConfigSource::DynamicBroker | ConfigSource::StaticBroker)
+                | (ConfigResource::AllBrokers, ConfigSource::DynamicDefaultBroker)
+                | (ConfigResource::Loggers(_), ConfigSource::Logger)
+                | (ConfigResource::ClientMetrics(_), ConfigSource::ClientMetrics)
+                | (ConfigResource::Group(_), ConfigSource::Group)
+        )
+    }
+
+    /// A broker that is to be asked has to be there.
+    async fn check(&self, admin: &Admin) -> Result<()> {
+        if let ConfigResource::Broker(id) | ConfigResource::Loggers(id) = &self.0 {
+            let nodes = admin.nodes().await?;
+            ensure!(
+                nodes.contains(id),
+                "the cluster has no node {id}; `mainstem cluster` shows those that are"
+            );
         }
+        Ok(())
     }
 }
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name.as_str() {
-            "" => f.write_str(self.kind.name()),
-            name => write!(f, "{}/{name}", self.kind.name()),
+        match &self.0 {
+            ConfigResource::Topic(name) => write!(f, "topic/{name}"),
+            ConfigResource::Broker(id) => write!(f, "broker/{id}"),
+            ConfigResource::AllBrokers => f.write_str("broker"),
+            ConfigResource::Loggers(id) => write!(f, "logger/{id}"),
+            ConfigResource::ClientMetrics(name) => write!(f, "client-metrics/{name}"),
+            ConfigResource::Group(name) => write!(f, "group/{name}"),
         }
     }
 }
@@ -111,122 +97,48 @@ impl Setting {
             _ => Err("expected KEY=VALUE, such as retention.ms=86400000".to_owned()),
         }
     }
-}
 
-/// One setting as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
-    pub(crate) name: String,
-    /// None where the broker keeps it to itself.
-    pub(crate) value: Option<String>,
-    pub(crate) source: Source,
-}
-
-/// Where a value comes from; the number is Kafka's `config_source`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Source(pub(crate) i8);
-
-impl Source {
-    /// Whether it was set for the resource itself, rather than for more than that.
-    pub(crate) fn is_own(self, resource: &Resource) -> bool {
-        match (resource.kind, self.0) {
-            (Kind::Topic, 1) | (Kind::Logger, 6) | (Kind::ClientMetrics, 7) | (Kind::Group, 8) => true,
-            (Kind::Broker, 2 | 4) => !resource.name.is_empty(),
-            (Kind::Broker, 3) => resource.name.is_empty(),
-            _ => false,
-        }
-    }
-
-    /// In Kafka's words.
-    pub(crate) fn name(self) -> &'static str {
-        match self.0 {
-            1 => "DYNAMIC_TOPIC_CONFIG",
-            2 => "DYNAMIC_BROKER_CONFIG",
-            3 => "DYNAMIC_DEFAULT_BROKER_CONFIG",
-            4 => "STATIC_BROKER_CONFIG",
-            5 => "DEFAULT_CONFIG",
-            6 => "DYNAMIC_BROKER_LOGGER_CONFIG",
-            7 => "DYNAMIC_CLIENT_METRICS_CONFIG",
-            8 => "DYNAMIC_GROUP_CONFIG",
-            _ => "UNKNOWN",
-        }
+    /// The settings as an object.
+    pub(crate) fn to_json(settings: &[Setting]) -> Map<String, Value> {
+        settings.iter().map(|setting| (setting.key.clone(), setting.value.clone().into())).collect()
     }
 }
 
-impl Config {
-    /// For programs.
-    pub(crate) fn to_json(&self) -> Value {
-        json!({"name": self.name, "value": self.value, "source": self.source.name()})
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
     }
+}
 
-    /// The value for people.
-    pub(crate) fn shown(&self) -> &str {
-        self.value.as_deref().unwrap_or("(hidden)")
-    }
+/// A setting for programs.
+pub(crate) fn to_json(config: &ConfigEntry) -> Value {
+    json!({"name": config.name, "value": config.value, "source": config.source.name()})
+}
 
-    fn from_response(result: &DescribeConfigsResourceResult<'_>) -> Config {
-        Config {
-            name: result.name.to_string(),
-            value: result.value.as_deref().map(str::to_owned),
-            source: Source(result.config_source),
-        }
-    }
+/// Its value for people.
+pub(crate) fn shown(config: &ConfigEntry) -> &str {
+    config.value.as_deref().unwrap_or("(hidden)")
 }
 
 /// Every setting of a resource, by name.
-pub(crate) fn describe(cluster: &mut Cluster, resource: &Resource) -> Result<Vec<Config>> {
-    let request = DescribeConfigsRequest {
-        resources: vec![DescribeConfigsResource {
-            resource_type: resource.kind as i8,
-            resource_name: resource.name.as_str().into(),
-            configuration_keys: None,
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = resource.client(cluster)?.call(&request)?;
-        let result = response.results.into_iter().next().context("the broker left out the settings")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot read the settings of {resource}")
-        })?;
-        let mut configs: Vec<Config> = result.configs.iter().map(Config::from_response).collect();
-        configs.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(configs)
-    })
+pub(crate) async fn describe(admin: &Admin, resource: &Resource) -> Result<Vec<ConfigEntry>> {
+    resource.check(admin).await?;
+    let mut configs = admin.configs(&resource.0).await?;
+    configs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(configs)
 }
 
 /// Sets some settings and lets others go back to their defaults, all or none of it.
-pub(crate) fn alter(
-    cluster: &mut Cluster,
+pub(crate) async fn alter(
+    admin: &Admin,
     resource: &Resource,
     set: &[Setting],
     delete: &[String],
 ) -> Result<()> {
-    let config = |(key, operation, value): (&String, i8, Option<&str>)| AlterableConfig {
-        name: key.clone().into(),
-        config_operation: operation,
-        value: value.map(|value| value.to_owned().into()),
-        ..Default::default()
-    };
-    let sets = set.iter().map(|setting| (&setting.key, SET, Some(setting.value.as_str())));
-    let deletes = delete.iter().map(|key| (key, DELETE, None));
-    let request = IncrementalAlterConfigsRequest {
-        resources: vec![AlterConfigsResource {
-            resource_type: resource.kind as i8,
-            resource_name: resource.name.as_str().into(),
-            configs: sets.chain(deletes).map(config).collect(),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = resource.client(cluster)?.call(&request)?;
-        let result = response.responses.first().context("the broker left out the result")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot change the settings of {resource}")
-        })
-    })
+    resource.check(admin).await?;
+    let sets = set.iter().map(|setting| ConfigChange::Set(setting.key.clone(), setting.value.clone()));
+    let deletes = delete.iter().cloned().map(ConfigChange::Delete);
+    Ok(admin.alter_configs(&resource.0, &sets.chain(deletes).collect::<Vec<_>>(), false).await?)
 }
 
 #[cfg(test)]
@@ -245,15 +157,16 @@ mod tests {
 
     #[test]
     fn resources_have_a_kind_and_a_name() {
-        for (text, kind, name) in [
-            ("topic/a/b", Kind::Topic, "a/b"),
-            ("broker", Kind::Broker, ""),
-            ("broker/1", Kind::Broker, "1"),
-            ("group/g", Kind::Group, "g"),
-            ("client-metrics/m", Kind::ClientMetrics, "m"),
+        for (text, expected) in [
+            ("topic/a/b", ConfigResource::Topic("a/b".into())),
+            ("broker", ConfigResource::AllBrokers),
+            ("broker/1", ConfigResource::Broker(1)),
+            ("logger/1", ConfigResource::Loggers(1)),
+            ("group/g", ConfigResource::Group("g".into())),
+            ("client-metrics/m", ConfigResource::ClientMetrics("m".into())),
         ] {
             let resource = Resource::parse(text).unwrap();
-            assert_eq!((resource.kind, resource.name.as_str()), (kind, name), "{text}");
+            assert_eq!(resource.0, expected, "{text}");
             assert_eq!(resource.to_string(), text);
         }
         for wrong in ["topic", "topic/", "broker/one", "logger", "user/u", ""] {

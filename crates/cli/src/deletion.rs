@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use mainstem_client::Admin;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::Cluster;
 use crate::output::{print, print_json};
 use crate::target::Target;
 
@@ -31,17 +31,17 @@ impl Deletion {
     ///
     /// # Errors
     /// When there is no broker, or the answer is not yes.
-    pub(crate) fn begin(&self, question: impl FnOnce() -> String) -> Result<Cluster> {
-        let cluster = self.target.connect()?;
+    pub(crate) async fn begin(&self, question: impl FnOnce() -> String) -> Result<Admin> {
+        let admin = self.target.connect().await?;
         if self.yes || !io::stdin().is_terminal() {
-            return Ok(cluster);
+            return Ok(admin);
         }
         eprint!("{} [y/N] ", question());
         io::stderr().flush().context("the question cannot be asked")?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
         match answer.trim() {
-            "y" | "Y" | "yes" => Ok(cluster),
+            "y" | "Y" | "yes" => Ok(admin),
             _ => bail!("nothing was deleted"),
         }
     }

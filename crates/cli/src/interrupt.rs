@@ -1,34 +1,54 @@
 //! Ctrl-C: the first asks a command to end in order, the second ends it at once.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 /// The exit status of a shell's command that SIGINT ended.
 const STATUS: i32 = 130;
 
 /// Whether somebody asked the command to end.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    is_raised: Arc<AtomicBool>,
+    /// Has something to read from the first signal on.
+    wake: tokio::net::UnixStream,
+}
 
 impl Interrupt {
-    /// Listens for SIGINT and SIGTERM from now on.
+    /// Listens for SIGINT and SIGTERM from now on, within a runtime.
     pub(crate) fn listen() -> Result<Self> {
-        let interrupt = Interrupt::default();
+        let is_raised = Arc::new(AtomicBool::new(false));
+        let (wake, waker) = UnixStream::pair().context("signals cannot be handled")?;
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag down, the second finds it up.
-            flag::register_conditional_shutdown(signal, STATUS, interrupt.0.clone())
-                .and_then(|_| flag::register(signal, interrupt.0.clone()))
+            flag::register_conditional_shutdown(signal, STATUS, is_raised.clone())
+                .and_then(|_| flag::register(signal, is_raised.clone()))
+                .and_then(|_| pipe::register(signal, waker.try_clone()?))
                 .context("signals cannot be handled")?;
         }
-        Ok(interrupt)
+        wake.set_nonblocking(true).context("signals cannot be handled")?;
+        let wake = tokio::net::UnixStream::from_std(wake).context("signals cannot be handled")?;
+        Ok(Interrupt { is_raised, wake })
     }
 
     /// Whether a signal came.
     pub(crate) fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_raised.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a signal.
+    pub(crate) async fn raised(&self) {
+        while !self.is_raised() {
+            // Nothing is ever read from it, so that whoever waits later finds it readable, too.
+            if self.wake.readable().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }

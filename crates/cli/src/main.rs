@@ -1,27 +1,26 @@
 //! The `mainstem` binary: the server and the operator's tools.
 
-mod assignor;
-mod backoff;
+mod background;
 mod base64;
-mod client;
-mod cluster;
 mod commands;
-mod committed;
 mod configs;
 mod deletion;
 mod disk;
 mod duration;
+mod failure;
 mod interrupt;
 mod logging;
-mod member;
 mod offsets;
 mod output;
 mod record_json;
 mod target;
 mod timestamp;
+mod topic;
 
+use std::future::Future;
 use std::process::ExitCode;
 
+use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// One durable log: a Kafka-compatible broker and its tools.
@@ -64,13 +63,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Start(start) => commands::start::run(&start),
-        Command::Topic(topic) => commands::topic::run(&topic),
-        Command::Produce(produce) => commands::produce::run(&produce),
-        Command::Consume(consume) => commands::consume::run(&consume),
-        Command::Group(group) => commands::group::run(&group),
-        Command::Config(config) => commands::config::run(&config),
-        Command::Quota(quota) => commands::quota::run(&quota),
-        Command::Cluster(cluster) => commands::cluster::run(&cluster),
+        Command::Topic(topic) => wait_for(commands::topic::run(&topic)),
+        Command::Produce(produce) => wait_for(commands::produce::run(&produce)),
+        Command::Consume(consume) => wait_for(commands::consume::run(&consume)),
+        Command::Group(group) => wait_for(commands::group::run(&group)),
+        Command::Config(config) => wait_for(commands::config::run(&config)),
+        Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
+        Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
         Command::Bench(bench) => commands::bench::run(&bench),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
@@ -80,8 +79,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<output::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("mainstem: {error:#}");
+            eprintln!("mainstem: {}", failure::text(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a command that talks to brokers, on this thread.
+fn wait_for(command: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("nothing can be waited for here")?;
+    let outcome = runtime.block_on(command);
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    outcome
 }

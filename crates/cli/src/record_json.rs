@@ -3,31 +3,15 @@
 //! `{"partition":0,"offset":5,"timestamp":1700000000000,"key":"k","value":"v","headers":[{"key":"h","value":"x"}]}`;
 //! bytes that are not UTF-8 go in `key_base64`, `value_base64`, and `value_base64` of a header.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
-use mainstem_records::{Header, Record};
+use bytes::Bytes;
+use mainstem_client::{FetchedRecord, Header, Record};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::base64;
-
-/// A record on its way to the broker.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NewRecord {
-    /// Where it must go; none leaves that to the key.
-    pub(crate) partition: Option<i32>,
-    /// In ms; none is now.
-    pub(crate) timestamp: Option<i64>,
-    pub(crate) key: Option<Vec<u8>>,
-    pub(crate) value: Option<Vec<u8>>,
-    pub(crate) headers: Vec<NewHeader>,
-}
-
-/// A header on its way to the broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NewHeader {
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Option<Vec<u8>>,
-}
 
 /// A line as it is read. What the broker decides may be there, as `consume --json` writes it, and is passed over.
 #[derive(Debug, Deserialize)]
@@ -71,19 +55,17 @@ struct HeaderLine {
     value_base64: Option<String>,
 }
 
-/// Reads a line. A string stands for its text, null for null, any other JSON for its own text.
-pub(crate) fn parse(line: &[u8]) -> Result<NewRecord> {
+/// Reads a line, for a topic. A string stands for its text, null for null, any other JSON for its own text.
+pub(crate) fn parse(topic: Arc<str>, line: &[u8]) -> Result<Record> {
     let line: Line = serde_json::from_slice(line).context("the line is no record in JSON")?;
     let headers = match line.headers {
         Headers::List(list) => list.into_iter().map(HeaderLine::into_header).collect::<Result<_>>()?,
-        Headers::Map(map) => map
-            .into_iter()
-            .map(|(key, value)| NewHeader { key: key.into_bytes(), value: text_of(value) })
-            .collect(),
+        Headers::Map(map) => map.into_iter().map(|(key, value)| (key, text_of(value))).collect(),
     };
-    Ok(NewRecord {
+    Ok(Record {
+        topic,
         partition: line.partition,
-        timestamp: line.timestamp,
+        timestamp_ms: line.timestamp,
         key: bytes_of("key", line.key, line.key_base64)?,
         value: bytes_of("value", line.value, line.value_base64)?,
         headers,
@@ -91,33 +73,32 @@ pub(crate) fn parse(line: &[u8]) -> Result<NewRecord> {
 }
 
 impl HeaderLine {
-    fn into_header(self) -> Result<NewHeader> {
-        let value = bytes_of("value", self.value, self.value_base64)?;
-        Ok(NewHeader { key: self.key.into_bytes(), value })
+    fn into_header(self) -> Result<(String, Option<Bytes>)> {
+        Ok((self.key, bytes_of("value", self.value, self.value_base64)?))
     }
 }
 
-fn bytes_of(field: &str, plain: Value, encoded: Option<String>) -> Result<Option<Vec<u8>>> {
+fn bytes_of(field: &str, plain: Value, encoded: Option<String>) -> Result<Option<Bytes>> {
     match (plain, encoded) {
         (plain, None) => Ok(text_of(plain)),
         (Value::Null, Some(text)) => match base64::decode(&text) {
-            Some(bytes) => Ok(Some(bytes)),
+            Some(bytes) => Ok(Some(bytes.into())),
             None => bail!("{field}_base64 is no padded base64: {text:?}"),
         },
         (_, Some(_)) => bail!("the record has both {field} and {field}_base64"),
     }
 }
 
-fn text_of(value: Value) -> Option<Vec<u8>> {
+fn text_of(value: Value) -> Option<Bytes> {
     match value {
         Value::Null => None,
-        Value::String(text) => Some(text.into_bytes()),
-        other => Some(other.to_string().into_bytes()),
+        Value::String(text) => Some(text.into()),
+        other => Some(other.to_string().into()),
     }
 }
 
 /// The line of a record.
-pub(crate) fn to_json(topic: Option<&str>, partition: Option<i32>, record: &Record<'_>) -> Value {
+pub(crate) fn to_json(topic: Option<&str>, partition: Option<i32>, record: &FetchedRecord<'_>) -> Value {
     let mut line = Map::new();
     if let Some(topic) = topic {
         line.insert("topic".into(), topic.into());
@@ -157,11 +138,14 @@ mod tests {
     use super::*;
 
     /// The line that `consume` writes for a record.
-    fn line_of(record: &NewRecord) -> String {
-        let headers: Vec<Header<'_>> =
-            record.headers.iter().map(|h| Header { key: &h.key, value: h.value.as_deref() }).collect();
+    fn line_of(record: &Record) -> String {
+        let headers: Vec<Header<'_>> = record
+            .headers
+            .iter()
+            .map(|(key, value)| Header { key: key.as_bytes(), value: value.as_deref() })
+            .collect();
         let mut builder = BatchBuilder::new(BatchOptions::default());
-        let timestamp = record.timestamp.expect("samples have one");
+        let timestamp = record.timestamp_ms.expect("samples have one");
         builder.append(timestamp, record.key.as_deref(), record.value.as_deref(), &headers).unwrap();
         let bytes = builder.build().unwrap();
         let (batch, _) = Batch::split_first(&bytes).unwrap();
@@ -170,35 +154,39 @@ mod tests {
         to_json(None, record.partition, &records.next().unwrap().unwrap()).to_string()
     }
 
+    fn parsed(line: &[u8]) -> Result<Record> {
+        parse("t".into(), line)
+    }
+
     #[test]
     fn a_record_with_everything() {
-        let record = NewRecord {
+        let record = Record {
+            topic: "t".into(),
             partition: Some(3),
-            timestamp: Some(17),
-            key: Some(b"k".to_vec()),
-            value: Some(vec![0xff, 0]),
-            headers: vec![
-                NewHeader { key: b"h".to_vec(), value: Some(b"1".to_vec()) },
-                NewHeader { key: b"h".to_vec(), value: None },
-            ],
+            timestamp_ms: Some(17),
+            key: Some("k".into()),
+            value: Some(vec![0xff, 0].into()),
+            headers: vec![("h".into(), Some("1".into())), ("h".into(), None)],
         };
         let line = line_of(&record);
         assert_eq!(
             line,
             r#"{"headers":[{"key":"h","value":"1"},{"key":"h","value":null}],"key":"k","offset":0,"partition":3,"timestamp":17,"value_base64":"/wA="}"#
         );
-        assert_eq!(parse(line.as_bytes()).unwrap(), record);
+        assert_eq!(parsed(line.as_bytes()).unwrap(), record);
     }
 
     #[test]
     fn short_lines() {
-        let value = |text: &str| Some(text.as_bytes().to_vec());
-        let record = parse(br#"{"value":{"a":[1,2]},"headers":{"n":1,"s":"x","z":null}}"#).unwrap();
+        let value = |text: &'static str| Some(Bytes::from(text));
+        let record = parsed(br#"{"value":{"a":[1,2]},"headers":{"n":1,"s":"x","z":null}}"#).unwrap();
         assert_eq!(record.value, value(r#"{"a":[1,2]}"#));
-        let headers: Vec<_> = record.headers.into_iter().map(|header| header.value).collect();
+        let headers: Vec<_> = record.headers.into_iter().map(|(_, value)| value).collect();
         assert_eq!(headers, [value("1"), value("x"), None]);
-        assert_eq!(parse(b"{}").unwrap(), NewRecord::default());
-        assert_eq!(parse(br#"{"value":""}"#).unwrap().value, value(""));
+        let empty = parsed(b"{}").unwrap();
+        assert!(empty.value.is_none() && empty.key.is_none() && empty.headers.is_empty());
+        assert_eq!((empty.partition, empty.timestamp_ms), (None, None));
+        assert_eq!(parsed(br#"{"value":""}"#).unwrap().value, value(""));
     }
 
     #[test]
@@ -211,7 +199,7 @@ mod tests {
             (r#"{"key_base64":"x"}"#, "key_base64 is no padded base64"),
             (r#"{"partition":"x"}"#, "invalid type"),
         ] {
-            let error = format!("{:#}", parse(line.as_bytes()).expect_err(line));
+            let error = format!("{:#}", parsed(line.as_bytes()).expect_err(line));
             assert!(error.contains(why), "{line}: {error}");
         }
     }
@@ -225,10 +213,11 @@ mod tests {
             value: Option<Vec<u8>>,
             headers: Vec<(String, Option<Vec<u8>>)>,
         ) {
-            let headers =
-                headers.into_iter().map(|(key, value)| NewHeader { key: key.into_bytes(), value }).collect();
-            let record = NewRecord { partition, timestamp: Some(timestamp), key, value, headers };
-            prop_assert_eq!(parse(line_of(&record).as_bytes()).unwrap(), record);
+            let headers = headers.into_iter().map(|(key, value)| (key, value.map(Into::into))).collect();
+            let (key, value) = (key.map(Into::into), value.map(Into::into));
+            let record =
+                Record { topic: "t".into(), partition, timestamp_ms: Some(timestamp), key, value, headers };
+            prop_assert_eq!(parsed(line_of(&record).as_bytes()).unwrap(), record);
         }
     }
 }

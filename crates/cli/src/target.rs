@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use mainstem_client::{Admin, ClientConfig, Error};
 
-use crate::cluster::Cluster;
+/// Names the tool in the brokers' logs, metrics and quotas.
+const CLIENT_ID: &str = "mainstem";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than a broker takes for any request that does not say itself how long it may wait.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+/// Who asks for less has one attempt, which needs its time all the same.
+const LIMIT_MIN: Duration = Duration::from_secs(1);
 
 /// What every command takes that talks to a broker.
 #[derive(Debug, Args)]
@@ -19,8 +27,48 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// How to connect, and how long to try.
+    pub(crate) fn config(&self) -> Result<ClientConfig> {
+        let config = ClientConfig::new(&self.bootstrap).map_err(|_| {
+            anyhow!("--bootstrap takes HOST:PORT, such as 127.0.0.1:9092, not {:?}", self.bootstrap)
+        })?;
+        Ok(ClientConfig {
+            connect_timeout: CONNECT_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            operation_timeout: self.limit(),
+            retry_backoff: FIRST_RETRY,
+            ..config.client_id(CLIENT_ID)
+        })
+    }
+
+    /// How long something may take that is tried again.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout).max(LIMIT_MIN)
+    }
+
     /// Connects to the first of the brokers that answers.
-    pub(crate) fn connect(&self) -> Result<Cluster> {
-        Cluster::connect(&self.bootstrap, Duration::from_secs(self.timeout))
+    pub(crate) async fn connect(&self) -> Result<Admin> {
+        match Admin::connect(self.config()?).await {
+            Err(error @ Error::Connect { .. }) => Err(error.into()),
+            Err(error) => {
+                let broker = error.broker().unwrap_or(&self.bootstrap).to_owned();
+                Err(error).with_context(|| format!("{broker} does not answer as a Kafka broker does"))
+            }
+            Ok(admin) => Ok(admin),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bootstrap_names_a_port() {
+        for wrong in ["localhost", "localhost:", "localhost:http", "a:1,b", ""] {
+            let target = Target { bootstrap: wrong.to_owned(), timeout: 0 };
+            let error = target.config().expect_err(wrong).to_string();
+            assert!(error.contains("--bootstrap takes HOST:PORT"), "{wrong}: {error}");
+        }
     }
 }

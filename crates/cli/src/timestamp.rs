@@ -1,5 +1,7 @@
 //! Times as people write them (ISO 8601) and as Kafka counts them: milliseconds since 1970 in UTC.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 const MS_PER_DAY: i64 = 86_400_000;
 /// Days from 0000-03-01 to 1970-01-01.
 const DAYS_TO_1970: i64 = 719_468;
@@ -95,6 +97,12 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     let shifted = (5 * day_of_year + 2) / 153;
     let (month, day) = ((shifted + 2) % 12 + 1, day_of_year - (153 * shifted + 2) / 5 + 1);
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

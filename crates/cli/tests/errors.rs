@@ -232,7 +232,8 @@ fn a_faulty_line_is_named_and_what_came_before_is_written() {
     assert!(message.contains("line 2 of the input") && message.contains("valve"), "{message}");
 }
 
-fn fetching(batch: Vec<u8>) -> String {
+/// A broker whose topic has a batch of one record, or never gets to sending it.
+fn fetching(batch: Option<Vec<u8>>) -> String {
     fake_broker::start(move |request| match request.api_key {
         ApiKey::ListOffsets => {
             let partition = ListOffsetsPartitionResponse { offset: 0, ..Default::default() };
@@ -248,12 +249,14 @@ fn fetching(batch: Vec<u8>) -> String {
             respond(&request, &ListOffsetsResponse { topics: vec![topic], ..Default::default() })
         }
         ApiKey::Fetch => {
+            let Some(batch) = batch.clone() else { return Reply::HangUp };
             let data = PartitionData {
                 high_watermark: 1,
-                records: Some(Records::Bytes(batch.clone().into())),
+                records: Some(Records::Bytes(batch.into())),
                 ..Default::default()
             };
-            let topic = FetchableTopicResponse { partitions: vec![data], ..Default::default() };
+            let topic =
+                FetchableTopicResponse { topic: "t".into(), partitions: vec![data], ..Default::default() };
             respond(&request, &FetchResponse { responses: vec![topic], ..Default::default() })
         }
         _ => Reply::Usual,
@@ -271,13 +274,29 @@ fn a_corrupt_batch_is_not_printed() {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     builder.append(1, None, Some(b"value"), &[]).unwrap();
     let batch = builder.build().unwrap();
-    assert_eq!(run(&fetching(batch.clone()), "consume t").ok(), "value\n");
+    assert_eq!(run(&fetching(Some(batch.clone())), "consume t").ok(), "value\n");
     let mut corrupt = batch;
     *corrupt.last_mut().unwrap() ^= 1;
-    let run = run(&fetching(corrupt), "consume t");
+    let run = run(&fetching(Some(corrupt)), "consume t");
     assert_eq!(run.stdout, "");
     let message = run.failed();
     assert!(message.contains("checksum") && message.contains("t-0 from offset 0"), "{message}");
+}
+
+#[test]
+fn what_nobody_is_to_see_at_the_end_is_not_waited_for() {
+    let options = BatchOptions { is_control: true, is_transactional: true, ..Default::default() };
+    let mut builder = BatchBuilder::new(options);
+    builder.append(1, Some(&[0, 0, 0, 1]), Some(&[0; 6]), &[]).unwrap();
+    let run = run(&fetching(Some(builder.build().unwrap())), "consume t");
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""));
+}
+
+#[test]
+fn records_that_do_not_come_are_not_waited_for_for_ever() {
+    let message = run(&fetching(None), "consume t --timeout 1").failed();
+    assert!(message.contains("gave up after 1 s (--timeout)"), "{message}");
+    assert!(message.contains("t-0 from offset 0 on"), "{message}");
 }
 
 #[test]

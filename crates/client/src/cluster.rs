@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
@@ -94,10 +94,41 @@ type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
 #[derive(Debug, Default)]
 struct Known {
     nodes: BTreeMap<i32, Arc<str>>,
-    /// With the time of the answer; none since something has proved it wrong.
-    topics: HashMap<Arc<str>, (Arc<Topic>, Option<Instant>)>,
+    /// The node that takes requests for the controller; none while none is known.
+    controller: Option<i32>,
+    topics: HashMap<Arc<str>, KnownTopic>,
     /// Nodes by type and key.
     coordinators: HashMap<(i8, Arc<str>), i32>,
+}
+
+#[derive(Debug)]
+struct KnownTopic {
+    topic: Arc<Topic>,
+    /// Of the answer; none since something has proved it wrong.
+    at: Option<Instant>,
+    /// Partitions of which something has proved it wrong, and of no others.
+    doubted: BTreeSet<i32>,
+}
+
+impl KnownTopic {
+    fn freshness(&self, age_max: Duration) -> Freshness {
+        match self.at {
+            None => Freshness::Wrong,
+            Some(at) if at.elapsed() >= age_max => Freshness::Old,
+            Some(_) => Freshness::Fresh,
+        }
+    }
+}
+
+/// Who leads a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lead {
+    /// Id of the topic.
+    pub(crate) topic_id: Uuid,
+    /// The leader.
+    pub(crate) node: i32,
+    /// Its epoch.
+    pub(crate) leader_epoch: i32,
 }
 
 impl Cluster {
@@ -159,22 +190,40 @@ impl Cluster {
         Ok(connection)
     }
 
+    /// A topic as it was last heard of.
+    pub(crate) fn remembered_topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.inner.known.lock().topics.get(name).map(|known| known.topic.clone())
+    }
+
     /// A topic if it is known, and how well.
     pub(crate) fn known_topic(&self, name: &str) -> Option<(Arc<Topic>, Freshness)> {
         let known = self.inner.known.lock();
-        let (topic, at) = known.topics.get(name)?;
-        let freshness = match at {
-            None => Freshness::Wrong,
-            Some(at) if at.elapsed() >= self.inner.config.metadata_max_age => Freshness::Old,
-            Some(_) => Freshness::Fresh,
-        };
-        Some((topic.clone(), freshness))
+        let known = known.topics.get(name)?;
+        Some((known.topic.clone(), known.freshness(self.inner.config.metadata_max_age)))
+    }
+
+    /// Who leads a partition, if that is known and nothing speaks against it; and whether its topic has to be asked for.
+    pub(crate) fn lead(&self, key: &TopicPartition) -> (Option<Lead>, bool) {
+        let known = self.inner.known.lock();
+        let Some(known) = known.topics.get(&key.topic) else { return (None, true) };
+        let freshness = known.freshness(self.inner.config.metadata_max_age);
+        let is_doubted = freshness == Freshness::Wrong || known.doubted.contains(&key.partition);
+        let lead = if is_doubted { None } else { known.topic.lead(key.partition) };
+        (lead, lead.is_none() || freshness != Freshness::Fresh)
     }
 
     /// Something that a broker said, or left unsaid, proves that what is known of a topic's leaders is out of date.
     pub(crate) fn doubt_topic(&self, name: &str) {
-        if let Some((_, at)) = self.inner.known.lock().topics.get_mut(name) {
-            *at = None;
+        if let Some(known) = self.inner.known.lock().topics.get_mut(name) {
+            known.at = None;
+        }
+    }
+
+    /// The same of one partition alone: nothing more goes to its leader before the topic was asked for, and the others
+    /// are not held up.
+    pub(crate) fn doubt_partition(&self, key: &TopicPartition) {
+        if let Some(known) = self.inner.known.lock().topics.get_mut(&key.topic) {
+            known.doubted.insert(key.partition);
         }
     }
 
@@ -182,22 +231,30 @@ impl Cluster {
     pub(crate) async fn topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
         match self.known_topic(name) {
             Some((topic, Freshness::Fresh | Freshness::Old)) => Ok(topic),
-            _ => {
-                let found = self.refresh(&[name], create).await?.pop();
-                found
-                    .unwrap_or_else(|| Err(Refused { topic: name.into(), error: left_out(name) }))
-                    .map_err(|refused| refused.error)
-            }
+            _ => self.ask_topic(name, create).await,
         }
+    }
+
+    async fn ask_topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
+        let found = self.refresh(&[name], create).await?.pop();
+        found
+            .unwrap_or_else(|| Err(Refused { topic: name.into(), error: left_out(name) }))
+            .map_err(|refused| refused.error)
     }
 
     /// The node that leads a partition, as known or asked for now.
     pub(crate) async fn leader(&self, key: &TopicPartition) -> Result<i32, Error> {
-        let leader = self.topic(&key.topic, false).await?.partition(key.partition)?.leader;
-        leader.ok_or_else(|| {
-            self.doubt_topic(&key.topic);
-            Error::NoLeader { partition: key.to_string() }
-        })
+        Ok(self.find_lead(key).await?.node)
+    }
+
+    /// Who leads a partition, as known or asked for now.
+    pub(crate) async fn find_lead(&self, key: &TopicPartition) -> Result<Lead, Error> {
+        if let (Some(lead), _) = self.lead(key) {
+            return Ok(lead);
+        }
+        let topic = self.ask_topic(&key.topic, false).await?;
+        topic.partition(key.partition)?;
+        topic.lead(key.partition).ok_or_else(|| Error::NoLeader { partition: key.to_string() })
     }
 
     /// The ids of all nodes, asked for now.
@@ -232,7 +289,7 @@ impl Cluster {
     pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
         let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
         let connection = self.any().await?;
-        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE)?;
+        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE, "finding topics by id (KIP-516)")?;
         let topics = Some(ids.iter().map(by_id).collect());
         let request = MetadataRequest { topics, ..Default::default() };
         let reply = connection.call(&request).await?;
@@ -266,12 +323,14 @@ impl Cluster {
         let topics: Vec<_> = response.topics.iter().map(|topic| Topic::from_response(reply, topic)).collect();
         let mut known = self.inner.known.lock();
         known.nodes = nodes;
+        known.controller = (response.controller_id >= 0).then_some(response.controller_id);
         for name in response.topics.iter().filter_map(|topic| topic.name.as_deref()) {
             known.topics.remove(name);
         }
-        let now = Instant::now();
+        let at = Some(Instant::now());
         for topic in topics.iter().flatten() {
-            known.topics.insert(topic.name.clone(), (topic.clone(), Some(now)));
+            let fresh = KnownTopic { topic: topic.clone(), at, doubted: BTreeSet::new() };
+            known.topics.insert(topic.name.clone(), fresh);
         }
         topics
     }
@@ -296,12 +355,21 @@ impl Cluster {
         self.inner.known.lock().coordinators.remove(&(TRANSACTION_KEY, id.into()));
     }
 
-    async fn coordinator_of(&self, key_type: i8, key: &str) -> Result<Connection, Error> {
+    /// The id of the node that coordinates a group.
+    pub(crate) async fn coordinator_id(&self, group: &str) -> Result<i32, Error> {
+        self.coordinator_id_of(GROUP_KEY, group).await
+    }
+
+    async fn coordinator_id_of(&self, key_type: i8, key: &str) -> Result<i32, Error> {
         let known = self.inner.known.lock().coordinators.get(&(key_type, key.into())).copied();
-        let node = match known {
-            Some(node) => node,
-            None => self.find_coordinator(key_type, key).await?,
-        };
+        match known {
+            Some(node) => Ok(node),
+            None => self.find_coordinator(key_type, key).await,
+        }
+    }
+
+    async fn coordinator_of(&self, key_type: i8, key: &str) -> Result<Connection, Error> {
+        let node = self.coordinator_id_of(key_type, key).await?;
         self.node(node).await.inspect_err(|_| {
             self.inner.known.lock().coordinators.remove(&(key_type, key.into()));
         })
@@ -326,6 +394,22 @@ impl Cluster {
         reply.check(code, message.as_deref(), || format!("no coordinator of {of} {key}"))?;
         self.inner.known.lock().coordinators.insert((key_type, key.into()), node);
         Ok(node)
+    }
+
+    /// Calls the controller, or a broker that passes the request on to it. It is asked for each time: which node it is may
+    /// have changed, and brokers of a cluster with ZooKeeper refuse what is the controller's.
+    pub(crate) async fn call_controller<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
+        self.controller().await?.call(request).await
+    }
+
+    /// A connection to the controller, or to a broker that passes requests on to it.
+    pub(crate) async fn controller(&self) -> Result<Connection, Error> {
+        self.refresh(&[], false).await?;
+        let controller = self.inner.known.lock().controller;
+        match controller {
+            Some(node) => self.node(node).await,
+            None => self.any().await,
+        }
     }
 
     /// Calls any broker.
@@ -367,6 +451,12 @@ impl Topic {
             let count = self.partitions.len();
             Error::Unknown(format!("topic {} has no partition {index}; it has {count}", self.name))
         })
+    }
+
+    fn lead(&self, index: i32) -> Option<Lead> {
+        let partition = self.partition(index).ok()?;
+        let (topic_id, leader_epoch) = (self.id, partition.leader_epoch);
+        Some(Lead { topic_id, node: partition.leader?, leader_epoch })
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use mainstem_wire::frame::{self, LENGTH_BYTES};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
-use mainstem_wire::{ApiKey, Request};
+use mainstem_wire::{ApiKey, ErrorCode, Request};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::Error;
 use crate::reply::Reply;
 
-/// The version of ApiVersions that every broker answers, if need be with what it has.
+/// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
 /// A response is not larger than this, whatever its length says.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
@@ -116,7 +116,10 @@ impl Connection {
             client_software_version: env!("CARGO_PKG_VERSION").into(),
             ..Default::default()
         };
-        let reply = self.call(&request).await?;
+        let mut reply = self.call(&request).await?;
+        if reply.leading_code() == Some(ErrorCode::UNSUPPORTED_VERSION.code()) {
+            reply = self.call_up_to(&request, newest_api_versions(&reply.as_version(0))?).await?;
+        }
         let response = reply.read()?;
         reply.check(response.error_code, None, || "the broker's versions".to_owned())?;
         let versions = response.api_keys.iter();
@@ -142,25 +145,28 @@ impl Connection {
         let unsupported = |reason| Error::Unsupported { broker: self.broker.to_string(), reason };
         let name = R::KEY.name();
         let theirs =
-            self.offers.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(format!("no {name}")))?;
+            self.offers.versions.get(&(R::KEY as i16)).ok_or_else(|| unsupported(name.to_owned()))?;
         let ours = R::VERSIONS;
         let version = newest.min(*ours.end()).min(*theirs.end());
         if version < *ours.start() || version < *theirs.start() {
-            return Err(unsupported(format!("{name} in versions {theirs:?} there, {ours:?} here")));
+            return Err(unsupported(format!(
+                "{name} in versions {ours:?}, which are spoken here, but {theirs:?}"
+            )));
         }
         Ok(version)
     }
 
-    /// Whether a version of a request, or a newer one, is there.
+    /// Whether the version of a request that first has `what`, or a newer one, is there.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if not.
-    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16) -> Result<(), Error> {
+    pub(crate) fn needs<'q, R: Request<'q>>(&self, oldest: i16, what: &str) -> Result<(), Error> {
         let version = self.version::<R>()?;
         if version >= oldest {
             return Ok(());
         }
-        let reason = format!("{} in version {oldest}; the newest there is {version}", R::KEY.name());
+        let reason =
+            format!("{} {oldest}, which is needed for {what}; the newest there is {version}", R::KEY.name());
         Err(Error::Unsupported { broker: self.broker.to_string(), reason })
     }
 
@@ -287,6 +293,14 @@ impl Told {
     }
 }
 
+/// The version of ApiVersions to ask for when a broker lacks the first one: it answers with version 0, in which it names
+/// its newest (KIP-511), or nothing if it is older than that.
+fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, Error> {
+    let response = refusal.read()?;
+    let own = response.api_keys.iter().find(|api| api.api_key == ApiKey::ApiVersions as i16);
+    Ok(own.map_or(0, |api| api.max_version.max(0)))
+}
+
 /// Starts the tasks of a connection.
 fn run(stream: TcpStream, broker: &str) -> Shared {
     let (reading, writing) = stream.into_split();
@@ -295,16 +309,19 @@ fn run(stream: TcpStream, broker: &str) -> Shared {
     let lost = Arc::new(Lost::default());
     let note = {
         let (lost, broker) = (lost.clone(), broker.to_owned());
-        move |reason: String| {
-            lost.lock().get_or_insert(Error::ConnectionLost { broker, reason });
+        move |end: End| {
+            lost.lock().get_or_insert(match end {
+                End::Lost(reason) => Error::ConnectionLost { broker, reason },
+                End::NoFrame(reason) => Error::Malformed { broker, api: "a request", reason },
+            });
         }
     };
     let promises = in_flight.clone();
     tokio::spawn(async move {
         tokio::select! {
             // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
-            reason = read(reading, promises) => note(reason),
-            () = write(writing, requests, &in_flight) => note("it was closed".to_owned()),
+            end = read(reading, promises) => note(end),
+            () = write(writing, requests, &in_flight) => note(End::Lost("it was closed".to_owned())),
         }
         in_flight.lock().clear();
     });
@@ -326,7 +343,10 @@ async fn write(
                 Promise::Answer(answer) => in_flight.lock().push_back(answer),
                 Promise::Written(written) => told.push(written),
             }
-            bytes.extend_from_slice(&request.bytes);
+            match bytes.is_empty() {
+                true => bytes = request.bytes,
+                false => bytes.extend_from_slice(&request.bytes),
+            }
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
         if socket.write_all(&bytes).await.is_err() {
@@ -340,8 +360,15 @@ async fn write(
     }
 }
 
+/// Why nothing more comes from a broker.
+enum End {
+    Lost(String),
+    /// What comes is no response: another connection would bring the same.
+    NoFrame(String),
+}
+
 /// Reads responses until the connection fails; why it did.
-async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> String {
+async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> End {
     let mut buffer = BytesMut::new();
     loop {
         loop {
@@ -349,17 +376,17 @@ async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> String {
                 Ok(Some(frame)) => match in_flight.lock().pop_front() {
                     // Who asked may have given up.
                     Some(answer) => drop(answer.send(frame)),
-                    None => return "it sent a response that nobody asked for".to_owned(),
+                    None => return End::Lost("it sent a response that nobody asked for".to_owned()),
                 },
                 Ok(None) => break,
-                Err(error) => return error.to_string(),
+                Err(error) => return End::NoFrame(error.to_string()),
             }
         }
         buffer.reserve(READ_STEP_BYTES.min(missing(&buffer)));
         match socket.read_buf(&mut buffer).await {
-            Ok(0) => return "the broker closed it".to_owned(),
+            Ok(0) => return End::Lost("the broker closed it".to_owned()),
             Ok(_) => {}
-            Err(error) => return error.to_string(),
+            Err(error) => return End::Lost(error.to_string()),
         }
     }
 }

@@ -10,35 +10,49 @@ use mainstem_wire::messages::offset_for_leader_epoch_request::{
 use crate::cluster::Cluster;
 use crate::consumer::{Doubt, Place};
 use crate::error::Error;
+use crate::offsets::left_out;
 use crate::topic_partition::TopicPartition;
 
-/// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
-/// both -1 where there is none.
-pub(crate) type EpochEnds = BTreeMap<TopicPartition, Place>;
+/// What a leader says of partitions, each with its own outcome.
+type EpochEnds = BTreeMap<TopicPartition, Result<Place, Error>>;
 
-/// Asks the leaders of partitions for the ends of epochs. Tried once: an error that is about one partition is the error
-/// of all.
-pub(crate) async fn epoch_ends(cluster: &Cluster, doubts: &[Doubt]) -> Result<EpochEnds, Error> {
-    let mut by_leader: BTreeMap<i32, Vec<&Doubt>> = BTreeMap::new();
-    for doubt in doubts {
-        by_leader.entry(cluster.leader(&doubt.key).await?).or_default().push(doubt);
-    }
+/// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
+/// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may mend an error.
+pub(crate) async fn epoch_ends(
+    cluster: &Cluster,
+    leader: i32,
+    doubts: Vec<Doubt>,
+) -> Vec<(Doubt, Result<Place, Error>)> {
+    let mut ends = ask_leader(cluster, leader, &doubts).await;
+    let end = |doubt: Doubt| {
+        let end = match &mut ends {
+            Ok(ends) => ends.remove(&doubt.key).unwrap_or_else(|| Err(left_out(&doubt.key))),
+            Err(error) => Err(error.clone()),
+        };
+        if end.as_ref().is_err_and(Error::is_retriable) {
+            cluster.doubt_partition(&doubt.key);
+        }
+        (doubt, end)
+    };
+    doubts.into_iter().map(end).collect()
+}
+
+async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[Doubt]) -> Result<EpochEnds, Error> {
+    let reply = cluster.node(leader).await?.call(&request(doubts)).await?;
+    let response = reply.read()?;
     let mut ends = EpochEnds::new();
-    for (leader, doubts) in by_leader {
-        let reply = cluster.node(leader).await?.call(&request(&doubts)).await?;
-        let response = reply.read()?;
-        for topic in &response.topics {
-            for one in &topic.partitions {
-                let key = TopicPartition::new(&*topic.topic, one.partition);
-                reply.check(one.error_code, None, || format!("cannot find the end of an epoch of {key}"))?;
-                ends.insert(key, Place { offset: one.end_offset, epoch: one.leader_epoch });
-            }
+    for topic in &response.topics {
+        for one in &topic.partitions {
+            let key = TopicPartition::new(&*topic.topic, one.partition);
+            let what = || format!("cannot find the end of an epoch of {key}");
+            let checked = reply.check(one.error_code, None, what);
+            ends.insert(key, checked.map(|()| Place { offset: one.end_offset, epoch: one.leader_epoch }));
         }
     }
     Ok(ends)
 }
 
-fn request(doubts: &[&Doubt]) -> OffsetForLeaderEpochRequest<'static> {
+fn request(doubts: &[Doubt]) -> OffsetForLeaderEpochRequest<'static> {
     let mut topics: BTreeMap<&str, OffsetForLeaderTopic<'static>> = BTreeMap::new();
     for doubt in doubts {
         let topic = topics.entry(&doubt.key.topic).or_insert_with(|| OffsetForLeaderTopic {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use mainstem_wire::ErrorCode;
 
+use crate::topic_partition::TopicPartition;
+
 /// A failure of the client: what happened, to what, and of whom it was asked.
 ///
 /// Errors can be cloned, for one failure may concern every record of a batch.
@@ -59,7 +61,7 @@ pub enum Error {
         last: Option<Box<Error>>,
     },
     /// Broker and client have no version of a request in common, or a field that is needed is not in it.
-    #[error("{broker} does not serve what is needed: {reason}")]
+    #[error("the broker at {broker} does not serve {reason}")]
     Unsupported {
         /// Address of the broker.
         broker: String,
@@ -77,12 +79,22 @@ pub enum Error {
         reason: String,
     },
     /// Records are not what the format says, or have changed since they were written.
-    #[error("{what} cannot be read: {reason}; seek past it to go on")]
+    #[error("{what} cannot be read: {reason}; seek behind it to go on")]
     Damaged {
         /// Which records.
         what: String,
         /// What is wrong with them.
         reason: String,
+    },
+    /// The offset to read is not there any more, or not yet.
+    #[error("cannot read {partition} at offset {offset}: it is not there any more, or not yet ({}, from {broker}); seek to go on", ErrorCode::OFFSET_OUT_OF_RANGE.name())]
+    OutOfRange {
+        /// The partition.
+        partition: TopicPartition,
+        /// Where reading was.
+        offset: i64,
+        /// Address of its leader.
+        broker: String,
     },
     /// Records that were read are not there any more, since the partition's leader is another one: it did not have them
     /// when it was elected (KIP-320).
@@ -116,6 +128,25 @@ pub enum Error {
     /// The arguments or the configuration make no sense.
     #[error("{0}")]
     Invalid(String),
+    /// Offsets were not committed, as a partition of them was given up while that was tried: another member may have
+    /// committed further by now, and would be taken back.
+    #[error(
+        "the offsets of group {group} were not committed: {partition} was given up meanwhile; whoever has it now goes on from what was committed before"
+    )]
+    CommitFailed {
+        /// Name of the group.
+        group: String,
+        /// The partition that was given up.
+        partition: String,
+    },
+    /// A task of the client has panicked, which is a fault of the client. What waits for that task fails so.
+    #[error(
+        "{what} has panicked, which is a fault of this client: close it, make a new one, and report what the panic said"
+    )]
+    Panicked {
+        /// What the task is for.
+        what: String,
+    },
     /// The producer, consumer or admin was closed.
     #[error("the client is closed")]
     Closed,
@@ -135,6 +166,14 @@ pub enum ErrorClass {
 }
 
 impl Error {
+    /// Why a task is being dropped: it has panicked, or else its runtime or its owner has ended it.
+    pub(crate) fn of_ended_task(what: &str) -> Error {
+        match std::thread::panicking() {
+            true => Error::Panicked { what: what.to_owned() },
+            false => Error::Closed,
+        }
+    }
+
     /// What a caller can do about it.
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -143,7 +182,7 @@ impl Error {
             | Error::ConnectionLost { .. }
             | Error::RequestTimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
-            Error::Closed => ErrorClass::Fatal,
+            Error::Closed | Error::Panicked { .. } => ErrorClass::Fatal,
             Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }
@@ -160,6 +199,34 @@ impl Error {
             Error::Broker { code, .. } => Some(*code),
             Error::TimedOut { last: Some(last), .. } => last.code(),
             Error::TransactionFailed { reason } => reason.code(),
+            Error::OutOfRange { .. } => Some(ErrorCode::OFFSET_OUT_OF_RANGE),
+            _ => None,
+        }
+    }
+
+    /// The address of the broker that was asked, if it is about one.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// let nobody = Admin::connect(ClientConfig::new("127.0.0.1:1")?).await.unwrap_err();
+    /// assert_eq!(nobody.broker(), Some("127.0.0.1:1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn broker(&self) -> Option<&str> {
+        match self {
+            Error::Broker { broker, .. }
+            | Error::Connect { broker, .. }
+            | Error::ConnectionLost { broker, .. }
+            | Error::RequestTimedOut { broker, .. }
+            | Error::Unsupported { broker, .. }
+            | Error::Malformed { broker, .. }
+            | Error::OutOfRange { broker, .. } => Some(broker),
+            Error::TimedOut { last: Some(last), .. } => last.broker(),
+            Error::TransactionFailed { reason } => reason.broker(),
             _ => None,
         }
     }

@@ -5,6 +5,20 @@
 //! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each
 //! broker. [`Error`] is the one error of all, and [`ErrorClass`] what a caller can do about it.
 //!
+//! # Brokers that it is tested with
+//!
+//! The same tests run against this repository's broker and against three releases of Apache Kafka, one
+//! broker of each. Nothing is claimed of others.
+//!
+//! | Apache Kafka | what is not tested, as the release does not have it |
+//! |---|---|
+//! | 4.3.0 | |
+//! | 3.9.2 (KRaft) | patterns of the consumer protocol, settings of groups, [`Admin::config_resources`]; groups of the consumer protocol are tested with the preview that `group.coordinator.rebalance.protocols=classic,consumer` turns on |
+//! | 0.11.0.3 (ZooKeeper) | besides: groups of the consumer protocol, static members and groups together with Java's cooperative-sticky consumer, zstd, offsets in transactions and what follows a transaction that has failed, epochs of leaders, and of [`Admin`] settings, quotas, elections, reassignments, log directories, producers, features, the quorum, more partitions, and deleting groups or their offsets |
+//!
+//! Older brokers do not have the format of records that is written and read here. What a broker lacks is refused with
+//! [`Error::Unsupported`], which names it; nothing is done half instead. [`NewTopic`] needs both counts before Kafka 2.4.
+//!
 //! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
 //! that is given the time; the tasks around it only move bytes.
 
@@ -18,6 +32,8 @@ mod epochs;
 mod error;
 mod group;
 mod offsets;
+#[cfg(test)]
+mod older_brokers;
 mod producer;
 mod questions;
 mod reply;
@@ -28,14 +44,15 @@ mod topic_partition;
 
 pub use admin::{
     ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
-    ConfigSource, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing, GroupMember, LogDir,
-    LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter, Reassignment,
+    ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing,
+    GroupMember, LogDir, LogDirReplica, NewTopic, Quorum, QuorumReplica, QuotaEntity, QuotaFilter,
+    Reassignment,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
 pub use consumer::{
     Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, OwnedRecord, Position,
-    RecordStream,
+    Positions, RecordStream,
 };
 pub use error::{Error, ErrorClass};
 pub use group::{

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use mainstem_wire::messages::list_offsets_request::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
 };
 
-use crate::cluster::{Cluster, Topic};
+use crate::cluster::Cluster;
 use crate::consumer::Isolation;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
@@ -21,8 +20,22 @@ pub(crate) const EARLIEST: i64 = -2;
 /// Offsets of partitions; none for a time behind all records.
 pub(crate) type FoundOffsets = BTreeMap<TopicPartition, Option<i64>>;
 
-/// A partition, and the timestamp to look for.
-type Sought<'a> = (&'a TopicPartition, i64);
+/// An offset to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sought {
+    pub(crate) key: TopicPartition,
+    /// In ms, [`LATEST`] or [`EARLIEST`].
+    pub(crate) timestamp: i64,
+    /// Of the leader that is asked.
+    pub(crate) leader_epoch: i32,
+}
+
+impl Sought {
+    /// The offset behind the last record instead.
+    pub(crate) fn at_end(self) -> Sought {
+        Sought { timestamp: LATEST, ..self }
+    }
+}
 
 /// The offset of each partition at a timestamp in ms, [`LATEST`] or [`EARLIEST`]; none where all records are older.
 /// Tried once: an error that is about one partition is the error of all.
@@ -31,56 +44,77 @@ pub(crate) async fn list_offsets(
     isolation: Isolation,
     sought: &[(TopicPartition, i64)],
 ) -> Result<FoundOffsets, Error> {
-    let mut by_leader: BTreeMap<i32, Vec<(Sought<'_>, Arc<Topic>)>> = BTreeMap::new();
+    let mut by_leader: BTreeMap<i32, Vec<Sought>> = BTreeMap::new();
     for (key, timestamp) in sought {
-        let topic = cluster.topic(&key.topic, false).await?;
-        match topic.partition(key.partition)?.leader {
-            Some(leader) => by_leader.entry(leader).or_default().push(((key, *timestamp), topic)),
-            None => {
-                cluster.doubt_topic(&key.topic);
-                return Err(Error::NoLeader { partition: key.to_string() });
-            }
-        }
+        let lead = cluster.find_lead(key).await?;
+        let sought = Sought { key: key.clone(), timestamp: *timestamp, leader_epoch: lead.leader_epoch };
+        by_leader.entry(lead.node).or_default().push(sought);
     }
     let mut found = BTreeMap::new();
     for (leader, sought) in by_leader {
-        ask_leader(cluster, leader, isolation, &sought, &mut found).await.inspect_err(|_| {
-            sought.iter().for_each(|((key, _), _)| cluster.doubt_topic(&key.topic));
-        })?;
+        for (key, offset) in leader_offsets(cluster, leader, isolation, &sought).await {
+            found.insert(key, offset?);
+        }
     }
     Ok(found)
+}
+
+/// The same of partitions of one leader, where each has its own outcome. Tried once; what it leads is doubted where that
+/// may mend an error.
+pub(crate) async fn leader_offsets(
+    cluster: &Cluster,
+    leader: i32,
+    isolation: Isolation,
+    sought: &[Sought],
+) -> BTreeMap<TopicPartition, Result<Option<i64>, Error>> {
+    let mut found = match ask_leader(cluster, leader, isolation, sought).await {
+        Ok(found) => found,
+        Err(error) => sought.iter().map(|one| (one.key.clone(), Err(error.clone()))).collect(),
+    };
+    for one in sought {
+        let outcome = found.entry(one.key.clone()).or_insert_with(|| Err(left_out(&one.key)));
+        if outcome.as_ref().is_err_and(Error::is_retriable) {
+            cluster.doubt_partition(&one.key);
+        }
+    }
+    found
 }
 
 async fn ask_leader(
     cluster: &Cluster,
     leader: i32,
     isolation: Isolation,
-    sought: &[(Sought<'_>, Arc<Topic>)],
-    found: &mut FoundOffsets,
-) -> Result<(), Error> {
+    sought: &[Sought],
+) -> Result<BTreeMap<TopicPartition, Result<Option<i64>, Error>>, Error> {
     let reply = cluster.node(leader).await?.call(&request(isolation, sought)).await?;
     let response = reply.read()?;
+    let mut found = BTreeMap::new();
     for topic in &response.topics {
-        for partition in &topic.partitions {
-            let key = TopicPartition::new(&*topic.name, partition.partition_index);
-            reply.check(partition.error_code, None, || format!("cannot find offsets of {key}"))?;
-            found.insert(key, (partition.offset >= 0).then_some(partition.offset));
+        for one in &topic.partitions {
+            let key = TopicPartition::new(&*topic.name, one.partition_index);
+            let checked = reply.check(one.error_code, None, || format!("cannot find offsets of {key}"));
+            found.insert(key, checked.map(|()| (one.offset >= 0).then_some(one.offset)));
         }
     }
-    Ok(())
+    Ok(found)
 }
 
-fn request(isolation: Isolation, sought: &[(Sought<'_>, Arc<Topic>)]) -> ListOffsetsRequest<'static> {
+/// A leader that was asked says nothing of a partition.
+pub(crate) fn left_out(key: &TopicPartition) -> Error {
+    Error::Unknown(format!("the broker says nothing of the offsets of {key}"))
+}
+
+fn request(isolation: Isolation, sought: &[Sought]) -> ListOffsetsRequest<'static> {
     let mut topics: BTreeMap<&str, ListOffsetsTopic<'static>> = BTreeMap::new();
-    for ((key, timestamp), known) in sought {
-        let topic = topics.entry(&key.topic).or_insert_with(|| ListOffsetsTopic {
-            name: Cow::Owned(key.topic.to_string()),
+    for one in sought {
+        let topic = topics.entry(&one.key.topic).or_insert_with(|| ListOffsetsTopic {
+            name: Cow::Owned(one.key.topic.to_string()),
             ..Default::default()
         });
         topic.partitions.push(ListOffsetsPartition {
-            partition_index: key.partition,
-            current_leader_epoch: known.partition(key.partition).map_or(-1, |one| one.leader_epoch),
-            timestamp: *timestamp,
+            partition_index: one.key.partition,
+            current_leader_epoch: one.leader_epoch,
+            timestamp: one.timestamp,
             ..Default::default()
         });
     }

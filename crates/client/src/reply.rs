@@ -58,6 +58,22 @@ impl<R> Reply<R> {
         R::Response::decode(&mut decoder, self.version).map_err(|error| malformed::<R>(&self.broker, &error))
     }
 
+    /// The error code of a response that begins with one, whichever its version is.
+    pub(crate) fn leading_code(&self) -> Option<i16> {
+        self.frame[self.body..].first_chunk().map(|two| i16::from_be_bytes(*two))
+    }
+
+    /// The same response, which is of another version than was asked for. Its header has to be the same in both.
+    pub(crate) fn as_version(&self, version: i16) -> Reply<R> {
+        Reply {
+            frame: self.frame.clone(),
+            body: self.body,
+            version,
+            broker: self.broker.clone(),
+            request: PhantomData,
+        }
+    }
+
     /// The bytes of the response, for what outlives it.
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.frame

@@ -14,6 +14,9 @@ use crate::workspace;
 
 /// The release of Apache Kafka whose clients, tools and broker are run.
 pub(crate) const KAFKA_VERSION: &str = "4.3.0";
+/// Older releases that the native client is tested against, with the version of Scala that each is built with: those of
+/// `crates/client/src/testing/releases.rs`.
+const OLDER_KAFKA: [(&str, &str); 2] = [("3.9.2", "2.13"), ("0.11.0.3", "2.11")];
 
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 /// Package managers may have to fetch from far away.
@@ -64,7 +67,11 @@ impl Toolchain {
 
 /// Kafka's jars.
 pub(crate) fn kafka_lib() -> PathBuf {
-    workspace::interop_dir().join(format!("kafka-{KAFKA_VERSION}")).join("lib")
+    kafka_lib_of(KAFKA_VERSION)
+}
+
+fn kafka_lib_of(version: &str) -> PathBuf {
+    workspace::interop_dir().join(format!("kafka-{version}")).join("lib")
 }
 
 /// The class path of everything Java: our classes and Kafka's jars.
@@ -119,10 +126,7 @@ pub(crate) fn sources(client: &str) -> PathBuf {
 
 fn install_java() -> Result<()> {
     let pom = sources("java").join("pom.xml");
-    once("java-jars", &[&pom], || {
-        let output = format!("-DoutputDirectory={}", kafka_lib().display());
-        run("maven", Command::new("mvn").args(["-q", "-B", "-f"]).arg(&pom).args([MAVEN_COPY, &output]))
-    })?;
+    once("java-jars", &[&pom], || copy_jars("maven", &pom, &kafka_lib(), &[]))?;
     write_kafka_scripts()?;
     let classes = files_with_extension(&sources("java").join("src/mainstem/interop"), "java")?;
     let settings = sources("java").join("src/log4j2.properties");
@@ -135,6 +139,24 @@ fn install_java() -> Result<()> {
         javac.args(["--release", "17", "-Xlint:all,-classfile,-path", "-cp", &class_path(), "-d"]);
         run("javac", javac.arg(&output).args(&classes))
     })
+}
+
+/// The jars of older releases.
+pub(crate) fn install_older_kafka() -> Result<()> {
+    let pom = workspace::root().join("tests/native-client/pom.xml");
+    for (version, scala) in OLDER_KAFKA {
+        let name = format!("kafka-{version}");
+        let settings = [format!("-Dkafka.version={version}"), format!("-Dscala.version={scala}")];
+        once(&name, &[&pom], || copy_jars(&name, &pom, &kafka_lib_of(version), &settings))?;
+    }
+    Ok(())
+}
+
+/// Has Maven copy the jars that a project needs.
+fn copy_jars(name: &str, pom: &Path, output: &Path, settings: &[String]) -> Result<()> {
+    let output = format!("-DoutputDirectory={}", output.display());
+    let mut maven = Command::new("mvn");
+    run(name, maven.args(["-q", "-B", "-f"]).arg(pom).args(settings).args([MAVEN_COPY, &output]))
 }
 
 fn install_python() -> Result<()> {
@@ -275,4 +297,19 @@ pub(crate) const TOOLS: &[(&str, &str)] = &[
 pub(crate) fn tool_class(name: &str) -> &'static str {
     let found = TOOLS.iter().find(|(tool, _)| *tool == name);
     found.map(|(_, class)| *class).expect("the tool is in the table")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_installed_is_what_the_client_is_tested_against() {
+        let releases = workspace::root().join("crates/client/src/testing/releases.rs");
+        let releases = fs::read_to_string(releases).unwrap();
+        for (version, scala) in OLDER_KAFKA.into_iter().chain([(KAFKA_VERSION, "2.13")]) {
+            assert!(releases.contains(&format!("\"{version}\", \"{scala}\"")), "{version}");
+        }
+        assert_eq!(releases.matches("Release::new(\"").count(), OLDER_KAFKA.len() + 1);
+    }
 }

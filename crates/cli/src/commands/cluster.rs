@@ -2,19 +2,16 @@
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
-use mainstem_wire::messages::describe_cluster_request::DescribeClusterRequest;
-use mainstem_wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
-use mainstem_wire::{ErrorCode, Request};
+use mainstem_client::{Admin, ClusterDescription, Error, ErrorCode};
 use serde_json::{Value, json};
 
-use crate::client::{check, check_message};
-use crate::cluster::Cluster;
 use crate::output::{bytes, print, print_json, table};
 use crate::target::Target;
 
-/// `endpoint_type` of DescribeCluster: the nodes that clients connect to.
-const BROKERS: i8 = 1;
+/// The level of a feature that the cluster does not use.
+const OFF: i16 = 0;
+/// The controller while there is none.
+const NOBODY: i32 = -1;
 
 /// What `cluster` takes.
 #[derive(Debug, Args)]
@@ -58,80 +55,45 @@ struct Feature {
 }
 
 /// Describes the cluster.
-pub(crate) fn run(arguments: &ClusterArguments) -> Result<()> {
-    let mut cluster = arguments.target.connect()?;
-    let description = collect(&mut cluster)?;
+pub(crate) async fn run(arguments: &ClusterArguments) -> Result<()> {
+    let admin = arguments.target.connect().await?;
+    let description = collect(&admin).await?;
     match arguments.json {
         true => print_json(&description.to_json()),
         false => print(&description.to_text()),
     }
 }
 
-fn collect(cluster: &mut Cluster) -> Result<Description> {
-    let mut description = cluster.retrying(describe)?;
-    for node in &mut description.nodes {
-        node.log_dirs = cluster.retrying(|cluster| log_dirs(cluster, node.id))?;
+async fn collect(admin: &Admin) -> Result<Description> {
+    let ClusterDescription { cluster_id, controller, brokers } = admin.cluster().await?;
+    let mut nodes = Vec::new();
+    for (id, broker) in brokers {
+        let log_dirs = log_dirs(admin, id).await?;
+        nodes.push(Node { id, host: broker.host, port: broker.port, rack: broker.rack, log_dirs });
     }
-    description.features = cluster.retrying(features)?;
-    Ok(description)
-}
-
-fn describe(cluster: &mut Cluster) -> Result<Description> {
-    let request = DescribeClusterRequest { endpoint_type: BROKERS, ..Default::default() };
-    let response = cluster.any()?.call(&request)?;
-    check_message(response.error_code, response.error_message.as_deref(), || {
-        "cannot describe the cluster".to_owned()
-    })?;
-    let node = |node: &<DescribeClusterRequest<'_> as Request<'_>>::Response<'_>, at: usize| {
-        let broker = &node.brokers[at];
-        Node {
-            id: broker.broker_id,
-            host: broker.host.to_string(),
-            port: broker.port,
-            rack: broker.rack.as_deref().map(str::to_owned),
-            log_dirs: Vec::new(),
-        }
-    };
-    let mut nodes: Vec<Node> = (0..response.brokers.len()).map(|at| node(&response, at)).collect();
-    nodes.sort_by_key(|node| node.id);
+    let features = admin.features().await?.into_iter().filter(|(_, feature)| feature.level != OFF);
     Ok(Description {
-        id: response.cluster_id.to_string(),
-        controller: response.controller_id,
+        id: cluster_id,
+        controller: controller.unwrap_or(NOBODY),
         nodes,
-        features: Vec::new(),
+        features: features.map(|(name, feature)| Feature { name, level: feature.level }).collect(),
     })
 }
 
 /// The directories of a node; empty where brokers do not tell.
-fn log_dirs(cluster: &mut Cluster, node: i32) -> Result<Vec<LogDir>> {
-    let client = cluster.node(node)?;
-    if !client.serves::<DescribeLogDirsRequest<'_>>() {
-        return Ok(Vec::new());
-    }
-    let response = client.call(&DescribeLogDirsRequest { topics: None, ..Default::default() })?;
-    check(response.error_code, || format!("the directories of node {node}"))?;
-    let dirs = response.results.iter().map(|dir| {
-        let partitions = || dir.topics.iter().flat_map(|topic| &topic.partitions);
-        LogDir {
-            path: dir.log_dir.to_string(),
-            error: (dir.error_code != 0).then(|| ErrorCode::from(dir.error_code)),
-            partitions: partitions().count(),
-            partition_bytes: partitions().filter_map(|p| u64::try_from(p.partition_size).ok()).sum(),
-            usable_bytes: u64::try_from(dir.usable_bytes).ok(),
-        }
-    });
-    Ok(dirs.collect())
-}
-
-fn features(cluster: &mut Cluster) -> Result<Vec<Feature>> {
-    let response = cluster.any()?.call(&ApiVersionsRequest {
-        client_software_name: "mainstem".into(),
-        client_software_version: env!("CARGO_PKG_VERSION").into(),
-        ..Default::default()
-    })?;
-    check(response.error_code, || "the cluster's features".to_owned())?;
-    let features = response.finalized_features.iter();
-    Ok(features.map(|f| Feature { name: f.name.to_string(), level: f.max_version_level }).collect())
+async fn log_dirs(admin: &Admin, node: i32) -> Result<Vec<LogDir>> {
+    let dirs = match admin.log_dirs(node).await {
+        Err(Error::Unsupported { .. }) => return Ok(Vec::new()),
+        dirs => dirs?,
+    };
+    let dir = |dir: mainstem_client::LogDir| LogDir {
+        path: dir.path,
+        error: dir.error.and_then(|error| error.code()),
+        partitions: dir.replicas.len(),
+        partition_bytes: dir.replicas.iter().filter_map(|one| u64::try_from(one.size_bytes).ok()).sum(),
+        usable_bytes: dir.usable_bytes.and_then(|bytes| u64::try_from(bytes).ok()),
+    };
+    Ok(dirs.into_iter().map(dir).collect())
 }
 
 impl Description {

@@ -22,9 +22,9 @@ enum ConfigCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ConfigArguments) -> Result<()> {
+pub(crate) async fn run(arguments: &ConfigArguments) -> Result<()> {
     match &arguments.command {
-        ConfigCommand::Get(get) => get::run(get),
-        ConfigCommand::Set(set) => set::run(set),
+        ConfigCommand::Get(get) => get::run(get).await,
+        ConfigCommand::Set(set) => set::run(set).await,
     }
 }

@@ -3,7 +3,6 @@
 mod delete;
 mod delete_offsets;
 mod describe;
-mod found;
 mod list;
 mod reset;
 mod topic_partitions;
@@ -33,12 +32,12 @@ enum GroupCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &GroupArguments) -> Result<()> {
+pub(crate) async fn run(arguments: &GroupArguments) -> Result<()> {
     match &arguments.command {
-        GroupCommand::List(list) => list::run(list),
-        GroupCommand::Describe(describe) => describe::run(describe),
-        GroupCommand::Reset(reset) => reset::run(reset),
-        GroupCommand::Delete(delete) => delete::run(delete),
-        GroupCommand::DeleteOffsets(delete) => delete_offsets::run(delete),
+        GroupCommand::List(list) => list::run(list).await,
+        GroupCommand::Describe(describe) => describe::run(describe).await,
+        GroupCommand::Reset(reset) => reset::run(reset).await,
+        GroupCommand::Delete(delete) => delete::run(delete).await,
+        GroupCommand::DeleteOffsets(delete) => delete_offsets::run(delete).await,
     }
 }

@@ -1,24 +1,26 @@
 //! `mainstem produce`: writes lines of standard input to a topic.
 
-mod batches;
 mod input;
 mod line;
+mod partitions;
 mod report;
 mod sender;
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use mainstem_records::Compression;
+use mainstem_client::{Admin, Compression, Producer, ProducerConfig, Topic};
 
 use crate::interrupt::Interrupt;
 use crate::target::Target;
+use crate::{timestamp, topic};
 
-use batches::Batches;
-use input::{Input, Next};
+use input::{Input, Lines};
 use line::{HeaderArgument, LineFormat};
+use partitions::Partitions;
 use report::Progress;
 use sender::Sender;
 
@@ -98,77 +100,96 @@ enum Acks {
     Nobody,
 }
 
-impl Acks {
-    fn code(self) -> i16 {
-        match self {
-            Acks::All => -1,
-            Acks::Leader => 1,
-            Acks::Nobody => 0,
+impl From<Acks> for mainstem_client::Acks {
+    fn from(acks: Acks) -> mainstem_client::Acks {
+        match acks {
+            Acks::All => mainstem_client::Acks::All,
+            Acks::Leader => mainstem_client::Acks::Leader,
+            Acks::Nobody => mainstem_client::Acks::None,
         }
     }
 }
 
 /// Writes the records.
-pub(crate) fn run(produce: &Produce) -> Result<()> {
+pub(crate) async fn run(produce: &Produce) -> Result<()> {
     let started = Instant::now();
     let interrupt = Interrupt::listen()?;
-    let mut cluster = produce.target.connect()?;
-    let topic = match produce.auto_create {
-        true => cluster.find_or_create_topic(&produce.topic)?,
-        false => cluster.topic(&produce.topic)?,
-    };
-    let batches = Batches::new(&topic, produce.compression.into(), produce.batch_bytes, produce.partition)?;
-    let mut sender = Sender::new(cluster, topic, produce.acks.code())?;
+    let admin = produce.target.connect().await?;
+    let topic = find_topic(produce, &admin).await?;
+    let partitions = Partitions::new(&topic, produce.partition, produce.batch_bytes as usize)?;
+    let mut sender = Sender::new(produce).await?;
     let mut progress = Progress::start();
-    let read = pump(produce, &interrupt, batches, &mut sender, &mut progress);
+    let mut pump = Pump {
+        format: LineFormat::new(produce, topic.name.clone()),
+        partitions,
+        sender: &mut sender,
+        progress: &progress,
+        number: 0,
+    };
+    let read = pump.run(&interrupt).await;
+    let finished = sender.finish().await;
     progress.finish();
     report::report(&produce.topic, sender.totals(), started.elapsed(), produce.json)?;
-    read?;
+    read.and(finished)?;
     sender.totals().require_all()
 }
 
-/// Moves records from the input to the brokers until the input ends.
-fn pump(
-    produce: &Produce,
-    interrupt: &Interrupt,
-    mut batches: Batches,
-    sender: &mut Sender,
-    progress: &mut Progress,
-) -> Result<()> {
-    let format = LineFormat::new(produce);
-    let mut input = Input::start()?;
-    let mut number = 0;
-    while !interrupt.is_raised() {
-        let taken = match input.next(LINGER)? {
-            Next::Lines(lines) => {
-                lines.iter().try_for_each(|line| take_line(line, &mut number, &format, &mut batches, sender))
-            }
-            Next::Nothing => batches.send_all(sender),
-            Next::End => break,
-        };
-        progress.show(sender.totals(), input.bytes());
-        if let Err(error) = taken {
-            // What came before a faulty line is written all the same.
-            batches.send_all(sender)?;
-            return Err(error);
-        }
+async fn find_topic(produce: &Produce, admin: &Admin) -> Result<Arc<Topic>> {
+    if !produce.auto_create {
+        return topic::find(admin, &produce.topic).await;
     }
-    batches.send_all(sender)?;
-    if interrupt.is_raised() && !io::stdin().is_terminal() {
-        bail!("interrupted before the end of the input: {number} lines were read");
-    }
-    Ok(())
+    let config =
+        ProducerConfig { max_block: produce.target.limit(), ..ProducerConfig::new(produce.target.config()?) };
+    Ok(Producer::new(config)?.topic(&produce.topic).await?)
 }
 
-/// Adds the record of a line to its batch; full batches go out.
-fn take_line(
-    line: &[u8],
-    number: &mut u64,
-    format: &LineFormat,
-    batches: &mut Batches,
-    sender: &mut Sender,
-) -> Result<()> {
-    *number += 1;
-    batches.add(&format.parse(line, *number)?, *number)?;
-    if batches.is_full() { batches.send_all(sender) } else { Ok(()) }
+/// Moves records from the input to the brokers.
+struct Pump<'p> {
+    format: LineFormat,
+    partitions: Partitions,
+    sender: &'p mut Sender,
+    progress: &'p Progress,
+    /// That of the last line.
+    number: u64,
+}
+
+impl Pump<'_> {
+    /// Until the input ends.
+    async fn run(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let mut input = Input::start()?;
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = interrupt.raised() => break,
+                next = tokio::time::timeout(LINGER, input.next()) => next,
+            };
+            match next {
+                Ok(next) => match next? {
+                    Some(lines) => self.take(&lines).await?,
+                    None => return Ok(()),
+                },
+                Err(_) => self.partitions.pause(),
+            }
+            self.sender.take_note()?;
+            self.progress.show(self.sender.totals(), input.bytes());
+        }
+        if !io::stdin().is_terminal() {
+            bail!("interrupted before the end of the input: {} lines were read", self.number);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, lines: &Lines) -> Result<()> {
+        // They came together.
+        let timestamp_ms = timestamp::now_ms();
+        for line in lines.iter() {
+            self.number += 1;
+            let mut record = self.format.parse(line, self.number)?;
+            record.timestamp_ms = record.timestamp_ms.or(Some(timestamp_ms));
+            let chosen = self.partitions.choose(&mut record);
+            chosen.with_context(|| format!("line {} of the input", self.number))?;
+            self.sender.send(record, self.number).await?;
+        }
+        Ok(())
+    }
 }

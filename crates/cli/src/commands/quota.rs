@@ -23,9 +23,9 @@ enum QuotaCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &QuotaArguments) -> Result<()> {
+pub(crate) async fn run(arguments: &QuotaArguments) -> Result<()> {
     match &arguments.command {
-        QuotaCommand::List(list) => list::run(list),
-        QuotaCommand::Set(set) => set::run(set),
+        QuotaCommand::List(list) => list::run(list).await,
+        QuotaCommand::Set(set) => set::run(set).await,
     }
 }

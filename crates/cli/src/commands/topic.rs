@@ -31,12 +31,12 @@ enum TopicCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &TopicArguments) -> Result<()> {
+pub(crate) async fn run(arguments: &TopicArguments) -> Result<()> {
     match &arguments.command {
-        TopicCommand::Create(create) => create::run(create),
-        TopicCommand::List(list) => list::run(list),
-        TopicCommand::Describe(describe) => describe::run(describe),
-        TopicCommand::Alter(alter) => alter::run(alter),
-        TopicCommand::Delete(delete) => delete::run(delete),
+        TopicCommand::Create(create) => create::run(create).await,
+        TopicCommand::List(list) => list::run(list).await,
+        TopicCommand::Describe(describe) => describe::run(describe).await,
+        TopicCommand::Alter(alter) => alter::run(alter).await,
+        TopicCommand::Delete(delete) => delete::run(delete).await,
     }
 }

@@ -9,9 +9,11 @@ use mainstem_wire::messages::describe_quorum_request::{
     DescribeQuorumRequest, PartitionData as QuorumPartition, TopicData as QuorumTopic,
 };
 use mainstem_wire::messages::describe_quorum_response::ReplicaState;
+use mainstem_wire::messages::metadata_request::MetadataRequest;
 use mainstem_wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
 
 use super::{Admin, left_out, timeout_ms};
+use crate::connection::Connection;
 use crate::error::Error;
 
 /// The one partition of the metadata's log.
@@ -39,6 +41,12 @@ pub struct BrokerDescription {
     pub port: i32,
     /// Where it stands.
     pub rack: Option<String>,
+}
+
+impl BrokerDescription {
+    fn new(host: &str, port: i32, rack: Option<&str>) -> BrokerDescription {
+        BrokerDescription { host: host.to_owned(), port, rack: rack.map(str::to_owned) }
+    }
 }
 
 /// A feature of a cluster (KIP-584).
@@ -105,23 +113,11 @@ impl Admin {
     /// [`Error::TimedOut`], or why the cluster refuses.
     pub async fn cluster(&self) -> Result<ClusterDescription, Error> {
         self.retried("describing the cluster", || async {
-            let request = DescribeClusterRequest { endpoint_type: BROKERS, ..Default::default() };
-            let reply = self.cluster.call_any(&request).await?;
-            let response = reply.read()?;
-            let message = response.error_message.as_deref();
-            reply.check(response.error_code, message, || "cannot describe the cluster".to_owned())?;
-            let brokers = response.brokers.iter().map(|broker| {
-                let rack = broker.rack.as_deref().map(str::to_owned);
-                (
-                    broker.broker_id,
-                    BrokerDescription { host: broker.host.to_string(), port: broker.port, rack },
-                )
-            });
-            Ok(ClusterDescription {
-                cluster_id: response.cluster_id.to_string(),
-                controller: (response.controller_id >= 0).then_some(response.controller_id),
-                brokers: brokers.collect(),
-            })
+            let connection = self.cluster.any().await?;
+            match connection.version::<DescribeClusterRequest<'_>>() {
+                Ok(_) => describe_cluster(&connection).await,
+                Err(_) => describe_by_metadata(&connection).await,
+            }
         })
         .await
     }
@@ -182,7 +178,7 @@ impl Admin {
             let feature_updates = vec![update];
             let request =
                 UpdateFeaturesRequest { timeout_ms, feature_updates, validate_only, ..Default::default() };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             let refused = || format!("cannot change the level of feature {feature}");
             reply.check(response.error_code, response.error_message.as_deref(), refused)?;
@@ -219,4 +215,38 @@ impl Admin {
         })
         .await
     }
+}
+
+/// DescribeCluster (60), which brokers have since Kafka 2.8 (KIP-700).
+async fn describe_cluster(connection: &Connection) -> Result<ClusterDescription, Error> {
+    let request = DescribeClusterRequest { endpoint_type: BROKERS, ..Default::default() };
+    let reply = connection.call(&request).await?;
+    let response = reply.read()?;
+    let message = response.error_message.as_deref();
+    reply.check(response.error_code, message, || "cannot describe the cluster".to_owned())?;
+    let brokers = response
+        .brokers
+        .iter()
+        .map(|one| (one.broker_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref())));
+    Ok(ClusterDescription {
+        cluster_id: response.cluster_id.to_string(),
+        controller: (response.controller_id >= 0).then_some(response.controller_id),
+        brokers: brokers.collect(),
+    })
+}
+
+/// The same of older brokers.
+async fn describe_by_metadata(connection: &Connection) -> Result<ClusterDescription, Error> {
+    let request = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
+    let reply = connection.call(&request).await?;
+    let response = reply.read()?;
+    let brokers = response
+        .brokers
+        .iter()
+        .map(|one| (one.node_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref())));
+    Ok(ClusterDescription {
+        cluster_id: response.cluster_id.as_deref().unwrap_or_default().to_owned(),
+        controller: (response.controller_id >= 0).then_some(response.controller_id),
+        brokers: brokers.collect(),
+    })
 }

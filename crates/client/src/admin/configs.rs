@@ -118,6 +118,25 @@ impl ConfigSource {
             other => ConfigSource::Other(other),
         }
     }
+
+    /// In Kafka's words.
+    ///
+    /// ```
+    /// assert_eq!(mainstem_client::ConfigSource::Topic.name(), "DYNAMIC_TOPIC_CONFIG");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            ConfigSource::Topic => "DYNAMIC_TOPIC_CONFIG",
+            ConfigSource::DynamicBroker => "DYNAMIC_BROKER_CONFIG",
+            ConfigSource::DynamicDefaultBroker => "DYNAMIC_DEFAULT_BROKER_CONFIG",
+            ConfigSource::StaticBroker => "STATIC_BROKER_CONFIG",
+            ConfigSource::Default => "DEFAULT_CONFIG",
+            ConfigSource::Logger => "DYNAMIC_BROKER_LOGGER_CONFIG",
+            ConfigSource::ClientMetrics => "DYNAMIC_CLIENT_METRICS_CONFIG",
+            ConfigSource::Group => "DYNAMIC_GROUP_CONFIG",
+            ConfigSource::Other(_) => "UNKNOWN",
+        }
+    }
 }
 
 /// A setting.
@@ -210,7 +229,8 @@ impl Admin {
     pub async fn config_resources(&self) -> Result<Vec<ConfigResource>, Error> {
         self.retried("listing what has settings", || async {
             let connection = self.cluster.any().await?;
-            connection.needs::<ListConfigResourcesRequest<'_>>(ALL_KINDS_SINCE)?;
+            let what = "listing all kinds (KIP-1142)";
+            connection.needs::<ListConfigResourcesRequest<'_>>(ALL_KINDS_SINCE, what)?;
             let reply = connection.call(&ListConfigResourcesRequest::default()).await?;
             let response = reply.read()?;
             reply.check(response.error_code, None, || "cannot list what has settings".to_owned())?;

@@ -37,6 +37,8 @@ pub struct GroupListing {
     pub state: String,
     /// Its protocol, such as `classic` or `consumer`; empty where brokers are too old to tell (KIP-848).
     pub group_type: String,
+    /// The node that coordinates it.
+    pub coordinator: i32,
 }
 
 /// A group as its coordinator describes it, whichever protocol its members speak.
@@ -84,12 +86,34 @@ impl Admin {
                     protocol_type: group.protocol_type.clone().into_owned(),
                     state: group.group_state.clone().into_owned(),
                     group_type: group.group_type.clone().into_owned(),
+                    coordinator: node,
                 }));
             }
             groups.sort();
             Ok(groups)
         })
         .await
+    }
+
+    /// The node that coordinates a group, whether the group exists or not.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[("offsets.topic.num.partitions", "1")]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// assert!(admin.nodes().await?.contains(&admin.coordinator("billing").await?));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn coordinator(&self, group: &str) -> Result<i32, Error> {
+        let what = format!("finding the coordinator of group {group}");
+        self.retried(&what, || self.cluster.coordinator_id(group)).await
     }
 
     /// A group, if it exists.
@@ -120,7 +144,32 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why its coordinator refuses, such as NON_EMPTY_GROUP.
     pub async fn delete_group(&self, group: &str) -> Result<(), Error> {
-        self.of_group(group, &format!("deleting group {group}"), |coordinator| async move {
+        self.retried(&format!("deleting group {group}"), || self.try_to_delete_group(group)).await
+    }
+
+    /// Deletes a group without members, with its offsets, if it exists; whether it did.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[("offsets.topic.num.partitions", "1")]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// assert!(!admin.delete_group_if_exists("billing").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why its coordinator refuses, such as NON_EMPTY_GROUP.
+    pub async fn delete_group_if_exists(&self, group: &str) -> Result<bool, Error> {
+        let what = format!("deleting group {group}");
+        self.if_exists(&what, ErrorCode::GROUP_ID_NOT_FOUND, || self.try_to_delete_group(group)).await
+    }
+
+    async fn try_to_delete_group(&self, group: &str) -> Result<(), Error> {
+        self.at_coordinator(group, |coordinator| async move {
             let request = DeleteGroupsRequest { groups_names: vec![group.into()], ..Default::default() };
             let reply = coordinator.call(&request).await?;
             let response = reply.read()?;
@@ -137,7 +186,8 @@ impl Admin {
     pub async fn group_offsets(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let reply = coordinator.call_up_to(&fetch_request(group, None), FETCH_NAMES_UNTIL).await?;
+            let request = fetch_request(&coordinator, group, None)?;
+            let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
             let committed = read_committed(&reply, group)?;
             Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
         })
@@ -187,9 +237,14 @@ impl Admin {
             let response = reply.read()?;
             let refused = || format!("cannot delete offsets of group {group}");
             reply.check(response.error_code, None, refused)?;
-            let mut codes =
-                response.topics.iter().flat_map(|topic| &topic.partitions).map(|one| one.error_code);
-            codes.try_for_each(|code| reply.check(code, None, refused))
+            for topic in &response.topics {
+                for one in &topic.partitions {
+                    let key = TopicPartition::new(&*topic.name, one.partition_index);
+                    let refused = || format!("cannot delete the offset of group {group} in {key}");
+                    reply.check(one.error_code, None, refused)?;
+                }
+            }
+            Ok(())
         })
         .await
     }

@@ -16,11 +16,12 @@ pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::{LogDir, LogDirReplica};
 pub use partitions::{ActiveProducer, Election, Reassignment};
 pub use quotas::{QuotaEntity, QuotaFilter};
-pub use topics::NewTopic;
+pub use topics::{CreatedTopic, NewTopic};
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use mainstem_wire::Request;
+use mainstem_wire::{ErrorCode, Request};
 
 use crate::cluster::Cluster;
 use crate::config::ClientConfig;
@@ -61,6 +62,16 @@ impl Admin {
         Admin { cluster: Cluster::new(config) }
     }
 
+    /// An administrator's client that is connected to one of the brokers. Each is tried once.
+    ///
+    /// # Errors
+    /// Why the first of them cannot be connected to, such as [`Error::Connect`].
+    pub async fn connect(config: ClientConfig) -> Result<Admin, Error> {
+        let admin = Admin::new(config);
+        admin.cluster.any().await?;
+        Ok(admin)
+    }
+
     /// Tries until it succeeds, fails for good, or the time is over.
     async fn retried<T, F: Future<Output = Result<T, Error>>>(
         &self,
@@ -71,6 +82,26 @@ impl Admin {
         retrying(config, config.operation_timeout, what, attempt).await
     }
 
+    /// The same with something that may not exist, in which case brokers answer with `missing`; whether it did. In a later
+    /// attempt it is the one before, whose answer was lost, that has done it.
+    async fn if_exists<F: Future<Output = Result<(), Error>>>(
+        &self,
+        what: &str,
+        missing: ErrorCode,
+        attempt: impl Fn() -> F,
+    ) -> Result<bool, Error> {
+        let attempts = AtomicU32::new(0);
+        self.retried(what, || async {
+            let is_first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
+            match attempt().await {
+                Ok(()) => Ok(true),
+                Err(error) if error.code() == Some(missing) => Ok(!is_first),
+                Err(error) => Err(error),
+            }
+        })
+        .await
+    }
+
     /// The same with a call to the coordinator of a group, which may have moved.
     async fn of_group<T, F: Future<Output = Result<T, Error>>>(
         &self,
@@ -78,15 +109,21 @@ impl Admin {
         what: &str,
         attempt: impl Fn(Connection) -> F,
     ) -> Result<T, Error> {
-        self.retried(what, || async {
-            let asked = async { attempt(self.cluster.coordinator(group).await?).await };
-            asked.await.inspect_err(|error| {
-                if error.is_retriable() {
-                    self.cluster.forget_coordinator(group);
-                }
-            })
+        self.retried(what, || self.at_coordinator(group, &attempt)).await
+    }
+
+    /// One attempt of it.
+    async fn at_coordinator<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        group: &str,
+        attempt: impl FnOnce(Connection) -> F,
+    ) -> Result<T, Error> {
+        let asked = async { attempt(self.cluster.coordinator(group).await?).await };
+        asked.await.inspect_err(|error| {
+            if error.is_retriable() {
+                self.cluster.forget_coordinator(group);
+            }
         })
-        .await
     }
 }
 

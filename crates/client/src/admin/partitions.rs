@@ -170,7 +170,7 @@ impl Admin {
                 timeout_ms: timeout_ms(self.cluster.config()),
                 ..Default::default()
             };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             reply.check(response.error_code, None, || "cannot elect leaders".to_owned())?;
             let results = response.replica_election_results.iter();
@@ -213,7 +213,7 @@ impl Admin {
                 topics: topics.into_values().collect(),
                 ..Default::default()
             };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             let message = response.error_message.as_deref();
             reply.check(response.error_code, message, || "cannot reassign partitions".to_owned())?;
@@ -239,7 +239,7 @@ impl Admin {
                 topics: None,
                 ..Default::default()
             };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             let message = response.error_message.as_deref();
             reply.check(response.error_code, message, || "cannot list reassignments".to_owned())?;

@@ -107,8 +107,19 @@ impl Admin {
             let response = reply.read()?;
             let result = response.entries.first().ok_or_else(|| left_out(&reply, "the entity"))?;
             let message = result.error_message.as_deref();
-            reply.check(result.error_code, message, || format!("cannot change the quotas of {entity:?}"))
+            reply.check(result.error_code, message, || {
+                format!("cannot change the quotas of {}", named(entity))
+            })
         })
         .await
     }
+}
+
+/// An entity in words, users first.
+fn named(entity: &QuotaEntity) -> String {
+    let part = |(kind, name): (&String, &Option<String>)| match name {
+        Some(name) => format!("{kind} {name}"),
+        None => format!("the default {kind}"),
+    };
+    entity.iter().rev().map(part).collect::<Vec<_>>().join(", ")
 }

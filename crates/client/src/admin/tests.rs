@@ -14,9 +14,12 @@ use crate::{
 on_both_brokers!(
     topics_come_grow_and_go,
     settings_are_changed_and_say_where_they_come_from,
+    groups_have_settings,
+    what_has_settings_is_listed,
     groups_are_described_and_their_offsets_moved,
     what_a_partition_takes_is_told,
-    records_are_deleted_and_producers_told,
+    records_are_deleted,
+    producers_are_told,
     leaders_and_places_of_partitions_are_asked_for,
     quotas_are_set_and_taken_away,
     the_cluster_is_described,
@@ -31,14 +34,19 @@ async fn topics_come_grow_and_go(world: World) {
             all.iter().map(|topic| topic.name.to_string()).filter(|name| [t, a].contains(&name.as_str()));
         own.collect()
     };
-    let checked = NewTopic { validate_only: true, ..NewTopic::new(t) };
+    let checked = NewTopic { validate_only: true, ..world.new_topic(t, 1) };
     admin.create_topic(&checked).await.unwrap();
     assert!(names().await.is_empty());
-    admin.create_topic(&NewTopic::new(t).partitions(2)).await.unwrap();
-    admin.create_topic(&NewTopic::new(a)).await.unwrap();
+    assert_eq!(admin.find_topic(t).await.unwrap(), None);
+    let created = admin.create_topic(&world.new_topic(t, 2)).await.unwrap();
+    if created.partitions.is_some() {
+        assert_eq!((created.partitions, created.replication_factor), (Some(2), Some(1)));
+    }
+    admin.create_topic(&world.new_topic(a, 1)).await.unwrap();
     // Kafka's controller answers before its broker knows.
     eventually("both are listed", async || names().await == [t, a]).await;
-    let again = admin.create_topic(&NewTopic::new(t)).await.unwrap_err();
+    assert_eq!(admin.find_topic(t).await.unwrap().unwrap().id, created.id);
+    let again = admin.create_topic(&world.new_topic(t, 1)).await.unwrap_err();
     assert_eq!(again.code(), Some(ErrorCode::TOPIC_ALREADY_EXISTS));
     assert!(again.to_string().starts_with(&format!("cannot create topic {t}: ")), "{again}");
     admin.create_partitions(t, 5).await.unwrap();
@@ -47,14 +55,17 @@ async fn topics_come_grow_and_go(world: World) {
     assert_eq!(fewer.code(), Some(ErrorCode::INVALID_PARTITIONS));
     admin.delete_topic(t).await.unwrap();
     eventually("it is gone", async || names().await == [a]).await;
-    let config = ClientConfig { operation_timeout: Duration::from_millis(200), ..world.client() };
+    assert_eq!(admin.delete_topic_if_exists(a).await, Ok(true));
+    eventually("there is none any more", async || names().await.is_empty()).await;
+    assert_eq!(admin.delete_topic_if_exists(a).await, Ok(false));
+    let config = ClientConfig { operation_timeout: Duration::from_secs(2), ..world.client() };
     let gone = Admin::new(config).topic(t).await.unwrap_err();
-    assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{gone}");
 }
 
 async fn settings_are_changed_and_say_where_they_come_from(world: World) {
     let admin = world.admin();
-    admin.create_topic(&NewTopic::new(world.topic.clone()).config("retention.ms", "1000")).await.unwrap();
+    world.create(1, &[("retention.ms", "1000")]).await;
     let topic = ConfigResource::Topic(world.topic.to_string());
     let shown = async |resource: &ConfigResource, name: &str| {
         let configs = admin.configs(resource).await.unwrap();
@@ -80,18 +91,26 @@ async fn settings_are_changed_and_say_where_they_come_from(world: World) {
     assert_eq!(shown(&ConfigResource::Broker(node), "log.dirs").await.unwrap().1, ConfigSource::StaticBroker);
     for (resource, name, value, source) in [
         (ConfigResource::AllBrokers, "log.retention.ms", "7000", ConfigSource::DynamicDefaultBroker),
-        (
-            ConfigResource::Group(world.group.to_string()),
-            "consumer.session.timeout.ms",
-            "50000",
-            ConfigSource::Group,
-        ),
         (ConfigResource::ClientMetrics("m".to_owned()), "interval.ms", "1000", ConfigSource::ClientMetrics),
         (ConfigResource::Loggers(node), "root", "WARN", ConfigSource::Logger),
     ] {
         admin.alter_configs(&resource, &[set(name, value)], false).await.unwrap();
         becomes(&resource, name, value, source).await;
     }
+}
+
+async fn groups_have_settings(world: World) {
+    let admin = world.admin();
+    let group = ConfigResource::Group(world.group.to_string());
+    let name = "consumer.session.timeout.ms";
+    let change = ConfigChange::Set(name.to_owned(), "50000".to_owned());
+    admin.alter_configs(&group, &[change], false).await.unwrap();
+    eventually("the setting is the group's", async || {
+        let configs = admin.configs(&group).await.unwrap();
+        let found = configs.into_iter().find(|config| config.name == name).unwrap();
+        (found.value.as_deref(), found.source) == (Some("50000"), ConfigSource::Group)
+    })
+    .await;
 }
 
 async fn groups_are_described_and_their_offsets_moved(world: World) {
@@ -113,18 +132,25 @@ async fn groups_are_described_and_their_offsets_moved(world: World) {
     assert_eq!((group.state.as_str(), group.assignor.as_str()), ("Stable", "cooperative-sticky"));
     assert_eq!(group.members[0].instance_id.as_deref(), Some("one"));
     assert_eq!(group.members[0].assignment, BTreeSet::from([key.clone()]));
-    assert!(admin.groups().await.unwrap().iter().any(|listed| listed.group_id == *world.group));
+    let listed = admin.groups().await.unwrap().into_iter().find(|listed| listed.group_id == *world.group);
+    assert_eq!(listed.unwrap().coordinator, admin.coordinator(g).await.unwrap());
     assert_eq!(admin.group_offsets(g).await.unwrap(), BTreeMap::from([(key.clone(), 1)]));
     let busy = admin.delete_group(g).await.unwrap_err();
     assert_eq!(busy.code(), Some(ErrorCode::NON_EMPTY_GROUP));
+    assert_eq!(admin.delete_group_if_exists(g).await, Err(busy));
     let moved = BTreeMap::from([(key.clone(), 0)]);
-    assert!(admin.set_group_offsets(g, &moved).await.is_err(), "its members know better");
+    let refused = admin.set_group_offsets(g, &moved).await.expect_err("its members know better").to_string();
+    assert!(refused.starts_with(&format!("cannot set the offset of group {g} in {key}: ")), "{refused}");
+    let read = admin.delete_group_offsets(g, &BTreeSet::from([key.clone()])).await.unwrap_err();
+    assert_eq!(read.code(), Some(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC));
+    assert!(read.to_string().contains(&key.to_string()), "{read}");
     admin.set_group_offsets(other, &moved).await.unwrap();
     assert_eq!(admin.group_offsets(other).await.unwrap(), moved);
     admin.delete_group_offsets(other, &BTreeSet::from([key.clone()])).await.unwrap();
     assert!(admin.group_offsets(other).await.unwrap().is_empty());
     admin.set_group_offsets(third, &moved).await.unwrap();
     admin.delete_group(third).await.unwrap();
+    assert_eq!(admin.delete_group_if_exists(third).await, Ok(false));
     assert_eq!(admin.describe_group(third).await.unwrap(), None);
     let end = admin.offsets([(key.clone(), Position::End)], Isolation::ReadUncommitted).await.unwrap();
     assert_eq!(end, BTreeMap::from([(key, Some(1))]));
@@ -144,15 +170,20 @@ async fn what_a_partition_takes_is_told(world: World) {
     assert!((5_000..6_000).contains(&replica.size_bytes) && !replica.is_future, "{replica:?}");
 }
 
-async fn records_are_deleted_and_producers_told(world: World) {
+/// Ten records to each of two partitions.
+async fn fill(world: &World) {
     world.create(2, &[]).await;
-    let admin = world.admin();
     let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
     for number in 0..20 {
         let record = Record::new(world.topic.clone(), number.to_string()).partition(number % 2);
         let _ = producer.send(record).await.unwrap();
     }
     producer.close().await;
+}
+
+async fn records_are_deleted(world: World) {
+    fill(&world).await;
+    let admin = world.admin();
     let before = BTreeMap::from([(world.t(0), 4), (world.t(1), -1)]);
     let firsts = admin.delete_records(&before).await.unwrap();
     assert_eq!(firsts, BTreeMap::from([(world.t(0), 4), (world.t(1), 10)]));
@@ -161,7 +192,11 @@ async fn records_are_deleted_and_producers_told(world: World) {
     assert_eq!(found, BTreeMap::from([(world.t(0), Some(4))]));
     let beyond = admin.delete_records(&BTreeMap::from([(world.t(0), 11)])).await.unwrap_err();
     assert_eq!(beyond.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
-    let producers = admin.producers(&world.t(0)).await.unwrap();
+}
+
+async fn producers_are_told(world: World) {
+    fill(&world).await;
+    let producers = world.admin().producers(&world.t(0)).await.unwrap();
     assert_eq!(producers.len(), 1);
     assert_eq!((producers[0].last_sequence, producers[0].transaction_start_offset), (9, None));
 }
@@ -213,6 +248,8 @@ async fn quotas_are_set_and_taken_away(world: World) {
     let unknown = BTreeMap::from([("byte_rate_of_dreams".to_owned(), Some(1.0))]);
     let refused = admin.alter_quotas(&entity, &unknown, false).await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::INVALID_REQUEST));
+    let whose = format!("cannot change the quotas of client-id {}: ", world.name("client"));
+    assert!(refused.to_string().starts_with(&whose), "{refused}");
 }
 
 async fn the_cluster_is_described(world: World) {
@@ -233,6 +270,12 @@ async fn the_cluster_is_described(world: World) {
     let refused =
         admin.update_feature(name, version.supported.end() + 1, FeatureUpgrade::Upgrade, true).await;
     assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::INVALID_UPDATE_VERSION));
+}
+
+async fn what_has_settings_is_listed(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let node = admin.nodes().await.unwrap()[0];
     eventually("all that has settings is listed", async || {
         let resources = admin.config_resources().await.unwrap();
         resources.contains(&ConfigResource::Topic(world.topic.to_string()))

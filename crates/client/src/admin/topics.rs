@@ -8,7 +8,9 @@ use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest
 use mainstem_wire::messages::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
+use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use mainstem_wire::{ErrorCode, Uuid};
 
 use super::{Admin, left_out, timeout_ms};
 use crate::cluster::Topic;
@@ -19,6 +21,8 @@ use crate::topic_partition::TopicPartition;
 
 /// A count that is the broker's to choose (KIP-464).
 const BROKERS_CHOICE: i16 = -1;
+/// The first version of CreateTopics that leaves counts to the brokers.
+const CHOICE_SINCE: i16 = 4;
 /// The first version of DeleteTopics that takes topics by name or by id.
 const DELETE_STATES_SINCE: i16 = 6;
 
@@ -42,6 +46,27 @@ pub struct NewTopic {
     pub configs: BTreeMap<String, String>,
     /// Only see whether it could be created.
     pub validate_only: bool,
+}
+
+/// A topic that was created, as far as brokers tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedTopic {
+    /// The id that it has for life; zero where brokers are too old to know, and where it was only tried.
+    pub id: Uuid,
+    /// How many partitions it has; none where brokers are too old to tell (KIP-525).
+    pub partitions: Option<i32>,
+    /// How many copies there are; none where brokers are too old to tell.
+    pub replication_factor: Option<i16>,
+}
+
+impl CreatedTopic {
+    fn from_response(result: &CreatableTopicResult<'_>) -> CreatedTopic {
+        CreatedTopic {
+            id: result.topic_id,
+            partitions: Some(result.num_partitions).filter(|count| *count > 0),
+            replication_factor: Some(result.replication_factor).filter(|count| *count > 0),
+        }
+    }
 }
 
 impl NewTopic {
@@ -104,19 +129,52 @@ impl Admin {
         self.retried(&format!("finding topic {name}"), || self.cluster.topic(name, false)).await
     }
 
+    /// A topic with its partitions, asked for now; none if the broker that is asked does not know it.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// assert_eq!(admin.find_topic("orders").await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn find_topic(&self, name: &str) -> Result<Option<Arc<Topic>>, Error> {
+        self.cluster.doubt_topic(name);
+        self.retried(&format!("finding topic {name}"), || async {
+            match self.cluster.topic(name, false).await {
+                Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(None),
+                found => found.map(Some),
+            }
+        })
+        .await
+    }
+
     /// Creates a topic, or sees whether it could be.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS.
-    pub async fn create_topic(&self, topic: &NewTopic) -> Result<(), Error> {
+    pub async fn create_topic(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
         let what = format!("creating topic {}", topic.name);
         self.retried(&what, || async {
             let request = topic.request(timeout_ms(self.cluster.config()));
-            let reply = self.cluster.call_any(&request).await?;
+            let controller = self.cluster.controller().await?;
+            if topic.partitions.is_none() || topic.replication_factor.is_none() {
+                let what = "a topic without a number of partitions or replicas (KIP-464)";
+                controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
+            }
+            let reply = controller.call(&request).await?;
             let response = reply.read()?;
             let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
             let refused = || format!("cannot create topic {}", topic.name);
-            reply.check(result.error_code, result.error_message.as_deref(), refused)
+            reply.check(result.error_code, result.error_message.as_deref(), refused)?;
+            Ok(CreatedTopic::from_response(result))
         })
         .await
     }
@@ -134,7 +192,7 @@ impl Admin {
                 timeout_ms: timeout_ms(self.cluster.config()),
                 ..Default::default()
             };
-            let reply = self.cluster.call_any(&request).await?;
+            let reply = self.cluster.call_controller(&request).await?;
             let response = reply.read()?;
             let result = response.results.first().ok_or_else(|| left_out(&reply, name))?;
             let refused = || format!("cannot add partitions to topic {name}");
@@ -148,22 +206,46 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
     pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
-        self.retried(&format!("deleting topic {name}"), || async {
-            let connection = self.cluster.any().await?;
-            let timeout_ms = timeout_ms(self.cluster.config());
-            let mut request = DeleteTopicsRequest { timeout_ms, ..Default::default() };
-            if connection.version::<DeleteTopicsRequest<'_>>()? >= DELETE_STATES_SINCE {
-                request.topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
-            } else {
-                request.topic_names = vec![name.into()];
-            }
-            let reply = connection.call(&request).await?;
-            let response = reply.read()?;
-            let result = response.responses.first().ok_or_else(|| left_out(&reply, name))?;
-            let refused = || format!("cannot delete topic {name}");
-            reply.check(result.error_code, result.error_message.as_deref(), refused)
-        })
-        .await
+        self.retried(&format!("deleting topic {name}"), || self.try_to_delete(name)).await
+    }
+
+    /// Deletes a topic with all of its records, if it exists; whether it did.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig, NewTopic};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// admin.create_topic(&NewTopic::new("orders")).await?;
+    /// assert!(admin.delete_topic_if_exists("orders").await?);
+    /// assert!(!admin.delete_topic_if_exists("orders").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn delete_topic_if_exists(&self, name: &str) -> Result<bool, Error> {
+        let what = format!("deleting topic {name}");
+        self.if_exists(&what, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, || self.try_to_delete(name)).await
+    }
+
+    async fn try_to_delete(&self, name: &str) -> Result<(), Error> {
+        let connection = self.cluster.controller().await?;
+        let timeout_ms = timeout_ms(self.cluster.config());
+        let mut request = DeleteTopicsRequest { timeout_ms, ..Default::default() };
+        if connection.version::<DeleteTopicsRequest<'_>>()? >= DELETE_STATES_SINCE {
+            request.topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+        } else {
+            request.topic_names = vec![name.into()];
+        }
+        let reply = connection.call(&request).await?;
+        let response = reply.read()?;
+        let result = response.responses.first().ok_or_else(|| left_out(&reply, name))?;
+        let refused = || format!("cannot delete topic {name}");
+        reply.check(result.error_code, result.error_message.as_deref(), refused)
     }
 
     /// The offsets of positions in partitions; none for a time behind all records. [`Position::Offset`] is its own answer.

@@ -299,14 +299,17 @@ impl Assignment {
         self.drop_stale();
     }
 
-    /// Offsets that have to be asked for; they count as being asked for from now on.
-    pub(crate) fn locate(&mut self) -> Vec<Locate> {
+    /// Offsets that have to be asked for, where somebody can be asked; they count as being asked for from now on.
+    pub(crate) fn locate<L>(
+        &mut self,
+        mut lead: impl FnMut(&TopicPartition) -> Option<L>,
+    ) -> Vec<(L, Locate)> {
         let mut wanted = Vec::new();
         for (key, progress) in &mut self.partitions {
-            if let State::Unlocated(position) = progress.state {
-                progress.state = State::Locating(position);
-                wanted.push(Locate { key: key.clone(), generation: progress.generation, position });
-            }
+            let State::Unlocated(position) = progress.state else { continue };
+            let Some(lead) = lead(key) else { continue };
+            progress.state = State::Locating(position);
+            wanted.push((lead, Locate { key: key.clone(), generation: progress.generation, position }));
         }
         wanted
     }
@@ -374,14 +377,18 @@ impl Assignment {
         }
     }
 
-    /// What has to be asked of leaders; it counts as being asked from now on.
-    pub(crate) fn doubts(&mut self) -> Vec<Doubt> {
+    /// What has to be asked of leaders, where there is one; it counts as being asked from now on.
+    pub(crate) fn doubts<L>(
+        &mut self,
+        mut lead: impl FnMut(&TopicPartition) -> Option<L>,
+    ) -> Vec<(L, Doubt)> {
         let mut doubts = Vec::new();
         for (key, one) in self.partitions.iter_mut().filter(|(_, one)| one.check == Check::Due) {
             let State::Reading { fetch, .. } = one.state else { continue };
+            let Some(lead) = lead(key) else { continue };
             one.check = Check::Asked;
             let (generation, leader_epoch) = (one.generation, one.leader_epoch);
-            doubts.push(Doubt { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch });
+            doubts.push((lead, Doubt { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch }));
         }
         doubts
     }
@@ -455,7 +462,7 @@ impl Assignment {
                 self.chunks.push_back(chunk);
             }
             Err(error) => {
-                let what = format!("the batch at offset {} of {key}", asked.offset);
+                let what = format!("{key} from offset {} on", asked.offset);
                 self.fail(key, asked.generation, Error::Damaged { what, reason: error.to_string() });
             }
         }

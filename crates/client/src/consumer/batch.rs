@@ -33,7 +33,7 @@ impl FetchedBatch {
         let batch = view(&bytes);
         let damaged = |reason: String| {
             let offset = batch.base_offset();
-            Error::Damaged { what: format!("the batch at offset {offset} of {partition}"), reason }
+            Error::Damaged { what: format!("{partition} from offset {offset} on"), reason }
         };
         if !batch.verify_crc() {
             return Err(damaged("its checksum is wrong".to_owned()));

@@ -15,15 +15,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::assignment::{Assignment, Doubt, Locate, Wish};
+use super::assignment::{Assignment, Doubt, Locate, Place, Wish};
 use super::chunk::Arrived;
-use super::config::{ConsumerConfig, Isolation};
+use super::config::{ConsumerConfig, Isolation, OutOfRange};
 use super::session::{Session, Wanted};
 use crate::backoff::Backoff;
-use crate::cluster::{Cluster, Freshness};
-use crate::epochs::{EpochEnds, epoch_ends};
+use crate::cluster::{Cluster, Lead};
+use crate::epochs::epoch_ends;
 use crate::error::Error;
-use crate::offsets::{LATEST, list_offsets};
+use crate::offsets::{LATEST, Sought, leader_offsets, left_out};
 use crate::questions::{Answer, Questions};
 use crate::reply::Reply;
 use crate::topic_partition::TopicPartition;
@@ -43,9 +43,6 @@ pub(crate) struct Fetcher {
     tasks: JoinSet<Event>,
     nodes: HashMap<i32, Node>,
     questions: Questions,
-    /// Offsets are not asked for again before.
-    locate_at: Instant,
-    locate_backoff: Backoff,
 }
 
 /// A broker as the fetcher sees it.
@@ -61,16 +58,14 @@ struct Node {
 enum Event {
     Fetched(i32, Result<Fetched, Error>),
     Refreshed(Answer),
-    Located(Vec<Locate>, Result<Vec<i64>, Error>),
-    Checked(Vec<Doubt>, Result<EpochEnds, Error>),
+    Located(Vec<(Locate, Result<i64, Error>)>),
+    Checked(Vec<(Doubt, Result<Place, Error>)>),
 }
 
 impl Fetcher {
     pub(crate) fn new(shared: Arc<Shared>) -> Fetcher {
         let questions = Questions::new(&shared.cluster);
-        let locate_backoff = backoff(&shared.config);
-        let tasks = JoinSet::new();
-        Fetcher { shared, tasks, nodes: HashMap::new(), questions, locate_at: Instant::now(), locate_backoff }
+        Fetcher { shared, tasks: JoinSet::new(), nodes: HashMap::new(), questions }
     }
 
     /// Asks until the consumer is closed.
@@ -94,9 +89,10 @@ impl Fetcher {
         let shared = self.shared.clone();
         let mut state = shared.state.lock();
         let mut next_look = Instant::now() + IDLE_LOOK;
-        self.locate(&mut state.assignment, &mut next_look);
-        self.check(&mut state.assignment, &mut next_look);
-        let (by_node, unknown) = self.by_node(&state.assignment);
+        let mut unknown = BTreeSet::new();
+        self.locate(&mut state.assignment, &mut unknown);
+        self.check(&mut state.assignment, &mut unknown);
+        let by_node = self.by_node(&state.assignment, &mut unknown);
         if let Some(question) = self.questions.ask(unknown, &mut next_look) {
             self.tasks.spawn(async move { Event::Refreshed(question.await) });
         }
@@ -106,65 +102,48 @@ impl Fetcher {
         next_look
     }
 
-    /// Asks for the offsets of positions that are none.
-    fn locate(&mut self, assignment: &mut Assignment, next_look: &mut Instant) {
-        if self.locate_at > Instant::now() {
-            *next_look = self.locate_at.min(*next_look);
-            return;
+    /// Who leads a partition; into `unknown` goes its topic if it has to be asked for.
+    fn lead(&self, key: &TopicPartition, unknown: &mut BTreeSet<Arc<str>>) -> Option<Lead> {
+        let (lead, is_to_be_asked) = self.shared.cluster.lead(key);
+        if is_to_be_asked {
+            unknown.insert(key.topic.clone());
         }
-        let sought = assignment.locate();
-        if sought.is_empty() {
-            return;
+        lead
+    }
+
+    /// Asks for the offsets of positions that are none, each leader for its own: one that does not answer holds up no
+    /// other.
+    fn locate(&mut self, assignment: &mut Assignment, unknown: &mut BTreeSet<Arc<str>>) {
+        let sought = assignment.locate(|key| self.lead(key, unknown));
+        for (node, sought) in by_leader(sought) {
+            let (cluster, isolation) = (self.shared.cluster.clone(), self.shared.config.isolation);
+            self.tasks.spawn(async move { Event::Located(find(&cluster, node, isolation, sought).await) });
         }
-        let (cluster, isolation) = (self.shared.cluster.clone(), self.shared.config.isolation);
-        self.tasks.spawn(async move {
-            let found = find(&cluster, isolation, &sought).await;
-            Event::Located(sought, found)
-        });
     }
 
     /// Asks whether offsets hold under new leaders.
-    fn check(&mut self, assignment: &mut Assignment, next_look: &mut Instant) {
-        let cluster = self.shared.cluster.clone();
-        assignment.lead(|key| {
-            let (topic, freshness) = cluster.known_topic(&key.topic)?;
-            let partition = topic.partition(key.partition).ok().filter(|_| freshness != Freshness::Wrong)?;
-            partition.leader.map(|_| partition.leader_epoch)
-        });
-        if self.locate_at > Instant::now() {
-            *next_look = self.locate_at.min(*next_look);
-            return;
-        }
-        let doubts = assignment.doubts();
-        if !doubts.is_empty() {
+    fn check(&mut self, assignment: &mut Assignment, unknown: &mut BTreeSet<Arc<str>>) {
+        assignment.lead(|key| Some(self.shared.cluster.lead(key).0?.leader_epoch));
+        let doubts = assignment.doubts(|key| self.lead(key, unknown));
+        for (node, doubts) in by_leader(doubts) {
+            let cluster = self.shared.cluster.clone();
             self.tasks.spawn(async move {
-                let ends = epoch_ends(&cluster, &doubts).await;
-                Event::Checked(doubts, ends)
+                let doubts = doubts.into_iter().map(|(_, doubt)| doubt).collect();
+                Event::Checked(epoch_ends(&cluster, node, doubts).await)
             });
         }
     }
 
-    /// What is wanted by the node that leads it, and topics of which has to be asked.
-    fn by_node(&self, assignment: &Assignment) -> (HashMap<i32, Wishes>, BTreeSet<Arc<str>>) {
+    /// What is wanted by the node that leads it.
+    fn by_node(&self, assignment: &Assignment, unknown: &mut BTreeSet<Arc<str>>) -> HashMap<i32, Wishes> {
         let mut by_node: HashMap<i32, Wishes> = HashMap::new();
-        let mut unknown = BTreeSet::new();
         for Wish { key, offset, generation } in assignment.wanted(&self.shared.config) {
-            let known = self.shared.cluster.known_topic(&key.topic);
-            let usable = known.as_ref().filter(|(_, freshness)| *freshness != Freshness::Wrong);
-            let partition =
-                usable.and_then(|(topic, _)| Some((topic.id, topic.partition(key.partition).ok()?)));
-            let leader = partition.and_then(|(id, partition)| Some((id, partition, partition.leader?)));
-            if leader.is_none() || known.as_ref().is_some_and(|(_, freshness)| *freshness != Freshness::Fresh)
-            {
-                unknown.insert(key.topic.clone());
-            }
-            if let Some((topic_id, partition, leader)) = leader {
-                let leader_epoch = partition.leader_epoch;
+            if let Some(Lead { topic_id, node, leader_epoch }) = self.lead(key, unknown) {
                 let wanted = Wanted { topic_id, offset, leader_epoch, generation };
-                by_node.entry(leader).or_default().insert(key.clone(), wanted);
+                by_node.entry(node).or_default().insert(key.clone(), wanted);
             }
         }
-        (by_node, unknown)
+        by_node
     }
 
     /// Asks a node, unless it is being asked.
@@ -211,8 +190,11 @@ impl Fetcher {
                     assignment.fail_topic(&refused.topic, &refused.error);
                 }
             }
-            Event::Located(sought, found) => self.located(&sought, found, assignment),
-            Event::Checked(doubts, ends) => self.checked(&doubts, ends, assignment),
+            Event::Located(found) => found.into_iter().for_each(|one| located(one, assignment)),
+            Event::Checked(ends) => {
+                let then = shared.config.out_of_range;
+                ends.into_iter().for_each(|one| checked(one, then, assignment));
+            }
             Event::Fetched(id, fetched) => {
                 let node = self.nodes.get_mut(&id).expect("it was asked");
                 node.is_asked = false;
@@ -224,39 +206,44 @@ impl Fetcher {
             }
         }
     }
+}
 
-    fn located(&mut self, sought: &[Locate], found: Result<Vec<i64>, Error>, assignment: &mut Assignment) {
-        match found {
-            Ok(offsets) => {
-                self.locate_backoff.reset();
-                sought.iter().zip(offsets).for_each(|(one, offset)| assignment.located(one, Some(offset)));
-            }
-            Err(error) if error.is_retriable() => {
-                tracing::debug!("{error}");
-                self.locate_at = Instant::now() + self.locate_backoff.next(rand::random());
-                sought.iter().for_each(|one| assignment.located(one, None));
-            }
-            Err(error) => {
-                sought.iter().for_each(|one| assignment.fail(&one.key, one.generation, error.clone()));
-            }
-        }
+impl Drop for Fetcher {
+    /// Who waits for records hears of a panic, or of the end of the runtime.
+    fn drop(&mut self) {
+        self.shared.state.lock().ended = Some(Error::of_ended_task("the fetcher of a consumer"));
+        self.shared.arrived.notify_one();
     }
+}
 
-    fn checked(&mut self, doubts: &[Doubt], ends: Result<EpochEnds, Error>, assignment: &mut Assignment) {
-        let then = self.shared.config.out_of_range;
-        let ends = match ends {
-            Ok(ends) => {
-                self.locate_backoff.reset();
-                ends
-            }
-            Err(error) => {
-                tracing::debug!("{error}");
-                doubts.iter().for_each(|doubt| self.shared.cluster.doubt_topic(&doubt.key.topic));
-                self.locate_at = Instant::now() + self.locate_backoff.next(rand::random());
-                EpochEnds::new()
-            }
-        };
-        doubts.iter().for_each(|doubt| assignment.settled(doubt, ends.get(&doubt.key).copied(), then));
+/// What is asked of a partition, by the node that leads it.
+fn by_leader<T>(asked: Vec<(Lead, T)>) -> BTreeMap<i32, Vec<(Lead, T)>> {
+    let mut by_leader: BTreeMap<i32, Vec<(Lead, T)>> = BTreeMap::new();
+    for (lead, one) in asked {
+        by_leader.entry(lead.node).or_default().push((lead, one));
+    }
+    by_leader
+}
+
+fn located((asked, found): (Locate, Result<i64, Error>), assignment: &mut Assignment) {
+    match found {
+        Ok(offset) => assignment.located(&asked, Some(offset)),
+        Err(error) if error.is_retriable() => {
+            tracing::debug!("{error}");
+            assignment.located(&asked, None);
+        }
+        Err(error) => assignment.fail(&asked.key, asked.generation, error),
+    }
+}
+
+fn checked((doubt, end): (Doubt, Result<Place, Error>), then: OutOfRange, assignment: &mut Assignment) {
+    match end {
+        Ok(end) => assignment.settled(&doubt, Some(end), then),
+        Err(error) if error.is_retriable() => {
+            tracing::debug!("{error}");
+            assignment.settled(&doubt, None, then);
+        }
+        Err(error) => assignment.fail(&doubt.key, doubt.generation, error),
     }
 }
 
@@ -309,7 +296,7 @@ impl Node {
     fn fail(&mut self, error: &Error, cluster: &Cluster) {
         let code = error.code();
         if let Error::Connect { .. } | Error::ConnectionLost { .. } | Error::RequestTimedOut { .. } = error {
-            self.session.topics().for_each(|topic| cluster.doubt_topic(topic));
+            self.session.partitions().for_each(|key| cluster.doubt_partition(key));
         }
         self.session.failed(code);
         if code != Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) {
@@ -341,11 +328,13 @@ impl Receiver<'_> {
             return assignment.arrived(key, asked, arrived, config.isolation);
         };
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
+            let (partition, offset) = (key.clone(), asked.offset);
+            let error = Error::OutOfRange { partition, offset, broker: self.reply.broker().to_string() };
             assignment.out_of_range(key, asked, error, config.out_of_range);
         } else if error.is_retriable() {
             tracing::debug!("{error}");
-            // Nothing is fetched before the cluster was asked, at most a few times in a second.
-            self.shared.cluster.doubt_topic(&key.topic);
+            // Nothing is fetched there before the cluster was asked, at most a few times in a second.
+            self.shared.cluster.doubt_partition(key);
         } else {
             assignment.fail(key, asked.generation, error);
         }
@@ -386,21 +375,31 @@ async fn ask(
     connection.call_within(&request, version, limit).await
 }
 
-/// The offsets of positions, in their order.
-async fn find(cluster: &Cluster, isolation: Isolation, sought: &[Locate]) -> Result<Vec<i64>, Error> {
-    // An offset needs no search, and the end is where a time behind all records leads.
-    let times: Vec<_> =
-        sought.iter().map(|one| (one.key.clone(), one.position.timestamp().unwrap_or(LATEST))).collect();
-    let mut found = list_offsets(cluster, isolation, &times).await?;
-    let is_missing = |key: &TopicPartition| found.get(key).copied().flatten().is_none();
-    let at_end: Vec<_> =
-        times.into_iter().filter(|(key, _)| is_missing(key)).map(|(key, _)| (key, LATEST)).collect();
-    if !at_end.is_empty() {
-        found.extend(list_offsets(cluster, isolation, &at_end).await?);
-    }
-    let offset = |one: &Locate| {
-        let found = found.get(&one.key).copied().flatten();
-        found.ok_or_else(|| Error::Unknown(format!("the broker says nothing of the offsets of {}", one.key)))
+/// The offsets of positions in partitions of one leader.
+async fn find(
+    cluster: &Cluster,
+    node: i32,
+    isolation: Isolation,
+    sought: Vec<(Lead, Locate)>,
+) -> Vec<(Locate, Result<i64, Error>)> {
+    // An offset needs no search.
+    let by_time = |(lead, one): &(Lead, Locate)| Sought {
+        key: one.key.clone(),
+        timestamp: one.position.timestamp().unwrap_or(LATEST),
+        leader_epoch: lead.leader_epoch,
     };
-    sought.iter().map(offset).collect()
+    let times: Vec<Sought> = sought.iter().map(by_time).collect();
+    let mut found = leader_offsets(cluster, node, isolation, &times).await;
+    // The end is where a time behind all records leads.
+    let is_behind = |one: &Sought| matches!(found.get(&one.key), Some(Ok(None)));
+    let at_end: Vec<Sought> = times.into_iter().filter(is_behind).map(Sought::at_end).collect();
+    if !at_end.is_empty() {
+        found.extend(leader_offsets(cluster, node, isolation, &at_end).await);
+    }
+    let offset = |(_, one): (Lead, Locate)| {
+        let offset = found.remove(&one.key).unwrap_or(Ok(None));
+        let offset = offset.and_then(|offset| offset.ok_or_else(|| left_out(&one.key)));
+        (one, offset)
+    };
+    sought.into_iter().map(offset).collect()
 }

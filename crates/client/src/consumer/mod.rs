@@ -78,11 +78,23 @@ struct Shared {
     arrived: Notify,
 }
 
-/// The positions of a consumer.
+/// The positions of a consumer, to be looked at while [`Consumer::next`] is under way.
 #[derive(Debug, Clone)]
-pub(crate) struct Positions(Arc<Shared>);
+pub struct Positions(Arc<Shared>);
 
 impl Positions {
+    /// The offset to go on at, of each partition that is read and whose offset is known; see [`Consumer::position`].
+    pub fn known(&self) -> BTreeMap<TopicPartition, i64> {
+        let state = self.0.state.lock();
+        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
+        state.assignment.keys().filter_map(known).collect()
+    }
+
+    /// The partitions that are read, in their order; see [`Consumer::assignment`].
+    pub fn assignment(&self) -> Vec<TopicPartition> {
+        self.0.state.lock().assignment.keys().cloned().collect()
+    }
+
     /// Offsets to be committed, with the epochs of those that are where the consumer is.
     pub(crate) fn places(
         &self,
@@ -101,6 +113,8 @@ impl Positions {
 struct State {
     assignment: Assignment,
     is_closed: bool,
+    /// The fetcher has ended, for this reason.
+    ended: Option<Error>,
 }
 
 impl Consumer {
@@ -115,7 +129,7 @@ impl Consumer {
         config.check()?;
         let shared = Arc::new(Shared {
             cluster: Cluster::new(config.client.clone()),
-            state: Mutex::new(State { assignment: Assignment::default(), is_closed: false }),
+            state: Mutex::new(State { assignment: Assignment::default(), is_closed: false, ended: None }),
             work: Notify::new(),
             arrived: Notify::new(),
             config,
@@ -144,12 +158,18 @@ impl Consumer {
     /// read any more until a [`Consumer::seek`], the others are. What may succeed later is tried again without a word.
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         loop {
-            let taken = self.shared.state.lock().assignment.take(&self.shared.config);
+            let (taken, ended) = {
+                let mut state = self.shared.state.lock();
+                (state.assignment.take(&self.shared.config), state.ended.clone())
+            };
             if taken.has_room {
                 self.shared.work.notify_one();
             }
             if let Some(batch) = taken.batch {
                 return batch;
+            }
+            if let Some(error) = ended {
+                return Err(error);
             }
             self.shared.arrived.notified().await;
         }
@@ -192,7 +212,7 @@ impl Consumer {
 
     /// The partitions that are read, in their order.
     pub fn assignment(&self) -> Vec<TopicPartition> {
-        self.shared.state.lock().assignment.keys().cloned().collect()
+        self.positions().assignment()
     }
 
     /// The offset behind the last batch that was taken: where to go on later. None until a position other than an offset
@@ -204,15 +224,21 @@ impl Consumer {
         self.shared.state.lock().assignment.position(partition)
     }
 
-    /// The offsets of all partitions whose position is known.
-    pub(crate) fn positions(&self) -> BTreeMap<TopicPartition, i64> {
-        let state = self.shared.state.lock();
-        let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
-        state.assignment.keys().filter_map(known).collect()
-    }
-
     /// A view of the positions that can be kept beside the consumer.
-    pub(crate) fn positions_of(&self) -> Positions {
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+    /// let positions = consumer.positions();
+    /// consumer.assign([(TopicPartition::new("orders", 0), Position::Offset(7))]);
+    /// assert_eq!(positions.known(), [(TopicPartition::new("orders", 0), 7)].into());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn positions(&self) -> Positions {
         Positions(self.shared.clone())
     }
 

@@ -72,9 +72,9 @@ impl Session {
         self.asked.iter().map(|(key, asked)| (asked.topic_id, key.topic.clone())).collect()
     }
 
-    /// The topics that the last request was about.
-    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
-        self.asked.keys().map(|key| &*key.topic)
+    /// The partitions that the last request was about.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.asked.keys()
     }
 
     /// The broker answered without an error, under this id; 0 where it keeps no session.

@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::list_offsets_request::{ListOffsetsRequest, ListOffsetsTopic};
+use mainstem_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
-use crate::testing::{BrokenNetwork, World, on_both_brokers};
+use crate::testing::{
+    Answered, Asked, BrokenNetwork, ScriptedBroker, World, answer, eventually, on_both_brokers,
+};
 use crate::{Compression, Producer, ProducerConfig, Record};
 
 on_both_brokers!(
@@ -16,6 +22,7 @@ on_both_brokers!(
     an_offset_that_is_not_there_is_told_or_passed,
     positions_have_offsets,
     a_topic_that_comes_later_is_read_when_it_is_there,
+    a_partition_that_comes_later_holds_up_no_other,
     connections_that_break_neither_lose_nor_double_nor_swap_records,
 );
 
@@ -210,4 +217,70 @@ async fn connections_that_break_neither_lose_nor_double_nor_swap_records(world: 
     let mut consumer = Consumer::new(config).unwrap();
     consumer.assign([(broken.world.t(0), Position::Beginning)]);
     assert_eq!(take(&mut consumer, 5_000).await, (0..5_000).collect::<Vec<_>>());
+}
+
+async fn a_partition_that_comes_later_holds_up_no_other(world: World) {
+    let fixture = Fixture::new(world, 1).await;
+    fixture.fill(0, 0..10).await;
+    let mut consumer = fixture.consumer();
+    consumer.assign([(fixture.t(0), Position::Beginning), (fixture.t(1), Position::Beginning)]);
+    assert_eq!(take(&mut consumer, 10).await, (0..10).collect::<Vec<_>>());
+    let (admin, topic) = (fixture.world.admin(), &fixture.world.topic);
+    admin.create_partitions(topic, 2).await.unwrap();
+    // Kafka's controller answers before its broker knows.
+    eventually("it has grown", async || admin.topic(topic).await.unwrap().partitions.len() == 2).await;
+    fixture.fill(1, 100..110).await;
+    assert_eq!(take(&mut consumer, 10).await, (100..110).collect::<Vec<_>>());
+}
+
+/// Answers ListOffsets and OffsetForLeaderEpoch of the partitions in `refused` with an error; others are at offset 5.
+fn offsets_but_of(asked: &mut Asked<'_>, refused: i32) -> Answered {
+    let code = |partition: i32| match partition == refused {
+        true => ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
+        false => 0,
+    };
+    if asked.api_key != ApiKey::ListOffsets {
+        return None;
+    }
+    let request: ListOffsetsRequest<'_> = asked.decode().unwrap();
+    let topic = |topic: &ListOffsetsTopic<'_>| ListOffsetsTopicResponse {
+        name: topic.name.to_string().into(),
+        partitions: topic
+            .partitions
+            .iter()
+            .map(|one| ListOffsetsPartitionResponse {
+                partition_index: one.partition_index,
+                error_code: code(one.partition_index),
+                offset: 5,
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let topics = request.topics.iter().map(topic).collect();
+    answer(asked, &ListOffsetsResponse { topics, ..Default::default() })
+}
+
+#[tokio::test]
+async fn an_offset_that_is_refused_holds_up_no_other() {
+    let broker = ScriptedBroker::start(2, |asked| offsets_but_of(asked, 1));
+    let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
+    let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
+    consumer.assign(keys.clone().map(|key| (key, Position::End)));
+    eventually("the other is found", async || consumer.position(&keys[0]) == Ok(Some(5))).await;
+    assert_eq!(consumer.position(&keys[1]), Ok(None));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_fetcher_that_panics_is_told() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
+    let fetcher = Fetcher::new(consumer.shared.clone());
+    let panics = tokio::spawn(async move {
+        let _fetcher = fetcher;
+        panic!("on purpose");
+    });
+    let told = tokio::time::timeout(Duration::from_secs(20), consumer.next()).await;
+    assert_eq!(told.unwrap().unwrap_err(), Error::Panicked { what: "the fetcher of a consumer".into() });
+    assert!(panics.await.unwrap_err().is_panic());
 }

@@ -36,6 +36,10 @@ const PROTOCOL_TYPE: &str = "consumer";
 const ASSIGNOR: &str = "cooperative-sticky";
 /// The first version of ConsumerGroupHeartbeat with patterns.
 const REGEX_SINCE: i16 = 1;
+/// The first version of JoinGroup with static members.
+const STATIC_SINCE: i16 = 5;
+/// The first version of TxnOffsetCommit that says which member commits.
+const TRANSACTIONS_OF_MEMBERS_SINCE: i16 = 3;
 /// A coordinator is not heard more often, whatever it says.
 const HEARTBEAT_MS_MIN: u64 = 10;
 
@@ -111,6 +115,11 @@ impl Calls {
         asked.await.inspect_err(|_| self.cluster.forget_coordinator(&self.config.group_id))
     }
 
+    /// Whether the coordinator has the version of a request that first has `what`.
+    async fn needs<'q, R: Request<'q>>(&self, oldest: i16, what: &str) -> Result<(), Error> {
+        self.cluster.coordinator(&self.config.group_id).await?.needs::<R>(oldest, what)
+    }
+
     /// The error of an answer.
     fn check<R>(&self, reply: &Reply<R>, code: i16, what: &str) -> Result<(), Error> {
         self.noted(reply.check(code, None, || self.failed(what)))
@@ -127,6 +136,9 @@ impl Calls {
 
     /// JoinGroup (11): takes part in the next generation.
     pub(crate) async fn join(&self, member_id: &str, subscription: &[u8]) -> Result<Joined, Error> {
+        if self.config.instance_id.is_some() {
+            self.needs::<JoinGroupRequest<'_>>(STATIC_SINCE, "a static member (KIP-345)").await?;
+        }
         let mut member_id = member_id.to_owned();
         loop {
             let protocol = JoinGroupRequestProtocol {
@@ -246,8 +258,8 @@ impl Calls {
                     Some(topics.iter().map(|topic| Cow::Borrowed(&**topic)).collect());
             }
             Subscription::Pattern(pattern) => {
-                let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
-                coordinator.needs::<ConsumerGroupHeartbeatRequest<'_>>(REGEX_SINCE)?;
+                let what = "subscribing to a pattern";
+                self.needs::<ConsumerGroupHeartbeatRequest<'_>>(REGEX_SINCE, what).await?;
                 request.subscribed_topic_regex = Some(Cow::Borrowed(pattern));
             }
         }
@@ -292,6 +304,9 @@ impl Calls {
         offsets: &BTreeMap<TopicPartition, Committed>,
         transaction: &Transaction<'_>,
     ) -> Result<(), Error> {
+        // Without the generation, a member that was thrown out could still commit.
+        let what = "committing the offsets of a group's member in a transaction (KIP-447)";
+        self.needs::<TxnOffsetCommitRequest<'_>>(TRANSACTIONS_OF_MEMBERS_SINCE, what).await?;
         let mut topics: BTreeMap<&str, TxnOffsetCommitRequestTopic<'_>> = BTreeMap::new();
         for (key, committed) in offsets {
             let topic = topics.entry(&key.topic).or_insert_with(|| TxnOffsetCommitRequestTopic {
@@ -330,7 +345,8 @@ impl Calls {
         &self,
         keys: &BTreeSet<TopicPartition>,
     ) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
-        let request = fetch_request(&self.config.group_id, Some(keys));
+        let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+        let request = fetch_request(&coordinator, &self.config.group_id, Some(keys))?;
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
         self.noted(read_committed(&reply, &self.config.group_id))
     }

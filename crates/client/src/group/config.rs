@@ -1,5 +1,6 @@
 //! What a member of a group is configured with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use regex::Regex;
 
 use crate::consumer::{ConsumerConfig, Position};
 use crate::error::Error;
+use crate::topic_partition::TopicPartition;
 
 /// The topics that a member reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub enum GroupProtocol {
     #[default]
     Classic,
     /// The group's coordinator assigns partitions, and moves them one by one without holding up the others (KIP-848).
-    /// Brokers have it since Kafka 4.0.
+    /// Brokers have it since Kafka 4.0; those of 3.9 as a preview without patterns, which has to be turned on there.
     Consumer {
         /// The coordinator's assignor, such as `uniform` or `range`; the first of its list if there is none.
         assignor: Option<Arc<str>>,
@@ -72,6 +74,8 @@ pub struct GroupConfig {
     pub instance_id: Option<Arc<str>>,
     /// Where to read a partition of which the group has committed no offset. At the end by default.
     pub start: Position,
+    /// Partitions for which that is elsewhere than at `start`. None by default.
+    pub starts: BTreeMap<TopicPartition, Position>,
     /// Offsets are committed after this time, and before partitions are given away; none: only by
     /// [`GroupConsumer::commit`](crate::GroupConsumer::commit). 5 s by default.
     pub auto_commit: Option<Duration>,
@@ -100,6 +104,7 @@ impl GroupConfig {
             protocol: GroupProtocol::default(),
             instance_id: None,
             start: Position::End,
+            starts: BTreeMap::new(),
             auto_commit: Some(Duration::from_secs(5)),
             session_timeout: Duration::from_secs(45),
             heartbeat_interval: Duration::from_secs(3),
@@ -111,6 +116,11 @@ impl GroupConfig {
     pub fn protocol(mut self, protocol: GroupProtocol) -> GroupConfig {
         self.protocol = protocol;
         self
+    }
+
+    /// Where to read a partition of which the group has committed no offset.
+    pub(crate) fn start_of(&self, partition: &TopicPartition) -> Position {
+        self.starts.get(partition).copied().unwrap_or(self.start)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 //! At most one heartbeat, one change for the consumer and one question for names are under way; heartbeats go on while
 //! the consumer takes a change over.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,12 @@ use tokio::time::Instant;
 
 use super::calls::{Calls, Identity};
 use super::config::GroupConfig;
-use super::handover::{Change, LEAVE_LIMIT, Shared, What, begin_at, hand_over, lose};
-use super::membership::{Answer, Heartbeat, Membership, Reconciliation, Step};
+use super::handover::{Change, LEAVE_LIMIT, Offer, Shared, What, begin_at, hand_over, lose};
+use super::membership::{Answer, Heartbeat, Membership, Step};
 use crate::backoff::Backoff;
 use crate::cluster::Names;
 use crate::error::Error;
+use crate::topic_partition::TopicPartition;
 
 /// A look is due at least this often, whatever else happens.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
@@ -48,6 +50,8 @@ pub(crate) struct ConsumerMember {
     started: Instant,
     beat: Task<Result<Answer, Error>>,
     change: Task<Event>,
+    /// Of that change, if it may be withdrawn.
+    offer: Option<Offer>,
     question: Task<Result<Names, Error>>,
     /// By which it leaves before it gives up its partitions.
     farewell: Option<Heartbeat>,
@@ -76,6 +80,7 @@ impl ConsumerMember {
             started: Instant::now(),
             beat: None,
             change: None,
+            offer: None,
             question: None,
             farewell: None,
             ask_at: Instant::now(),
@@ -91,7 +96,7 @@ impl ConsumerMember {
                 Ok(next_look) => next_look,
                 Err(error) => {
                     // Without a consumer there is nobody to tell.
-                    let _ = self.changes.send(Change { what: What::Failed(error), done: None });
+                    let _ = self.changes.send(Change::told(What::Failed(error)));
                     return;
                 }
             };
@@ -114,7 +119,9 @@ impl ConsumerMember {
         loop {
             match self.membership.next(self.now_ms()) {
                 Step::Beat(beat) => self.begin_beat(beat),
-                Step::Reconcile(change) => self.begin_change(change),
+                Step::Revoke(revoked) => self.begin_revoking(revoked),
+                Step::Assign(added) => self.begin_assigning(added),
+                Step::Withdraw => self.withdraw(),
                 Step::GiveUp => self.begin_giving_up(),
                 Step::Fail(error) => return Err(error),
                 Step::Wait(until_ms) => {
@@ -172,13 +179,24 @@ impl ConsumerMember {
         self.beat = Some(Box::pin(async move { calls.beat(&member_id, &beat).await }));
     }
 
-    fn begin_change(&mut self, change: Reconciliation) {
+    fn begin_revoking(&mut self, revoked: BTreeSet<TopicPartition>) {
+        let changes = self.changes.clone();
+        self.change = Some(Box::pin(async move {
+            // The consumer may be gone; then this ends soon.
+            let _ = hand_over(&changes, What::Revoked(revoked), Offer::default()).await;
+            Event::HandedOver(Ok(()))
+        }));
+    }
+
+    fn begin_assigning(&mut self, added: BTreeSet<TopicPartition>) {
         let (offsets, changes, config) = (self.offsets.clone(), self.changes.clone(), self.config.clone());
         let mut backoff = self.ask_backoff.clone();
         backoff.reset();
+        let offer = Offer::default();
+        self.offer = Some(offer.clone());
         self.change = Some(Box::pin(async move {
             let committed = loop {
-                match offsets.committed(&change.added).await {
+                match offsets.committed(&added).await {
                     Ok(committed) => break committed,
                     Err(error) if error.is_retriable() => {
                         tracing::debug!("{error}");
@@ -187,11 +205,18 @@ impl ConsumerMember {
                     Err(error) => return Event::HandedOver(Err(error)),
                 }
             };
-            let added = begin_at(change.added, &committed, config.start);
-            // The consumer may be gone; then this ends soon.
-            let _ = hand_over(&changes, change.revoked, added).await;
+            let added = begin_at(added, &committed, &config);
+            let _ = hand_over(&changes, What::Assigned(added), offer).await;
             Event::HandedOver(Ok(()))
         }));
+    }
+
+    /// Drops the change that is under way, unless the consumer has begun with it.
+    fn withdraw(&mut self) {
+        if self.offer.take().is_some_and(|offer| offer.withdraw()) {
+            self.change = None;
+            self.membership.withdrawn();
+        }
     }
 
     fn begin_giving_up(&mut self) {

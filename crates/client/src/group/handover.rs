@@ -1,6 +1,7 @@
 //! What a member and its consumer tell each other: changes one way, being done with them the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,6 +9,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::calls::Identity;
+use super::config::GroupConfig;
+use super::held::Held;
 use super::offsets::Committed;
 use crate::consumer::{Position, Start};
 use crate::error::Error;
@@ -20,68 +23,127 @@ pub(crate) const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: Mutex<Identity>,
+    /// What the consumer has taken over.
+    pub(crate) held: Mutex<Held>,
     /// Since when nobody waits for records.
     pub(crate) idle_since: Mutex<Option<Instant>>,
     /// The member has to leave.
     pub(crate) stop: Notify,
 }
 
+impl Shared {
+    /// Of a member that has not joined yet.
+    pub(crate) fn new() -> Shared {
+        Shared {
+            identity: Mutex::new(Identity::nobody()),
+            held: Mutex::default(),
+            idle_since: Mutex::new(Some(Instant::now())),
+            stop: Notify::new(),
+        }
+    }
+}
+
 /// Something that the consumer has to do.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) what: What,
-    pub(crate) done: Option<oneshot::Sender<()>>,
+    offer: Offer,
+    done: Option<oneshot::Sender<()>>,
 }
 
 impl Change {
-    /// Whether nobody waits for it any more.
-    pub(crate) fn is_void(&self) -> bool {
-        self.done.as_ref().is_some_and(oneshot::Sender::is_closed)
+    /// One that nobody waits for.
+    pub(crate) fn told(what: What) -> Change {
+        Change { what, offer: Offer::default(), done: None }
+    }
+
+    /// Begins with it, or goes on; false if nobody wants it any more.
+    pub(crate) fn take(&self) -> bool {
+        !self.done.as_ref().is_some_and(oneshot::Sender::is_closed) && self.offer.take()
+    }
+
+    /// It is done.
+    pub(crate) fn finish(self) {
+        if let Some(done) = self.done {
+            // A member that has been told to stop waits no more.
+            let _ = done.send(());
+        }
     }
 }
 
 #[derive(Debug)]
 pub(crate) enum What {
-    Rebalanced {
-        /// To be let go.
-        revoked: BTreeSet<TopicPartition>,
-        /// To be read, from where.
-        added: BTreeMap<TopicPartition, Start>,
-    },
+    /// To be let go.
+    Revoked(BTreeSet<TopicPartition>),
+    /// To be read too, from where.
+    Assigned(BTreeMap<TopicPartition, Start>),
     /// All partitions are somebody else's already.
     Lost,
     /// The group cannot be taken part in.
     Failed(Error),
 }
 
+/// Settles, once, whether a change is made: by the consumer that takes it or by the member that withdraws it, whoever
+/// comes first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Offer {
+    is_taken: Arc<OnceLock<bool>>,
+}
+
+impl Offer {
+    /// Whether the consumer may make the change.
+    fn take(&self) -> bool {
+        *self.is_taken.get_or_init(|| true)
+    }
+
+    /// Whether the consumer has not begun with it and never will.
+    pub(crate) fn withdraw(&self) -> bool {
+        !*self.is_taken.get_or_init(|| false)
+    }
+}
+
+/// Lets the consumer know, when it is dropped, of a panic of the member.
+pub(crate) struct Alarm {
+    pub(crate) group_id: Arc<str>,
+    pub(crate) changes: mpsc::UnboundedSender<Change>,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Error::of_ended_task(&format!("the member of group {}", self.group_id));
+            // Without a consumer there is nobody to tell.
+            let _ = self.changes.send(Change::told(What::Failed(error)));
+        }
+    }
+}
+
 /// Hands a change over; resolves when the consumer is done with it.
 pub(crate) fn hand_over(
     changes: &mpsc::UnboundedSender<Change>,
-    revoked: BTreeSet<TopicPartition>,
-    added: BTreeMap<TopicPartition, Start>,
+    what: What,
+    offer: Offer,
 ) -> oneshot::Receiver<()> {
     let (done, waits) = oneshot::channel();
     // Without a consumer the sender is dropped, which ends the wait.
-    let _ = changes.send(Change { what: What::Rebalanced { revoked, added }, done: Some(done) });
+    let _ = changes.send(Change { what, offer, done: Some(done) });
     waits
 }
 
 /// Has the consumer give up everything, and waits for it.
 pub(crate) async fn lose(changes: &mpsc::UnboundedSender<Change>) {
-    let (done, waits) = oneshot::channel();
-    let _ = changes.send(Change { what: What::Lost, done: Some(done) });
     // Without a consumer there is nothing to wait for.
-    let _ = waits.await;
+    let _ = hand_over(changes, What::Lost, Offer::default()).await;
 }
 
-/// Where to begin with partitions: behind what was committed, or at `start`.
+/// Where to begin with partitions: behind what was committed, or where the configuration says.
 pub(crate) fn begin_at(
     keys: BTreeSet<TopicPartition>,
     committed: &BTreeMap<TopicPartition, Committed>,
-    start: Position,
+    config: &GroupConfig,
 ) -> BTreeMap<TopicPartition, Start> {
     let begin = |key: TopicPartition| {
-        let begin = committed.get(&key).map_or(start.into(), |committed| Start {
+        let begin = committed.get(&key).map_or(config.start_of(&key).into(), |committed| Start {
             position: Position::Offset(committed.offset),
             epoch: committed.leader_epoch,
         });

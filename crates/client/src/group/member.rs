@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::assignor::{Assignments, MemberSubscription, assign};
 use super::calls::Calls;
 use super::config::{GroupConfig, Subscription, whole_name};
-use super::handover::{Change, LEAVE_LIMIT, Shared, What, begin_at, hand_over, lose};
+use super::handover::{Change, LEAVE_LIMIT, Offer, Shared, What, begin_at, hand_over, lose};
+use super::offsets::CommittedOffsets;
 use super::protocol::{decode_assignment, decode_subscription, encode_subscription};
 use crate::backoff::Backoff;
-use crate::consumer::Start;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
@@ -50,7 +50,10 @@ pub(crate) struct Member {
     offsets: Calls,
     shared: Arc<Shared>,
     changes: mpsc::UnboundedSender<Change>,
+    /// What the group has given to this member.
     owned: BTreeSet<TopicPartition>,
+    /// What of it the consumer has; it may have to wait for the rest.
+    taken: BTreeSet<TopicPartition>,
     /// The topics that it asks for in this generation.
     subscribed: BTreeSet<Arc<str>>,
     /// The partitions of the topics by which this member has assigned, if it leads.
@@ -75,6 +78,7 @@ impl Member {
             shared,
             changes,
             owned: BTreeSet::new(),
+            taken: BTreeSet::new(),
             subscribed: BTreeSet::new(),
             assigned_by: None,
             backoff,
@@ -87,9 +91,9 @@ impl Member {
         tokio::select! {
             () = shared.stop.notified() => {}
             error = self.take_part() => {
-                let failed = Change { what: What::Failed(error), done: None };
+                shared.identity.lock().generation = -1;
                 // Without a consumer there is nobody to tell.
-                let _ = self.changes.send(failed);
+                let _ = self.changes.send(Change::told(What::Failed(error)));
                 return;
             }
         }
@@ -146,6 +150,7 @@ impl Member {
             }
         }
         self.owned.clear();
+        self.taken.clear();
         lose(&self.changes).await;
     }
 
@@ -227,39 +232,60 @@ impl Member {
         Ok(found.map(|topic| (topic.name.clone(), topic.partitions.len() as i32)).collect())
     }
 
-    /// Has the consumer take over an assignment; whether it had to let something go.
+    /// Has the consumer take over an assignment; whether something is given up, which others get when this member joins
+    /// again. What it gives up comes first and waits for nothing else.
     async fn hand_over(&mut self, assigned: BTreeSet<TopicPartition>) -> Result<bool, End> {
-        let revoked: BTreeSet<_> = self.owned.difference(&assigned).cloned().collect();
-        let added: BTreeSet<_> = assigned.difference(&self.owned).cloned().collect();
-        let has_revoked = !revoked.is_empty();
-        if has_revoked || !added.is_empty() {
-            let added = self.positions(added).await?;
-            self.wait_for(hand_over(&self.changes, revoked, added)).await?;
+        let gives_up = !self.owned.is_subset(&assigned);
+        let revoked: BTreeSet<_> = self.taken.difference(&assigned).cloned().collect();
+        if !revoked.is_empty() {
+            self.wait_for(hand_over(&self.changes, What::Revoked(revoked), Offer::default())).await?;
+            self.taken.retain(|key| assigned.contains(key));
         }
         self.owned = assigned;
-        Ok(has_revoked)
+        let added: BTreeSet<_> = self.owned.difference(&self.taken).cloned().collect();
+        if added.is_empty() {
+            return Ok(gives_up);
+        }
+        let committed = match gives_up {
+            // Others wait for this member: what is not known soon is asked for in the next generation.
+            true => self.committed_soon(&added).await?,
+            false => Some(self.committed(&added).await?),
+        };
+        if let Some(committed) = committed {
+            let added = begin_at(added, &committed, &self.config);
+            self.wait_for(hand_over(&self.changes, What::Assigned(added), Offer::default())).await?;
+            self.taken.clone_from(&self.owned);
+        }
+        Ok(gives_up)
     }
 
-    /// Where to begin with partitions, while heartbeats go on.
-    async fn positions(
-        &self,
-        keys: BTreeSet<TopicPartition>,
-    ) -> Result<BTreeMap<TopicPartition, Start>, End> {
+    /// Where the group goes on in partitions, while heartbeats go on; until the group changes.
+    async fn committed(&self, keys: &BTreeSet<TopicPartition>) -> Result<CommittedOffsets, End> {
         let mut backoff = self.backoff.clone();
-        let committed = loop {
-            match self.offsets.committed(&keys).await {
-                Ok(committed) => break committed,
+        loop {
+            match self.offsets.committed(keys).await {
+                Ok(committed) => return Ok(committed),
                 Err(error) if error.is_retriable() => {
                     tracing::debug!("{error}");
                     tokio::time::sleep(backoff.next(rand::random())).await;
-                    self.beat()
-                        .await
-                        .or_else(|end| if matches!(end, End::Rejoin) { Ok(()) } else { Err(end) })?;
+                    self.beat().await?;
                 }
                 Err(error) => return Err(error.into()),
             }
-        };
-        Ok(begin_at(keys, &committed, self.config.start))
+        }
+    }
+
+    /// The same, if it is known at once.
+    async fn committed_soon(&self, keys: &BTreeSet<TopicPartition>) -> Result<Option<CommittedOffsets>, End> {
+        match tokio::time::timeout(self.config.heartbeat_interval, self.offsets.committed(keys)).await {
+            Ok(Ok(committed)) => Ok(Some(committed)),
+            Ok(Err(error)) if !error.is_retriable() => Err(error.into()),
+            Ok(Err(error)) => {
+                tracing::debug!("{error}");
+                Ok(None)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Waits for the consumer.

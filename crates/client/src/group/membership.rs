@@ -42,22 +42,18 @@ pub(crate) struct Answer {
     pub(crate) assignment: Option<Partitions>,
 }
 
-/// What changes for the consumer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reconciliation {
-    /// To be given up first.
-    pub(crate) revoked: BTreeSet<TopicPartition>,
-    /// To be read from then on.
-    pub(crate) added: BTreeSet<TopicPartition>,
-}
-
 /// What there is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Send it, and tell [`Membership::answered`] or [`Membership::refused`].
     Beat(Heartbeat),
-    /// Have the consumer make the change, and tell [`Membership::reconciled`].
-    Reconcile(Reconciliation),
+    /// Have the consumer give partitions up, and tell [`Membership::reconciled`].
+    Revoke(BTreeSet<TopicPartition>),
+    /// Have the consumer read partitions from now on, and tell the same.
+    Assign(BTreeSet<TopicPartition>),
+    /// The partitions that the consumer was to read are somebody else's by now: if it has not begun with them, see that it
+    /// never does, and tell [`Membership::withdrawn`].
+    Withdraw,
     /// Drop the heartbeat and the change that are under way, have the consumer give up what is somebody else's already,
     /// and tell [`Membership::given_up`].
     GiveUp,
@@ -88,8 +84,10 @@ pub(crate) struct Membership {
     target: Partitions,
     /// What the consumer has.
     current: Partitions,
-    /// What the consumer is taking over at present.
+    /// What the consumer will have after the change that it is making at present.
     reconciling: Option<Partitions>,
+    /// That change was to be withdrawn.
+    is_withdrawing: bool,
     /// What the coordinator has heard that it has; none: it has to hear of it.
     told: Option<Partitions>,
     /// The next heartbeat repeats everything, as nobody knows what of the last one was heard.
@@ -114,6 +112,7 @@ impl Membership {
             target: Partitions::new(),
             current: Partitions::new(),
             reconciling: None,
+            is_withdrawing: false,
             told: None,
             is_full: true,
             in_flight: false,
@@ -141,8 +140,11 @@ impl Membership {
             State::Out { .. } => return Step::Wait(u64::MAX),
             State::Joining | State::Joined => {}
         }
+        if self.is_stale() && !std::mem::replace(&mut self.is_withdrawing, true) {
+            return Step::Withdraw;
+        }
         if let Some(change) = self.reconcile() {
-            return Step::Reconcile(change);
+            return change;
         }
         if self.in_flight {
             return Step::Wait(u64::MAX);
@@ -165,8 +167,9 @@ impl Membership {
         Heartbeat { epoch: self.epoch, is_full, owned }
     }
 
-    /// What of the target has names and is not what the consumer has.
-    fn reconcile(&mut self) -> Option<Reconciliation> {
+    /// What of the target has names and is not what the consumer has. What is to be given up comes first, by itself: it is
+    /// acknowledged before anything that the rest may have to wait for.
+    fn reconcile(&mut self) -> Option<Step> {
         if self.reconciling.is_some() {
             return None;
         }
@@ -175,12 +178,24 @@ impl Membership {
         if next == self.current {
             return None;
         }
-        let change = Reconciliation {
-            revoked: self.difference(&self.current, &next),
-            added: self.difference(&next, &self.current),
+        let revoked = self.difference(&self.current, &next);
+        if revoked.is_empty() {
+            let added = self.difference(&next, &self.current);
+            self.reconciling = Some(next);
+            return Some(Step::Assign(added));
+        }
+        self.reconciling = Some(in_both(&self.current, &next));
+        Some(Step::Revoke(revoked))
+    }
+
+    /// Whether the consumer is to take over what is not this member's any more.
+    fn is_stale(&self) -> bool {
+        let is_in = |partitions: &Partitions, id: &Uuid, one: &i32| {
+            partitions.get(id).is_some_and(|partitions| partitions.contains(one))
         };
-        self.reconciling = Some(next);
-        Some(change)
+        let is_gone = |id: &Uuid, one: &i32| !is_in(&self.current, id, one) && !is_in(&self.target, id, one);
+        let mut next = self.reconciling.iter().flatten();
+        next.any(|(id, partitions)| partitions.iter().any(|one| is_gone(id, one)))
     }
 
     /// Partitions of `these` that are not in `those`, by name.
@@ -257,8 +272,14 @@ impl Membership {
         if let Some(current) = self.reconciling.take() {
             self.current = current;
             // Even if it is what was told before: the coordinator waits to hear it.
-            self.told = None;
+            (self.told, self.is_withdrawing) = (None, false);
         }
+    }
+
+    /// The consumer will not make the change, and has not begun with it.
+    pub(crate) fn withdrawn(&mut self) {
+        // The coordinator waits to hear that the member does without what was to be added.
+        (self.reconciling, self.told, self.is_withdrawing) = (None, None, false);
     }
 
     /// Nobody asks for records: the heartbeat by which the member leaves. It joins again when the consumer has given its
@@ -288,7 +309,7 @@ impl Membership {
         self.epoch = JOIN_EPOCH;
         self.target.clear();
         self.current.clear();
-        (self.reconciling, self.in_flight) = (None, false);
+        (self.reconciling, self.is_withdrawing, self.in_flight) = (None, false, false);
         (self.is_full, self.told) = (true, None);
     }
 
@@ -297,6 +318,15 @@ impl Membership {
         self.state = State::Joining;
         (self.beat_at_ms, self.retry_at_ms) = (now_ms, now_ms);
     }
+}
+
+/// The partitions that are in both.
+fn in_both(these: &Partitions, those: &Partitions) -> Partitions {
+    let common = |(id, partitions): (&Uuid, &BTreeSet<i32>)| {
+        let both: BTreeSet<i32> = partitions.intersection(those.get(id)?).copied().collect();
+        (!both.is_empty()).then_some((*id, both))
+    };
+    these.iter().filter_map(common).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod calls;
 mod config;
 mod consumer_member;
 mod handover;
+mod held;
+mod hooks;
 mod member;
 mod membership;
 pub(crate) mod offsets;
@@ -21,58 +23,24 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 pub(crate) use calls::Transaction;
 use calls::{Calls, Identity};
 pub use config::{GroupConfig, GroupProtocol, Subscription};
 use consumer_member::ConsumerMember;
-use handover::{Change, Shared, What};
+use handover::{Alarm, Change, Shared, What};
+use held::Terms;
+use hooks::NoHooks;
+pub use hooks::{HookFuture, RebalanceHooks};
 use member::Member;
 
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
 use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
-
-/// What a hook does.
-pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
-
-/// What is done when the partitions of a [`GroupConsumer`] change. It runs within [`GroupConsumer::next`], and the group
-/// waits for it. A hook whose `next` is dropped before it is done is called again by the next one.
-pub trait RebalanceHooks: Send {
-    /// Partitions are about to be given to other members; each with the offset where they will go on unless another one is
-    /// committed now.
-    fn revoked<'a>(
-        &'a mut self,
-        positions: &'a BTreeMap<TopicPartition, i64>,
-        offsets: &'a GroupOffsets,
-    ) -> HookFuture<'a> {
-        let _ = (positions, offsets);
-        Box::pin(std::future::ready(()))
-    }
-
-    /// Partitions were given to this member.
-    fn assigned<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
-        let _ = partitions;
-        Box::pin(std::future::ready(()))
-    }
-
-    /// Partitions were given to other members already, as the group has not heard of this one for too long. Nothing can be
-    /// committed.
-    fn lost<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
-        let _ = partitions;
-        Box::pin(std::future::ready(()))
-    }
-}
-
-/// No hooks.
-struct NoHooks;
-
-impl RebalanceHooks for NoHooks {}
 
 /// The offsets of a group, as its member commits them. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -87,16 +55,17 @@ impl GroupOffsets {
     /// Commits where to go on in partitions, and waits until it is done.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
-    /// group refuses: a member that is not in its generation any more commits nothing.
+    /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout),
+    /// [`Error::CommitFailed`] if a partition is given up before it is done, or why the group refuses: a member that is not
+    /// in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
         if offsets.is_empty() {
             return Ok(());
         }
         let config = &self.config.consumer.client;
-        let places = self.positions.places(offsets);
+        let (places, terms) = (self.positions.places(offsets), self.terms(offsets));
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            self.calls.commit(&self.identity()?, &places).await
+            self.calls.commit(&self.identity(&terms)?, &places).await
         })
         .await
     }
@@ -129,22 +98,32 @@ impl GroupOffsets {
         transaction: &Transaction<'_>,
     ) -> Result<(), Error> {
         let config = &self.config.consumer.client;
-        let places = self.positions.places(offsets);
+        let (places, terms) = (self.positions.places(offsets), self.terms(offsets));
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            self.calls.commit_in_transaction(&self.identity()?, &places, transaction).await
+            self.calls.commit_in_transaction(&self.identity(&terms)?, &places, transaction).await
         })
         .await
     }
 
-    /// Who commits. Without a generation a commit could overwrite those of the members: a coordinator takes one that names
-    /// no member for that of a consumer without a group.
-    fn identity(&self) -> Result<Identity, Error> {
+    fn terms(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Terms {
+        self.shared.held.lock().terms(offsets.keys())
+    }
+
+    /// Who commits what was held at some time. Without a generation a commit could overwrite those of the members: a
+    /// coordinator takes one that names no member for that of a consumer without a group. Under a later generation than
+    /// that in which a partition was given up, it would be taken for one of its new owner.
+    fn identity(&self, terms: &Terms) -> Result<Identity, Error> {
+        // Before the look at what is held: a partition that is held then cannot be another's in an earlier generation.
         let identity = self.shared.identity.lock().clone();
         if identity.generation < 0 {
             return Err(Error::Invalid(format!(
                 "offsets of group {} can be committed when this member is in it; it has not joined yet, or was thrown out",
                 self.config.group_id
             )));
+        }
+        if let Some(partition) = self.shared.held.lock().given_up(terms) {
+            let group = self.config.group_id.to_string();
+            return Err(Error::CommitFailed { group, partition: partition.to_string() });
         }
         Ok(identity)
     }
@@ -165,7 +144,11 @@ impl Future for PendingCommit {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
         // A task that was cancelled with its runtime has not committed.
-        Pin::new(&mut self.task).poll(context).map(|done| done.unwrap_or(Err(Error::Closed)))
+        let why = |ended: JoinError| match ended.is_panic() {
+            true => Error::Panicked { what: "a commit of offsets".to_owned() },
+            false => Error::Closed,
+        };
+        Pin::new(&mut self.task).poll(context).map(|done| done.unwrap_or_else(|ended| Err(why(ended))))
     }
 }
 
@@ -241,22 +224,11 @@ impl GroupConsumer {
         config.check()?;
         let config = Arc::new(config);
         let consumer = Consumer::new(config.consumer.clone())?;
-        let shared = Arc::new(Shared {
-            identity: Mutex::new(Identity::nobody()),
-            idle_since: Mutex::new(Some(Instant::now())),
-            stop: Notify::new(),
-        });
+        let shared = Arc::new(Shared::new());
         let calls = Calls::new(config.clone());
-        let positions = consumer.positions_of();
+        let positions = consumer.positions();
         let (sender, changes) = mpsc::unbounded_channel();
-        let member = match &config.protocol {
-            GroupProtocol::Classic => {
-                tokio::spawn(Member::new(config.clone(), calls.clone(), shared.clone(), sender).run())
-            }
-            GroupProtocol::Consumer { .. } => {
-                tokio::spawn(ConsumerMember::new(config.clone(), calls.clone(), shared.clone(), sender).run())
-            }
-        };
+        let member = tokio::spawn(take_part(config.clone(), calls.clone(), shared.clone(), sender));
         Ok(GroupConsumer {
             consumer,
             hooks: Box::new(hooks),
@@ -281,7 +253,7 @@ impl GroupConsumer {
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         let shared = self.shared.clone();
         let _waiting = Waiting::begin(&shared);
-        self.done = self.consumer.positions();
+        self.done = self.consumer.positions().known();
         loop {
             self.start_commit_if_due().await;
             self.take_over().await?;
@@ -304,43 +276,44 @@ impl GroupConsumer {
     async fn take_over(&mut self) -> Result<(), Error> {
         match self.change.as_ref().map(|change| &change.what) {
             None => return Ok(()),
-            // The member has left meanwhile, or was thrown out: that comes next, and this does not count any more.
-            Some(What::Rebalanced { .. }) if self.change.as_ref().is_some_and(Change::is_void) => {}
             Some(What::Failed(error)) => return Err(error.clone()),
-            Some(What::Lost) => {
-                let lost: BTreeSet<_> = self.consumer.assignment().into_iter().collect();
-                if !lost.is_empty() {
-                    self.hooks.lost(&lost).await;
-                }
-                self.keep_only(|_| false);
-            }
-            Some(What::Rebalanced { revoked, added }) => {
-                let (revoked, added) = (revoked.clone(), added.clone());
+            // The member has left meanwhile, was thrown out, or wants something else: that comes next.
+            Some(_) if !self.change.as_ref().is_some_and(Change::take) => {}
+            Some(What::Lost) => self.lose().await,
+            Some(What::Revoked(revoked)) => {
+                let revoked = revoked.clone();
                 self.let_go(&revoked).await;
-                let had = self.consumer.assignment().into_iter().filter(|key| !revoked.contains(key));
-                let had = had.map(|key| (key, Start::from(Position::End)));
-                self.consumer.begin(had.chain(added.clone()).collect::<Vec<_>>());
-                if !added.is_empty() {
-                    self.hooks.assigned(&added.into_keys().collect()).await;
-                }
+            }
+            Some(What::Assigned(added)) => {
+                let added = added.clone();
+                self.take_on(added).await;
             }
         }
-        if let Some(Change { done: Some(done), .. }) = self.change.take() {
-            // A member that has been told to stop waits no more.
-            let _ = done.send(());
+        if let Some(change) = self.change.take() {
+            change.finish();
         }
         Ok(())
     }
 
+    /// Gives up everything, as it is others' already.
+    async fn lose(&mut self) {
+        if let Some(commit) = self.commit.take() {
+            // It belongs to a generation that this member is not in any more.
+            commit.task.abort();
+        }
+        let lost: BTreeSet<_> = self.consumer.assignment().into_iter().collect();
+        if !lost.is_empty() {
+            self.hooks.lost(&lost).await;
+        }
+        self.keep_only(|_| false);
+    }
+
     /// Commits and gives up partitions.
     async fn let_go(&mut self, revoked: &BTreeSet<TopicPartition>) {
-        let positions: BTreeMap<_, _> = self
-            .done
-            .iter()
-            .filter(|(key, _)| revoked.contains(*key))
-            .map(|(key, at)| (key.clone(), *at))
-            .collect();
-        if !revoked.is_empty() {
+        // All that was taken counts as done here: `next` was called again.
+        let mut positions = self.consumer.positions().known();
+        positions.retain(|key, _| revoked.contains(key));
+        if !positions.is_empty() {
             if self.config.auto_commit.is_some() {
                 self.settle_commit().await;
                 if let Err(error) = self.offsets.commit(&positions).await {
@@ -352,10 +325,27 @@ impl GroupConsumer {
         self.keep_only(|key| !revoked.contains(key));
     }
 
+    /// Begins to read partitions.
+    async fn take_on(&mut self, added: BTreeMap<TopicPartition, Start>) {
+        self.shared.held.lock().take(added.keys().cloned());
+        let mut begin = added.iter().map(|(key, start)| (key.clone(), start.position)).collect();
+        if !added.is_empty() {
+            self.hooks.assigned(&mut begin).await;
+        }
+        let had = self.consumer.assignment().into_iter().map(|key| (key, Start::from(Position::End)));
+        let chosen = added.into_iter().map(|(key, start)| {
+            let chosen = begin.get(&key).filter(|chosen| **chosen != start.position);
+            let start = chosen.map_or(start, |chosen| Start::from(*chosen));
+            (key, start)
+        });
+        self.consumer.begin(had.chain(chosen).collect::<Vec<_>>());
+    }
+
     fn keep_only(&mut self, is_kept: impl Fn(&TopicPartition) -> bool) {
         let kept = self.consumer.assignment().into_iter().filter(|key| is_kept(key));
         let kept: Vec<_> = kept.map(|key| (key, Position::End)).collect();
         self.consumer.assign(kept);
+        self.shared.held.lock().keep_only(&is_kept);
         self.done.retain(|key, _| is_kept(key));
         self.committed.retain(|key, _| is_kept(key));
     }
@@ -398,13 +388,13 @@ impl GroupConsumer {
     /// As [`GroupOffsets::commit`].
     pub async fn commit(&mut self) -> Result<(), Error> {
         self.settle_commit().await;
-        self.offsets.commit(&self.consumer.positions()).await
+        self.offsets.commit(&self.consumer.positions().known()).await
     }
 
     /// Commits the same in the background. Of two commits under way the later one may come first: wait for one before the
     /// next where that matters.
     pub fn start_commit(&self) -> PendingCommit {
-        self.start(self.consumer.positions())
+        self.start(self.consumer.positions().known())
     }
 
     /// The group's offsets, to commit others than the positions.
@@ -423,6 +413,11 @@ impl GroupConsumer {
     /// [`Error::Invalid`] if the partition is not this member's.
     pub fn position(&self, partition: &TopicPartition) -> Result<Option<i64>, Error> {
         self.consumer.position(partition)
+    }
+
+    /// See [`Consumer::positions`].
+    pub fn positions(&self) -> Positions {
+        self.consumer.positions()
     }
 
     /// See [`Consumer::lag`].
@@ -457,26 +452,54 @@ impl GroupConsumer {
         self.consumer.resume(partition)
     }
 
-    /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up, and
-    /// leaves the group; a static member of a classic group stays in it until its session ends.
+    /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up (or were
+    /// lost), and leaves the group; a static member of a classic group stays in it until its session ends.
     ///
     /// # Errors
     /// The last commit's; the group is left all the same.
     pub async fn close(mut self) -> Result<(), Error> {
         let mut committed = Ok(());
-        let positions = self.consumer.positions();
+        let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
             committed = self.commit().await;
         }
-        if !positions.is_empty() {
+        let is_member = self.shared.identity.lock().generation >= 0;
+        if is_member && !positions.is_empty() {
             self.hooks.revoked(&positions, &self.offsets).await;
+        } else if !is_member {
+            self.lose().await;
         }
+        self.end().await;
+        committed
+    }
+
+    /// Leaves the group without a commit, and without a call of the hook: what was taken since the last commit is read
+    /// again by others. For a member that has failed to do its work.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let config = ConsumerConfig::new(ClientConfig::new(broker.address())?);
+    /// let consumer = GroupConsumer::new(GroupConfig::new("billing", ["orders"], config))?;
+    /// consumer.leave().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn leave(mut self) {
+        self.settle_commit().await;
+        self.end().await;
+    }
+
+    /// Has the member leave, and waits for it.
+    async fn end(&mut self) {
         self.shared.stop.notify_one();
         if let Some(member) = self.member.take() {
             // A panic there was reported when it happened.
             let _ = member.await;
         }
-        committed
     }
 }
 
@@ -493,6 +516,20 @@ impl Batches for GroupConsumer {
 impl Drop for GroupConsumer {
     fn drop(&mut self) {
         self.shared.stop.notify_one();
+    }
+}
+
+/// The task of a member.
+async fn take_part(
+    config: Arc<GroupConfig>,
+    calls: Calls,
+    shared: Arc<Shared>,
+    changes: mpsc::UnboundedSender<Change>,
+) {
+    let _alarm = Alarm { group_id: config.group_id.clone(), changes: changes.clone() };
+    match &config.protocol {
+        GroupProtocol::Classic => Member::new(config, calls, shared, changes).run().await,
+        GroupProtocol::Consumer { .. } => ConsumerMember::new(config, calls, shared, changes).run().await,
     }
 }
 

@@ -8,6 +8,7 @@ use mainstem_wire::messages::offset_commit_request::{
 };
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::reply::Reply;
 use crate::topic_partition::{TopicPartition, by_topic};
@@ -19,10 +20,15 @@ pub(crate) struct Committed {
     pub(crate) leader_epoch: i32,
 }
 
+/// Where to go on in partitions, as far as something is committed.
+pub(crate) type CommittedOffsets = BTreeMap<TopicPartition, Committed>;
+
 /// The last version of OffsetCommit with names of topics.
 pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
 /// The last version of OffsetFetch with one group and names of topics.
 pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
+/// The first version of OffsetFetch that can wait for transactions.
+const STABLE_SINCE: i16 = 7;
 
 /// The request that commits offsets from outside of the group; a member adds its name.
 pub(crate) fn commit_request<'a>(
@@ -53,29 +59,35 @@ pub(crate) fn commit_request<'a>(
 /// Whether all of a commit is done.
 pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
     let response = reply.read()?;
-    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-    partitions
-        .map(|one| one.error_code)
-        .try_for_each(|code| reply.check(code, None, || format!("cannot commit offsets of group {group}")))
+    for topic in &response.topics {
+        for one in &topic.partitions {
+            let key = TopicPartition::new(&*topic.name, one.partition_index);
+            reply
+                .check(one.error_code, None, || format!("cannot set the offset of group {group} in {key}"))?;
+        }
+    }
+    Ok(())
 }
 
-/// The request for the offsets of some partitions, or of all that the group has. With partitions, what a running
-/// transaction is about to commit is waited for (KIP-447).
+/// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what
+/// a running transaction is about to commit is waited for (KIP-447), where the coordinator can do that: since Kafka 2.5.
 pub(crate) fn fetch_request<'a>(
+    coordinator: &Connection,
     group: &'a str,
     keys: Option<&'a BTreeSet<TopicPartition>>,
-) -> OffsetFetchRequest<'a> {
+) -> Result<OffsetFetchRequest<'a>, Error> {
+    let can_wait = coordinator.version::<OffsetFetchRequest<'_>>()? >= STABLE_SINCE;
     let topic = |(name, partition_indexes): (&'a str, Vec<i32>)| OffsetFetchRequestTopic {
         name: Cow::Borrowed(name),
         partition_indexes,
         ..Default::default()
     };
-    OffsetFetchRequest {
+    Ok(OffsetFetchRequest {
         group_id: Cow::Borrowed(group),
         topics: keys.map(|keys| by_topic(keys).into_iter().map(topic).collect()),
-        require_stable: keys.is_some(),
+        require_stable: keys.is_some() && can_wait,
         ..Default::default()
-    }
+    })
 }
 
 /// The offsets that were asked for, as far as something is committed.

@@ -1,13 +1,15 @@
 //! Members of groups against brokers.
 
+mod scripted;
+
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, World, on_both_brokers};
-use crate::{ConsumerConfig, NewTopic, Producer, ProducerConfig, Record};
+use crate::testing::{JavaMember, World, eventually, on_both_brokers};
+use crate::{ConsumerConfig, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
 macro_rules! in_both_protocols {
@@ -27,6 +29,7 @@ macro_rules! in_both_protocols {
 }
 in_both_protocols!(
     a_group_goes_on_where_it_has_committed,
+    a_member_that_leaves_commits_nothing,
     who_has_not_joined_commits_nothing,
     automatic_commits_happen_in_time_and_at_the_end,
     members_share_what_there_is_and_take_over_what_is_left,
@@ -35,6 +38,8 @@ in_both_protocols!(
     a_topic_that_comes_later_is_read,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
+    who_was_thrown_out_is_told_so_when_it_closes,
+    a_hook_says_where_to_begin,
 );
 
 mod classic_protocol_alone {
@@ -148,8 +153,8 @@ impl RebalanceHooks for Told {
         })
     }
 
-    fn assigned<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
-        self.0.send(format!("assigned {}", partitions.len())).unwrap();
+    fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+        self.0.send(format!("assigned {}", begin.len())).unwrap();
         Box::pin(std::future::ready(()))
     }
 
@@ -177,6 +182,23 @@ async fn a_group_goes_on_where_it_has_committed(world: World) {
     let key = world.t(0);
     let committed = second.offsets().committed(&BTreeSet::from([key.clone()])).await.unwrap();
     assert_eq!(committed, BTreeMap::from([(key, 20)]));
+}
+
+async fn a_member_that_leaves_commits_nothing(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let own = || GroupConfig {
+        starts: BTreeMap::from([(world.t(1), Position::Offset(5))]),
+        auto_commit: Some(Duration::from_secs(3600)),
+        ..config(&world)
+    };
+    let expected: Vec<i32> = (0..20).filter(|number| number % 2 == 0 || *number > 10).collect();
+    let mut first = GroupConsumer::new(own()).unwrap();
+    assert_eq!(take(&mut first, 15).await, expected);
+    assert_eq!(first.positions().known(), BTreeMap::from([(world.t(0), 10), (world.t(1), 10)]));
+    first.leave().await;
+    let mut second = GroupConsumer::new(own()).unwrap();
+    assert_eq!(take(&mut second, 15).await, expected);
 }
 
 async fn who_has_not_joined_commits_nothing(world: World) {
@@ -247,20 +269,52 @@ async fn members_share_what_there_is_and_take_over_what_is_left(world: World) {
     assert_eq!(take(&mut first, 4).await, (80..84).collect::<Vec<_>>());
 }
 
-async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
+/// A member that has read two partitions and is thrown out soon unless it goes on, with what its hooks hear.
+async fn idle(world: &World) -> (GroupConsumer, mpsc::UnboundedReceiver<String>) {
     world.create(2, &[]).await;
-    fill(&world, 2, 0..2).await;
-    let (told, mut hears) = mpsc::unbounded_channel();
+    fill(world, 2, 0..2).await;
+    let (told, hears) = mpsc::unbounded_channel();
     let idle =
-        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(&world) };
+        GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(world) };
     let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
     assert_eq!(take(&mut idle, 2).await.len(), 2);
+    (idle, hears)
+}
+
+async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
+    let (mut idle, mut hears) = idle(&world).await;
     let mut other = GroupConsumer::new(config(&world)).unwrap();
     let _ = until(&mut [&mut other], |members| counts(members) == [2]).await;
     let _ = until(&mut [&mut idle, &mut other], |members| counts(members) == [1, 1]).await;
     assert_eq!(hears.recv().await.unwrap(), "assigned 2");
     assert_eq!(hears.recv().await.unwrap(), "lost 2");
     assert_eq!(hears.recv().await.unwrap(), "assigned 1");
+}
+
+async fn who_was_thrown_out_is_told_so_when_it_closes(world: World) {
+    let (idle, mut hears) = idle(&world).await;
+    eventually("it is thrown out", async || idle.shared.identity.lock().generation < 0).await;
+    idle.close().await.unwrap();
+    assert_eq!(hears.recv().await.unwrap(), "assigned 2");
+    assert_eq!(hears.recv().await.unwrap(), "lost 2", "nothing can be committed any more");
+    assert_eq!(hears.recv().await, None);
+}
+
+/// Begins everywhere at an offset.
+struct BeginAt(i64);
+
+impl RebalanceHooks for BeginAt {
+    fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+        begin.values_mut().for_each(|position| *position = Position::Offset(self.0));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+async fn a_hook_says_where_to_begin(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let mut member = GroupConsumer::with_hooks(config(&world), BeginAt(8)).unwrap();
+    assert_eq!(take(&mut member, 4).await, [16, 17, 18, 19]);
 }
 
 async fn a_static_member_comes_back_to_what_it_had(world: World) {
@@ -294,7 +348,7 @@ async fn a_pattern_finds_topics_that_come_later(world: World) {
     let mut member = GroupConsumer::new(own).unwrap();
     let _ = until(&mut [&mut member], |members| counts(members) == [1]).await;
     for name in ["late", "later"] {
-        world.admin().create_topic(&NewTopic::new(world.name(name)).partitions(2)).await.unwrap();
+        world.admin().create_topic(&world.new_topic(world.name(name), 2)).await.unwrap();
     }
     let _ = until(&mut [&mut member], |members| counts(members) == [3]).await;
 }

@@ -12,6 +12,7 @@ use super::queue::{BatchIds, PartitionQueue, QueueConfig};
 use super::record::Record;
 use crate::cluster::Topic;
 use crate::error::Error;
+use crate::topic_partition::TopicPartition;
 
 /// The time, by two clocks.
 #[derive(Debug, Clone, Copy)]
@@ -29,10 +30,14 @@ pub(crate) struct Accumulator {
     pub(crate) ids: BatchIds,
     queues: Vec<PartitionQueue>,
     topics: HashMap<Arc<str>, TopicQueues>,
+    /// The partition that was looked up last, with its place in `queues`: mostly the next one, too.
+    last: Option<(TopicPartition, usize)>,
     /// Queues that are not empty.
     active: BTreeSet<usize>,
     /// Why a batch was given up, for its transaction.
     failure: Option<Error>,
+    /// Why nothing can be sent at present, if a broker or the metadata cannot be reached.
+    pub(crate) trouble: Option<Error>,
     /// Flushes that run: nothing waits for company meanwhile.
     pub(crate) flushes: usize,
 }
@@ -60,38 +65,58 @@ impl Accumulator {
             ids: BatchIds::default(),
             queues: Vec::new(),
             topics: HashMap::new(),
+            last: None,
             active: BTreeSet::new(),
             failure: None,
+            trouble: None,
             flushes: 0,
         }
     }
 
-    /// Appends a record where it belongs. `chance` chooses where nothing else does. Also whether there is something new
-    /// to send.
+    /// Appends a record where it belongs. `chance` chooses where nothing else does. Both are asked for only if need be. Also
+    /// whether there is something new to send.
     pub(crate) fn append(
         &mut self,
         topic: &Topic,
         record: &Record,
-        now: Now,
-        chance: u32,
+        now: impl FnOnce() -> Now,
+        chance: impl FnOnce() -> u32,
     ) -> Result<(Delivery, bool), Error> {
-        let queues = self.topics.entry(topic.name.clone()).or_default();
         let partition = match (record.partition, &record.key) {
             (Some(partition), _) => topic.partition(partition)?.index,
             (None, Some(key)) if !topic.partitions.is_empty() => {
                 partition_of_key(key, topic.partitions.len()) as i32
             }
-            _ => queues.sticky.choose(topic, record_bytes(record), self.config.batch_bytes, chance)?,
+            _ => {
+                let sticky = &mut self.topics.entry(topic.name.clone()).or_default().sticky;
+                sticky.choose(topic, record_bytes(record), self.config.batch_bytes, chance())?
+            }
         };
-        let place = *queues.places.entry(partition).or_insert_with(|| {
-            self.queues.push(PartitionQueue::new(topic.name.clone(), partition));
-            self.queues.len() - 1
-        });
-        let appended =
-            self.queues[place].append(record, now.wall_ms, now.mono_ms, &self.config, &mut self.ids);
+        let place = self.place(&topic.name, partition);
+        let queue = &mut self.queues[place];
+        let needs_time = record.timestamp_ms.is_none() || queue.begins_with(record, &self.config);
+        let now = if needs_time { now() } else { Now { mono_ms: 0, wall_ms: 0 } };
+        let appended = queue.append(record, now.wall_ms, now.mono_ms, &self.config, &mut self.ids);
         let appended = appended.map_err(|error| Error::Invalid(error.to_string()))?;
         self.active.insert(place);
         Ok(appended)
+    }
+
+    /// The place of a partition's queue.
+    fn place(&mut self, topic: &Arc<str>, partition: i32) -> usize {
+        if let Some((key, place)) = &self.last
+            && key.partition == partition
+            && Arc::ptr_eq(&key.topic, topic)
+        {
+            return *place;
+        }
+        let queues = self.topics.entry(topic.clone()).or_default();
+        let place = *queues.places.entry(partition).or_insert_with(|| {
+            self.queues.push(PartitionQueue::new(topic.clone(), partition));
+            self.queues.len() - 1
+        });
+        self.last = Some((TopicPartition { topic: topic.clone(), partition }, place));
+        place
     }
 
     /// Fails what has waited too long. The bytes of memory that are free now.
@@ -99,7 +124,7 @@ impl Accumulator {
         let queues = &mut self.queues;
         let mut freed = 0;
         for place in &self.active {
-            freed += queues[*place].expire(now_ms, &self.config);
+            freed += queues[*place].expire(now_ms, &self.config, self.trouble.as_ref());
             self.failure = self.failure.take().or(queues[*place].take_failure());
         }
         self.active.retain(|place| !queues[*place].is_empty());
@@ -144,9 +169,9 @@ impl Accumulator {
         }
     }
 
-    /// Whether a queue has used up the epochs of the producer id.
-    pub(crate) fn needs_producer_id(&self) -> bool {
-        self.active.iter().any(|place| self.queues[*place].needs_producer_id())
+    /// Whether a queue has used up the epochs of this producer id.
+    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
+        self.active.iter().any(|place| self.queues[*place].has_used_up(producer_id))
     }
 
     /// Why a batch was given up since this was asked last.

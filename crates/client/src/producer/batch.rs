@@ -33,6 +33,8 @@ pub(crate) struct Batch {
     pub(crate) attempts: u32,
     /// Not to be sent again before.
     pub(crate) retry_at_ms: u64,
+    /// Why the last attempt failed.
+    pub(crate) last_error: Option<Error>,
     /// It was sent, and no broker has said since that it does not have it.
     pub(crate) maybe_written: bool,
     /// Its place among the producer's batches for the partition, once it has one.
@@ -102,6 +104,7 @@ impl Batch {
             deadline_ms,
             attempts: 0,
             retry_at_ms: 0,
+            last_error: None,
             maybe_written: false,
             sequence: None,
             record_count: 0,
@@ -202,6 +205,15 @@ impl Batch {
     /// Lets everybody know that it will not be written.
     pub(crate) fn fail(&self, error: Error) {
         self.promise.resolve(Outcome::Failed(error));
+    }
+}
+
+impl Drop for Batch {
+    /// One that gets lost, as a task panics, does not leave anybody waiting.
+    fn drop(&mut self) {
+        if !self.promise.is_resolved() {
+            self.fail(Error::of_ended_task("the sender of the producer"));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::config::ClientConfig;
 use crate::error::Error;
 
 /// Requests in flight for a broker, and batches in flight for a partition: as many as a broker remembers of a producer.
-pub(crate) const IN_FLIGHT_MAX: usize = 5;
+const IN_FLIGHT_MAX: usize = 5;
 
 /// Who has to have a record before it counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +61,9 @@ pub struct ProducerConfig {
     pub transactional_id: Option<Arc<str>>,
     /// How long a transaction may stay open before its coordinator aborts it. 60 s by default.
     pub transaction_timeout: Duration,
+    /// Requests in flight for a broker. 5 by default, the most with idempotence. With 1 the records of a partition stay in
+    /// their order without idempotence, too.
+    pub in_flight_max: usize,
     /// Codec of the batches; none by default.
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
@@ -70,7 +73,8 @@ pub struct ProducerConfig {
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.
     pub batch_bytes: usize,
-    /// A record, and all batches of one request, have at most this many bytes. 1 MiB by default.
+    /// A record, and all batches of one request, have at most this many bytes before compression; a batch that is split
+    /// for its size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
     pub request_bytes_max: usize,
     /// What all records that wait or are under way take at most, in bytes; [`Producer::send`](crate::Producer::send)
     /// waits for room. 32 MiB by default.
@@ -90,6 +94,7 @@ impl ProducerConfig {
             idempotence: true,
             transactional_id: None,
             transaction_timeout: Duration::from_secs(60),
+            in_flight_max: IN_FLIGHT_MAX,
             compression: Compression::None,
             compression_level: None,
             linger: Duration::from_millis(5),
@@ -137,6 +142,9 @@ impl ProducerConfig {
         if i32::try_from(self.transaction_timeout.as_millis()).is_err() {
             return refused("transaction_timeout is at most 24 days");
         }
+        if self.in_flight_max == 0 || (self.idempotence && self.in_flight_max > IN_FLIGHT_MAX) {
+            return refused("in_flight_max has to be more than 0, and at most 5 with idempotence");
+        }
         if self.batch_bytes == 0 || self.request_bytes_max == 0 {
             return refused("batch_bytes and request_bytes_max have to be more than 0");
         }
@@ -157,12 +165,12 @@ impl ProducerConfig {
     pub(crate) fn queue(&self) -> QueueConfig {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         QueueConfig {
-            batch_bytes: self.batch_bytes,
+            batch_bytes: self.batch_bytes.min(self.request_bytes_max),
             linger_ms: ms(self.linger),
             delivery_timeout_ms: ms(self.delivery_timeout),
             retry_backoff_ms: ms(self.client.retry_backoff),
             retry_backoff_max_ms: ms(self.client.retry_backoff_max),
-            in_flight_max: IN_FLIGHT_MAX,
+            in_flight_max: self.in_flight_max,
             idempotent: self.idempotence,
             is_transactional: self.transactional_id.is_some(),
             options: BatchOptions {
@@ -187,6 +195,8 @@ mod tests {
             ProducerConfig { acks: Acks::Leader, ..config() },
             ProducerConfig { batch_bytes: 0, ..config() },
             ProducerConfig { buffer_bytes: 1000, ..config() },
+            ProducerConfig { in_flight_max: 0, ..config() },
+            ProducerConfig { in_flight_max: 6, ..config() },
         ] {
             assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
         }

@@ -21,7 +21,8 @@ mod transaction;
 mod transactional;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -39,7 +40,7 @@ use transaction::Transactions;
 
 use crate::cluster::{Cluster, Topic};
 use crate::error::Error;
-use crate::retry::retrying;
+use crate::retry::{deadline, retrying};
 
 /// Writes records to topics. Cheap to clone; all clones are one producer.
 ///
@@ -86,6 +87,8 @@ struct Shared {
     work: Notify,
     /// Batches have come back.
     settled: Notify,
+    /// What brokers have taken.
+    written_bytes: AtomicU64,
     started: Instant,
 }
 
@@ -98,6 +101,8 @@ struct State {
     refusal: Option<Error>,
     /// The sender has to end.
     is_closed: bool,
+    /// It has ended: nothing that waits for it will come.
+    has_ended: bool,
 }
 
 impl Producer {
@@ -118,10 +123,12 @@ impl Producer {
                 transactions: config.transactional_id.as_ref().map(|_| Transactions::new()),
                 refusal: None,
                 is_closed: false,
+                has_ended: false,
             }),
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
             settled: Notify::new(),
+            written_bytes: AtomicU64::new(0),
             started: Instant::now(),
             config,
         });
@@ -151,7 +158,7 @@ impl Producer {
         if let Some(transactions) = &state.transactions {
             transactions.check_open()?;
         }
-        let (delivery, is_new) = state.queues.append(&topic, &record, shared.now(), rand::random())?;
+        let (delivery, is_new) = state.queues.append(&topic, &record, || shared.now(), rand::random)?;
         drop(state);
         // The queue gives it back when the batch is done.
         room.forget();
@@ -185,11 +192,50 @@ impl Producer {
         }
     }
 
-    /// Takes no more records, of any clone, and returns when the outcome of all is known.
+    /// How many bytes the batches have that brokers have taken so far, as they were sent: with headers, and compressed.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(broker.address())?))?;
+    /// producer.send(Record::new("orders", "one")).await?.await?;
+    /// assert!(producer.written_bytes() > 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn written_bytes(&self) -> u64 {
+        self.owner.shared.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more records, of any clone, and returns when the outcome of all is known: at the latest after
+    /// [`ProducerConfig::delivery_timeout`], two minutes by default.
     pub async fn close(self) {
+        let limit = self.owner.shared.config.delivery_timeout;
+        self.close_within(limit).await;
+    }
+
+    /// The same within a time. What has no outcome by then fails with [`Error::Closed`]; some of it may be written all the
+    /// same.
+    ///
+    /// ```
+    /// # use mainstem_client::{ClientConfig, Producer, ProducerConfig};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+    /// producer.close_within(Duration::from_secs(5)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close_within(self, limit: Duration) {
         self.owner.shared.state.lock().refusal.get_or_insert(Error::Closed);
         self.owner.shared.memory.close();
-        self.flush().await;
+        // What is open when it is over fails with the end of the sender.
+        let _ = tokio::time::timeout_at(deadline(limit), self.flush()).await;
         self.owner.shared.end();
         let sender = self.owner.sender.lock().take();
         if let Some(sender) = sender {
@@ -217,8 +263,8 @@ impl Drop for Flushing<'_> {
 impl Shared {
     /// A topic to which something is to be written. A partition that is not known may have come since the last look.
     async fn topic(&self, name: &str, partition: Option<i32>) -> Result<Arc<Topic>, Error> {
-        match self.cluster.known_topic(name) {
-            Some((topic, _)) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
+        match self.cluster.remembered_topic(name) {
+            Some(topic) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
             Some(_) => {
                 self.cluster.doubt_topic(name);
                 self.find_topic(name).await
@@ -273,7 +319,9 @@ impl Shared {
         let mut state = self.state.lock();
         let refusal = state.refusal.get_or_insert(error.clone()).clone();
         state.queues.abandon(&refusal);
+        state.has_ended = true;
         self.memory.close();
+        self.settled.notify_waiters();
     }
 
     /// Lets the sender end.

@@ -61,8 +61,6 @@ pub(crate) struct Written {
 pub(crate) struct Unsent {
     pub(crate) id: u64,
     pub(crate) contents: Unbuilt,
-    /// How many bytes it has at most.
-    pub(crate) bytes_max: usize,
 }
 
 /// A batch to send.
@@ -135,8 +133,7 @@ impl PartitionQueue {
         config: &QueueConfig,
         ids: &mut BatchIds,
     ) -> Result<(Delivery, bool), BuildError> {
-        let bytes = record_bytes(record);
-        let begins = !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes));
+        let begins = self.begins_with(record, config);
         if begins {
             let promise = Promise::new(self.topic.clone(), self.partition);
             let deadline_ms = now_ms + config.delivery_timeout_ms;
@@ -158,6 +155,12 @@ impl PartitionQueue {
                 Err(error)
             }
         }
+    }
+
+    /// Whether a record would begin a new batch; only then the time counts, unless it becomes the record's own.
+    pub(crate) fn begins_with(&self, record: &Record, config: &QueueConfig) -> bool {
+        let bytes = record_bytes(record);
+        !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
     }
 
     /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait
@@ -184,6 +187,11 @@ impl PartitionQueue {
             || (is_again && !self.in_flight.is_empty())
     }
 
+    /// How many bytes the first batch has at most, before compression.
+    pub(crate) fn next_bytes(&self) -> usize {
+        self.waiting.front().map_or(0, |first| BATCH_OVERHEAD + first.bytes)
+    }
+
     /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
     /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
     pub(crate) fn take(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) -> Unsent {
@@ -193,8 +201,7 @@ impl PartitionQueue {
             batch.sequence = self.sequence;
             self.advance(&batch);
         }
-        let unsent =
-            Unsent { id: batch.id, contents: batch.unbuilt(), bytes_max: BATCH_OVERHEAD + batch.bytes };
+        let unsent = Unsent { id: batch.id, contents: batch.unbuilt() };
         self.in_flight.push(batch);
         unsent
     }
@@ -235,7 +242,8 @@ impl PartitionQueue {
                 ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
             }
             Some(place) if self.broken && may_renumber && place.producer_id == producer_id => {
-                ProducerFields { producer_epoch: place.producer_epoch + 1, base_sequence: 0, ..place }
+                let Some(producer_epoch) = place.producer_epoch.checked_add(1) else { return };
+                ProducerFields { producer_epoch, base_sequence: 0, ..place }
             }
             Some(place) if place.producer_id != producer_id && may_renumber => {
                 self.is_known = false;
@@ -251,9 +259,12 @@ impl PartitionQueue {
         self.sequence = Some(next);
     }
 
-    /// Whether the producer id's epochs are used up here: another id is needed before anything can be taken.
-    pub(crate) fn needs_producer_id(&self) -> bool {
-        self.broken && self.sequence.is_some_and(|place| place.producer_epoch == i16::MAX)
+    /// Whether the epochs of a producer id are used up here: another one is needed before the next epoch can begin. It is
+    /// another one for the whole producer, as in Java's; what may be written already still goes under the old one first.
+    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
+        let is_last =
+            |place: ProducerFields| place.producer_id == producer_id && place.producer_epoch == i16::MAX;
+        self.broken && self.sequence.is_some_and(is_last)
     }
 
     /// A broker wrote a batch. The bytes of memory that are free now.
@@ -278,6 +289,8 @@ impl PartitionQueue {
         let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
         let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
         batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
+        // It takes any number for the first again.
+        self.is_known &= error.code() != Some(ErrorCode::UNKNOWN_PRODUCER_ID);
         match judge(&error, config, is_first) {
             Verdict::Written => {
                 self.is_known = true;
@@ -286,6 +299,7 @@ impl PartitionQueue {
             }
             Verdict::Again { breaks } if !batch.promise.is_resolved() => {
                 self.broken |= breaks;
+                batch.last_error = Some(error);
                 self.again(batch, now_ms, config);
                 0
             }
@@ -331,24 +345,26 @@ impl PartitionQueue {
         batch.bytes
     }
 
-    /// Fails what has waited too long. What is under way is forgotten when it comes back. The bytes of memory that are
-    /// free now.
-    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig) -> usize {
-        let late = Error::TimedOut {
-            what: format!("the delivery of a batch to {}-{}", self.topic, self.partition),
+    /// Fails what has waited too long; `trouble` is why nothing can be sent at all, if so. What is under way is forgotten
+    /// when it comes back. The bytes of memory that are free now.
+    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig, trouble: Option<&Error>) -> usize {
+        let (topic, partition) = (self.topic.clone(), self.partition);
+        let late = |batch: &Batch| Error::TimedOut {
+            what: format!("the delivery of a batch to {topic}-{partition}"),
             after: Duration::from_millis(config.delivery_timeout_ms),
-            last: None,
+            last: trouble.or(batch.last_error.as_ref()).cloned().map(Box::new),
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
+            let late = late(batch);
             batch.fail(late.clone());
-            self.failure.get_or_insert_with(|| late.clone());
+            self.failure.get_or_insert(late);
         }
         let mut freed = 0;
         while let Some(first) = self.waiting.front()
             && first.deadline_ms <= now_ms
         {
             let batch = self.waiting.pop_front().expect("there is a first");
-            freed += self.give_up(&batch, late.clone());
+            freed += self.give_up(&batch, late(&batch));
         }
         freed
     }

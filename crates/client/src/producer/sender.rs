@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,17 +17,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::accumulator::{Accumulator, Due};
-use super::config::{Acks, IN_FLIGHT_MAX};
+use super::config::Acks;
 use super::queue::{Unsent, Written};
 use super::request::{self, Load};
 use super::transaction::Transactions;
 use super::{Shared, State};
 use crate::backoff::Backoff;
-use crate::cluster::{Cluster, Freshness, Topic};
+use crate::cluster::{Cluster, Topic};
 use crate::connection::{Connection, Pending, Told};
 use crate::error::Error;
 use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
+use crate::topic_partition::TopicPartition;
 
 /// A look is due at least this often, whatever else happens.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
@@ -119,7 +121,6 @@ impl Sender {
                 () = tokio::time::sleep_until(next_look) => {}
             }
         }
-        self.shared.fail(&Error::Closed);
     }
 
     /// Sends what can be sent. When to look again if nothing happens before.
@@ -173,7 +174,7 @@ impl Sender {
             self.newest = if transactions.is_v2() { i16::MAX } else { request::TRANSACTIONS_V1_UNTIL };
             return true;
         }
-        if matches!(self.producer, ProducerId::Known(..)) && queues.needs_producer_id() {
+        if matches!(self.producer, ProducerId::Known(id, _) if queues.has_used_up(id)) {
             self.producer = ProducerId::Unknown;
         }
         if matches!(self.producer, ProducerId::Unknown) {
@@ -189,15 +190,13 @@ impl Sender {
         let mut by_node: HashMap<i32, Vec<usize>> = HashMap::new();
         let mut unknown = BTreeSet::new();
         for place in &due.ready {
-            let (name, partition) = queues.queue(*place).place();
-            let known = self.shared.cluster.known_topic(name);
-            let usable = known.as_ref().filter(|(_, freshness)| *freshness != Freshness::Wrong);
-            let leader = usable.and_then(|(topic, _)| topic.partition(partition).ok()?.leader);
-            if leader.is_none() || known.is_some_and(|(_, freshness)| freshness != Freshness::Fresh) {
-                unknown.insert(name.clone());
+            let key = queues.queue(*place).key();
+            let (lead, is_to_be_asked) = self.shared.cluster.lead(&key);
+            if let Some(lead) = lead {
+                by_node.entry(lead.node).or_default().push(*place);
             }
-            if let Some(leader) = leader {
-                by_node.entry(leader).or_default().push(*place);
+            if is_to_be_asked {
+                unknown.insert(key.topic);
             }
         }
         (by_node, unknown)
@@ -263,7 +262,8 @@ impl Sender {
         });
         match &node.state {
             Link::Up(connection) if !connection.is_lost() => {
-                (node.in_flight < IN_FLIGHT_MAX).then(|| connection.clone())
+                let most = request::in_flight_max(connection, &shared.config);
+                (node.in_flight < most).then(|| connection.clone())
             }
             Link::Connecting => None,
             _ if node.retry_at > Instant::now() => {
@@ -291,14 +291,13 @@ impl Sender {
             let (name, _) = queues.queue(*place).place();
             let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
             let (queue, config, _) = queues.queue_mut(*place);
-            let batch = queue.take(named, config);
-            let size = batch.bytes_max;
-            parts.push(Part { queue: *place, topic, batch });
-            // The next one may be as large as this one.
-            room = room.saturating_sub(size);
-            if room < size {
+            let bytes = queue.next_bytes();
+            // One that is too large for any request goes alone.
+            if bytes > room && !parts.is_empty() {
                 break;
             }
+            room = room.saturating_sub(bytes);
+            parts.push(Part { queue: *place, topic, batch: queue.take(named, config) });
         }
         parts
     }
@@ -309,7 +308,7 @@ impl Sender {
         let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
-        let version = request::version(connection, &loads, self.newest);
+        let version = request::version(connection, &loads, self.newest, shared.config.compression);
         let begun = version.and_then(|version| match shared.config.acks {
             Acks::None => connection.tell(&request, version).map(UnderWay::Told),
             _ => connection.ask(&request, version).map(UnderWay::Asked),
@@ -336,7 +335,13 @@ impl Sender {
             }
             // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
             Event::Added => {}
-            Event::Refreshed(answer) => drop(self.questions.answered(answer)),
+            Event::Refreshed(answer) => {
+                let failed = answer.as_ref().err().cloned();
+                let refused = self.questions.answered(answer).into_iter().map(|refused| refused.error).next();
+                if let Some(error) = failed.or(refused) {
+                    self.shared.state.lock().queues.trouble = Some(error);
+                }
+            }
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
@@ -356,26 +361,28 @@ impl Sender {
         match connected {
             Ok(connection) => {
                 node.state = Link::Up(connection);
+                self.shared.state.lock().queues.trouble = None;
                 node.backoff.reset();
             }
             Err(error) => {
                 tracing::debug!("cannot send to node {id}: {error}");
                 node.state = Link::Down;
+                self.shared.state.lock().queues.trouble = Some(error);
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
-                self.doubt_topics_of(id);
+                self.doubt_partitions_of(id);
             }
         }
     }
 
     /// A node cannot be reached: what it leads may be led by another soon. Metadata that was asked for at once after its
     /// death still named it.
-    fn doubt_topics_of(&self, id: i32) {
+    fn doubt_partitions_of(&self, id: i32) {
         let cluster = &self.shared.cluster;
         let state = self.shared.state.lock();
         for name in state.queues.topics() {
-            let is_led_there = |topic: &Topic| topic.partitions.iter().any(|one| one.leader == Some(id));
-            if cluster.known_topic(name).is_some_and(|(topic, _)| is_led_there(&topic)) {
-                cluster.doubt_topic(name);
+            let Some((topic, _)) = cluster.known_topic(name) else { continue };
+            for one in topic.partitions.iter().filter(|one| one.leader == Some(id)) {
+                cluster.doubt_partition(&TopicPartition { topic: name.clone(), partition: one.index });
             }
         }
     }
@@ -393,16 +400,26 @@ impl Sender {
         for (load, outcome) in loads.into_iter().zip(outcomes) {
             let (queue, config, ids) = queues.queue_mut(load.queue);
             freed += match outcome {
-                Ok(written) => queue.succeeded(load.batch.id, written),
+                Ok(written) => {
+                    self.shared.written_bytes.fetch_add(load.batch.bytes.len() as u64, Ordering::Relaxed);
+                    queue.succeeded(load.batch.id, written)
+                }
                 Err(error) => {
                     tracing::debug!("a batch was not written: {error}");
-                    doubt_if_moved(&self.shared.cluster, &load.topic, &error);
+                    doubt_if_moved(&self.shared.cluster, &queue.key(), &error);
                     queue.failed(load.batch.id, error, now_ms, config, ids)
                 }
             };
             queues.settle(load.queue);
         }
         self.shared.memory.add_permits(freed);
+    }
+}
+
+impl Drop for Sender {
+    /// The producer was closed, or this task has panicked, or its runtime ends: who waits for it hears so.
+    fn drop(&mut self) {
+        self.shared.fail(&Error::of_ended_task("the sender of the producer"));
     }
 }
 
@@ -433,10 +450,10 @@ fn backoff(shared: &Shared) -> Backoff {
 }
 
 /// Whether another node may lead now is asked before the batch goes again.
-fn doubt_if_moved(cluster: &Cluster, topic: &Topic, error: &Error) {
+fn doubt_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
     let is_throttle = error.code() == Some(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
     if error.is_retriable() && !is_throttle {
-        cluster.doubt_topic(&topic.name);
+        cluster.doubt_partition(key);
     }
 }
 

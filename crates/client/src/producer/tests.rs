@@ -1,5 +1,7 @@
 //! The producer against brokers.
 
+mod bounds;
+
 use std::time::Duration;
 
 use mainstem_records::{Batch, Scratch};
@@ -22,6 +24,7 @@ on_both_brokers!(
     a_refusal_names_the_partition_and_leaves_the_rest,
     a_batch_that_the_topic_does_not_take_goes_in_pieces,
     connections_that_break_neither_lose_nor_double_nor_swap_records,
+    one_request_at_a_time_keeps_the_order_without_idempotence,
     tasks_on_many_threads_share_a_producer[flavor = "multi_thread", worker_threads = 4],
     a_partition_that_does_not_exist_is_told_with_how_many_there_are,
     a_topic_that_cannot_be_is_refused,
@@ -64,7 +67,7 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
 }
 
 async fn records_arrive_once_and_in_order_with_every_codec(world: World) {
-    for codec in Compression::ALL {
+    for codec in world.codecs() {
         let producer = Producer::new(config(&world).compression(codec)).unwrap();
         let topic = world.name(codec.name());
         let mut deliveries = Vec::new();
@@ -212,6 +215,25 @@ async fn connections_that_break_neither_lose_nor_double_nor_swap_records(world: 
         assert!(told.offset.is_none_or(|offset| offset == at as i64), "{at} is at {told:?}");
     }
     assert_eq!(values(world, &world.topic, 0).await, numbers(0..20_000));
+}
+
+async fn one_request_at_a_time_keeps_the_order_without_idempotence(world: World) {
+    let broken = BrokenNetwork::start(world, 1_500, 20);
+    let config =
+        ProducerConfig { in_flight_max: 1, batch_bytes: 100, ..ProducerConfig::new(broken.client()) };
+    let producer = Producer::new(config.acks(Acks::Leader)).unwrap();
+    for number in numbers(0..200) {
+        let _ = producer.send(Record::new(broken.world.topic.clone(), number).partition(0)).await.unwrap();
+    }
+    producer.flush().await;
+    assert!(producer.written_bytes() > 200);
+    let mut seen = Vec::new();
+    for value in values(&broken.world, &broken.world.topic, 0).await {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    assert_eq!(seen, numbers(0..200), "what is sent again comes twice, but nothing overtakes");
 }
 
 async fn tasks_on_many_threads_share_a_producer(world: World) {

@@ -32,10 +32,23 @@ enum State {
 /// What has to be asked for to end a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nothing: no broker has heard of it.
+    /// Nothing: no broker has heard of it, or all is done.
     Nothing,
-    /// EndTxn, and then a new epoch if `needs_epoch`.
-    Ask { name: Name, needs_epoch: bool },
+    /// EndTxn; then [`Transactions::end_answered`] is due.
+    Ask(Name),
+    /// The transaction has ended, and the next one needs another epoch.
+    NextEpoch(Name),
+}
+
+/// Whether the coordinator knows that the transaction has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Begun {
+    /// It was told of nothing.
+    No,
+    /// It was told of something, and its answer was a refusal, or is not there yet, or never comes.
+    Maybe,
+    /// It has said so; or with version 2 of the protocol, records were sent.
+    Yes,
 }
 
 /// The transactions of a producer.
@@ -51,8 +64,11 @@ pub(crate) struct Transactions {
     wanted: BTreeSet<TopicPartition>,
     /// Wanted ones are being told.
     is_adding: bool,
-    /// A broker may know that this transaction has begun.
-    is_begun: bool,
+    begun: Begun,
+    /// The coordinator was asked to end it so, and may have done it.
+    is_asked: bool,
+    /// It has done it.
+    is_ended: bool,
     /// A sequence number is left out for good, which the next transaction cannot go on from.
     needs_epoch: bool,
 }
@@ -67,7 +83,9 @@ impl Transactions {
             added: BTreeSet::new(),
             wanted: BTreeSet::new(),
             is_adding: false,
-            is_begun: false,
+            begun: Begun::No,
+            is_asked: false,
+            is_ended: false,
             needs_epoch: false,
         }
     }
@@ -128,7 +146,7 @@ impl Transactions {
             return false;
         }
         if self.is_v2 || self.added.contains(partition) {
-            self.is_begun = true;
+            self.begun = Begun::Yes;
             return true;
         }
         self.wanted.insert(partition.clone());
@@ -140,7 +158,7 @@ impl Transactions {
         if self.wanted.is_empty() || self.is_adding {
             return None;
         }
-        (self.is_adding, self.is_begun) = (true, true);
+        (self.is_adding, self.begun) = (true, self.begun.max(Begun::Maybe));
         Some(self.wanted.clone())
     }
 
@@ -154,14 +172,25 @@ impl Transactions {
         self.is_adding = false;
         self.wanted.retain(|one| !partitions.contains(one));
         match outcome {
-            Ok(()) => self.added.extend(partitions),
+            Ok(()) => {
+                self.begun = Begun::Yes;
+                self.added.extend(partitions);
+            }
             Err(error) => self.failed(&error),
         }
     }
 
     /// Offsets are about to be committed with the transaction.
     pub(crate) fn touch(&mut self) {
-        self.is_begun = true;
+        self.begun = self.begun.max(Begun::Maybe);
+    }
+
+    /// The coordinator has heard of them.
+    pub(crate) fn touched(&mut self) -> Result<(), Error> {
+        if !matches!(self.state, State::Uninitialized | State::Ready) {
+            self.begun = Begun::Yes;
+        }
+        Ok(())
     }
 
     /// A batch was given up; its number is left out.
@@ -179,11 +208,38 @@ impl Transactions {
         }
     }
 
-    /// The coordinator has refused to end the transaction. What may succeed later is left to the caller.
+    /// What came of asking the coordinator to end the transaction; with version 2 of the protocol also the next name.
+    ///
+    /// # Errors
+    /// It has not ended as far as is known.
+    pub(crate) fn end_answered(&mut self, answer: Result<Option<Name>, Error>) -> Result<(), Error> {
+        let is_unheard_of =
+            |error: &Error| matches!(error, Error::Broker { code: ErrorCode::INVALID_TXN_STATE, .. });
+        match answer {
+            Ok(next) => self.name = next.or(self.name),
+            // What may have begun it was refused or never arrived.
+            Err(error) if self.begun == Begun::Maybe && is_unheard_of(&error) => {}
+            Err(error) => {
+                self.end_failed(&error);
+                return Err(error);
+            }
+        }
+        self.is_ended = true;
+        Ok(())
+    }
+
+    /// The coordinator has refused to end the transaction, cannot be asked, or lacks what is needed to go on after it. What
+    /// may succeed later is left to the caller.
     pub(crate) fn end_failed(&mut self, error: &Error) {
-        match error.class() {
-            ErrorClass::Fatal => self.state = State::Fatal(error.clone()),
-            ErrorClass::Abortable => self.failed(error),
+        match (error.class(), error) {
+            (_, Error::Unsupported { .. }) => self.state = State::Fatal(error.clone()),
+            (ErrorClass::Abortable, _) => {
+                self.is_asked = false;
+                self.failed(error);
+            }
+            (ErrorClass::Retriable, _) => {}
+            // It would answer alike again.
+            (ErrorClass::Fatal, _) | (_, Error::Broker { .. }) => self.state = State::Fatal(error.clone()),
             _ => {}
         }
     }
@@ -193,6 +249,8 @@ impl Transactions {
         match &self.state {
             State::Fatal(_) => {}
             _ if is_fatal(error) => self.state = State::Fatal(error.clone()),
+            // What is being committed already is not undone by what comes late.
+            State::Ending { commit: true } if self.is_asked => {}
             State::Open | State::Ending { commit: true } => self.state = State::Failed(error.clone()),
             _ => {}
         }
@@ -202,6 +260,9 @@ impl Transactions {
     pub(crate) fn begin_commit(&mut self) -> Result<(), Error> {
         match &self.state {
             State::Ending { commit: true } => Ok(()),
+            State::Ending { commit: false } => {
+                misused("the transaction is being aborted; call abort_transaction again")
+            }
             _ => {
                 self.check_open()?;
                 self.state = State::Ending { commit: true };
@@ -213,6 +274,9 @@ impl Transactions {
     /// Begins to abort. Called again, it goes on.
     pub(crate) fn begin_abort(&mut self) -> Result<(), Error> {
         match &self.state {
+            State::Ending { commit: true } if self.is_asked => misused(
+                "whether the transaction was committed is not known; call commit_transaction again until it is",
+            ),
             State::Open | State::Failed(_) | State::Ending { .. } => {
                 self.state = State::Ending { commit: false };
                 self.wanted.clear();
@@ -223,7 +287,7 @@ impl Transactions {
         }
     }
 
-    /// All batches have come back: what to ask the coordinator for.
+    /// All batches have come back: what to ask the coordinator for next.
     ///
     /// # Errors
     /// What was to be committed has failed meanwhile.
@@ -232,19 +296,22 @@ impl Transactions {
             return Err(error);
         }
         let name = self.name.expect("a transaction needs a name");
-        Ok(match self.is_begun {
-            true => End::Ask { name, needs_epoch: self.needs_epoch && !self.is_v2 },
-            false => End::Nothing,
-        })
+        if self.is_ended {
+            let needs_epoch = self.needs_epoch && !self.is_v2;
+            return Ok(if needs_epoch { End::NextEpoch(name) } else { End::Nothing });
+        }
+        self.is_asked = self.begun != Begun::No;
+        Ok(if self.is_asked { End::Ask(name) } else { End::Nothing })
     }
 
     /// The transaction has ended; the producer may have another name from now on.
-    pub(crate) fn ended(&mut self, name: Option<Name>) {
+    pub(crate) fn ended(&mut self, name: Option<Name>) -> Result<(), Error> {
         self.name = name.or(self.name);
         self.state = State::Ready;
         self.added.clear();
         self.wanted.clear();
-        (self.is_begun, self.needs_epoch) = (false, false);
+        (self.begun, self.is_asked, self.is_ended, self.needs_epoch) = (Begun::No, false, false, false);
+        Ok(())
     }
 }
 

@@ -77,6 +77,7 @@ impl Producer {
         let sent = async {
             if !is_v2 {
                 coordinator.add_offsets(name, group.group_id()).await?;
+                shared.transactions(Transactions::touched)?;
             }
             let transaction = Transaction {
                 id: &coordinator.transactional_id,
@@ -84,17 +85,19 @@ impl Producer {
                 producer_epoch: name.1,
                 is_v2,
             };
-            group.commit_in_transaction(offsets, &transaction).await
+            group.commit_in_transaction(offsets, &transaction).await?;
+            shared.transactions(Transactions::touched)
         };
         sent.await.inspect_err(|error: &Error| shared.note(error))
     }
 
     /// Sends what waits, and commits the transaction. When this future is dropped, or the time is over, whether it is
-    /// committed is not known: call it again.
+    /// committed is not known: call it again. It can be aborted only as long as its coordinator was not asked to commit it.
     ///
     /// # Errors
     /// [`Error::TransactionFailed`] if something of it was not written: abort it. [`Error::TimedOut`] after
-    /// [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); or why the cluster refuses.
+    /// [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); [`Error::Closed`] if another clone closes the
+    /// producer; or why the cluster refuses.
     pub async fn commit_transaction(&self) -> Result<(), Error> {
         self.owner.shared.transactions(Transactions::begin_commit)?;
         self.flush().await;
@@ -105,40 +108,51 @@ impl Producer {
     /// committed. When this future is dropped, or the time is over, call it again.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); or why the cluster
-    /// refuses, after which the producer is of no use any more.
+    /// [`Error::TimedOut`] after [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); [`Error::Invalid`] if
+    /// it may be committed already, by a call of [`Producer::commit_transaction`] whose outcome is not known;
+    /// [`Error::Closed`] if another clone closes the producer; or why the cluster refuses, after which the producer is of no
+    /// use any more.
     pub async fn abort_transaction(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
         shared.transactions(Transactions::begin_abort)?;
-        shared.discard().await;
+        shared.discard().await?;
         self.end_transaction(false).await
     }
 
+    /// Does what is left to do, so that it can be called again after any of it.
     async fn end_transaction(&self, commit: bool) -> Result<(), Error> {
         let shared = &self.owner.shared;
-        let (end, is_v2) = shared.transactions(|one| Ok((one.end()?, one.is_v2())))?;
-        let name = match end {
-            End::Nothing => None,
-            End::Ask { name, needs_epoch } => {
-                let asked = async {
-                    let coordinator = shared.coordinator()?;
-                    let next = coordinator.end(name, commit, is_v2).await?;
-                    match needs_epoch {
-                        true => Ok(Some(coordinator.init(Some(name)).await?.0)),
-                        false => Ok(next),
-                    }
-                };
-                asked.await.inspect_err(|error: &Error| shared.note_end(error))?
+        let coordinator = shared.coordinator()?;
+        loop {
+            // Records that were abandoned then are not to be left out without a word.
+            shared.check_alive()?;
+            let (end, is_v2) = shared.transactions(|one| Ok((one.end()?, one.is_v2())))?;
+            match end {
+                End::Nothing => return shared.transactions(|one| one.ended(None)),
+                End::Ask(name) => {
+                    let answer = coordinator.end(name, commit, is_v2).await;
+                    let noted = shared.transactions(|one| one.end_answered(answer));
+                    noted.inspect_err(|_| shared.work.notify_one())?;
+                }
+                End::NextEpoch(name) => {
+                    let init = coordinator.init(Some(name)).await;
+                    let (name, _) = init.inspect_err(|error| shared.note_end(error))?;
+                    return shared.transactions(|one| one.ended(Some(name)));
+                }
             }
-        };
-        shared.transactions(|one| {
-            one.ended(name);
-            Ok(())
-        })
+        }
     }
 }
 
 impl State {
+    /// Whether there is still a sender.
+    fn check_alive(&self) -> Result<(), Error> {
+        match self.has_ended {
+            true => Err(self.refusal.clone().unwrap_or(Error::Closed)),
+            false => Ok(()),
+        }
+    }
+
     /// Lets the transaction know of batches that were given up, and those that wait know of a transaction that can only be
     /// aborted. The bytes of memory that are free now.
     #[must_use]
@@ -169,6 +183,10 @@ impl Shared {
         let mut state = self.state.lock();
         self.memory.add_permits(state.note_failures());
         state.transactions.as_mut().map_or_else(|| Err(not_transactional()), change)
+    }
+
+    fn check_alive(&self) -> Result<(), Error> {
+        self.state.lock().check_alive()
     }
 
     fn coordinator(&self) -> Result<Coordinator, Error> {
@@ -202,7 +220,7 @@ impl Shared {
     }
 
     /// Fails what waits, and waits for what is under way, so that nothing of a transaction comes after its end.
-    async fn discard(&self) {
+    async fn discard(&self) -> Result<(), Error> {
         loop {
             let settled = self.settled.notified();
             let mut settled = std::pin::pin!(settled);
@@ -213,8 +231,10 @@ impl Shared {
                 self.memory.add_permits(state.queues.discard(&Error::Aborted));
                 // A partition that is added behind the end would begin another transaction.
                 let is_adding = state.transactions.as_ref().is_some_and(Transactions::is_adding);
+                // What was under way then may still arrive.
+                state.check_alive()?;
                 if state.queues.is_idle() && !is_adding {
-                    return;
+                    return Ok(());
                 }
             }
             settled.await;

@@ -1,20 +1,23 @@
 //! Apache Kafka in a JVM beside the tests: its broker, and members of groups by its own client.
 //!
-//! Needs a JDK and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in `target/interop/kafka-4.3.0/lib`.
-//! Without them a test says that it is skipped; under `CI=true` it fails.
+//! Needs a JDK and Kafka's jars, which `cargo xtask test` puts into `target/interop/kafka-VERSION/lib`;
+//! `MAINSTEM_KAFKA_JARS` names another folder with those of the newest release. Without them a test says that it is
+//! skipped; under `CI=true` it fails.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::releases::{NEWEST, Release, skipped};
 use super::{SETTINGS, World};
+use crate::{Admin, ClientConfig};
 
 /// How many tests may reach the broker through a proxy.
 const PROXIED: usize = 4;
@@ -22,6 +25,8 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// The JVM. It ends with its input, which is ours, whatever becomes of this process.
 pub(crate) struct KafkaPeer {
+    pub(crate) release: &'static Release,
+    process: Mutex<Child>,
     commands: Mutex<ChildStdin>,
     members: Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>>,
     directory: PathBuf,
@@ -33,27 +38,22 @@ struct KafkaBroker {
     address: String,
 }
 
-/// One for all tests of the process; why not, where it cannot run.
-static PEER: LazyLock<Result<KafkaPeer, String>> = LazyLock::new(KafkaPeer::start);
-
 impl KafkaPeer {
-    /// The JVM, if one can run.
-    pub(crate) fn get() -> Option<&'static KafkaPeer> {
-        match &*PEER {
+    /// The JVM with a release, if one can run. `test`: the name of who needs it.
+    fn get(release: &'static Release, test: &str) -> Option<&'static KafkaPeer> {
+        match release.peer() {
             Ok(peer) => Some(peer),
             Err(why) => {
-                let name = std::thread::current().name().unwrap_or_default().to_owned();
-                assert!(std::env::var("CI").as_deref() != Ok("true"), "{name} cannot run: {why}");
-                // Not by `eprintln`, which is shown only if a test fails.
-                let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+                assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} cannot run: {why}");
+                skipped(test, why);
                 None
             }
         }
     }
 
-    /// The JVM with a broker that answers.
-    pub(crate) fn broker() -> Option<&'static KafkaPeer> {
-        let peer = KafkaPeer::get()?;
+    /// The same with a broker that answers.
+    pub(crate) fn broker(release: &'static Release, test: &str) -> Option<&'static KafkaPeer> {
+        let peer = KafkaPeer::get(release, test)?;
         peer.broker.get_or_init(|| peer.start_broker());
         Some(peer)
     }
@@ -68,15 +68,19 @@ impl KafkaPeer {
         self.proxied.lock().pop().expect("PROXIED is the number of tests that want one")
     }
 
-    fn start() -> Result<KafkaPeer, String> {
-        let jars = find_jars()?;
-        let directory = std::env::temp_dir().join(format!("mainstem-client-kafka-{}", std::process::id()));
+    /// Starts the JVM; why not, where it cannot run.
+    pub(super) fn start(release: &'static Release) -> Result<KafkaPeer, String> {
+        let jars = find_jars(release)?;
+        let name = format!("mainstem-client-kafka-{}-{}", release.version, std::process::id());
+        let directory = std::env::temp_dir().join(name);
         // What a killed process with the same id left there is nobody's.
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
         let mut child = Command::new(java())
-            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            // What old releases free the memory of mapped files with.
+            .args(["--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", "-cp"])
             .arg(format!("{}/*", jars.display()))
             .arg(workspace().join("tests/native-client/KafkaPeer.java"))
             .arg(&directory)
@@ -89,8 +93,15 @@ impl KafkaPeer {
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let heard = members.clone();
         std::thread::spawn(move || hear(output, &heard));
-        let commands = Mutex::new(commands);
-        Ok(KafkaPeer { commands, members, directory, broker: OnceLock::new(), proxied: Mutex::default() })
+        Ok(KafkaPeer {
+            release,
+            process: Mutex::new(child),
+            commands: Mutex::new(commands),
+            members,
+            directory,
+            broker: OnceLock::new(),
+            proxied: Mutex::default(),
+        })
     }
 
     fn tell(&self, words: &[&str]) {
@@ -110,18 +121,20 @@ impl KafkaPeer {
         self.tell(&["broker", properties.to_str().unwrap()]);
         let address = format!("127.0.0.1:{port}");
         let deadline = Instant::now() + START_LIMIT;
-        while std::net::TcpStream::connect(&address).is_err() {
-            assert!(Instant::now() < deadline, "Kafka's broker does not start:\n{}", self.log());
+        while !has_nodes(&address) {
+            let is_gone = self.process.lock().try_wait().is_ok_and(|status| status.is_some());
+            let is_late = Instant::now() > deadline;
+            assert!(!is_gone && !is_late, "Kafka's broker does not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
         KafkaBroker { address }
     }
 
     fn properties(&self, port: u16) -> String {
-        let controller = free_port();
         let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
         let mut advertised = listeners.clone();
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        let other = free_port();
         for number in 0..PROXIED {
             let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
             let to = format!("127.0.0.1:{}", free_port());
@@ -132,15 +145,30 @@ impl KafkaPeer {
         }
         let data = self.directory.join("data");
         let settings: String = SETTINGS.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let of_cluster = match self.release.has_zookeeper {
+            true => format!(
+                "broker.id=1\n\
+                 zookeeper.connect=127.0.0.1:{other}\n\
+                 zookeeper.connection.timeout.ms=60000\n\
+                 delete.topic.enable=true\n"
+            ),
+            false => format!(
+                "process.roles=broker,controller\n\
+                 node.id=1\n\
+                 controller.listener.names=CONTROLLER\n\
+                 controller.quorum.bootstrap.servers=127.0.0.1:{other}\n\
+                 group.coordinator.rebalance.protocols=classic,consumer\n"
+            ),
+        };
+        if !self.release.has_zookeeper {
+            listeners += &format!(",CONTROLLER://127.0.0.1:{other}");
+        }
         format!(
-            "process.roles=broker,controller\n\
-             node.id=1\n\
-             listeners={listeners},CONTROLLER://127.0.0.1:{controller}\n\
+            "{of_cluster}\
+             listeners={listeners}\n\
              advertised.listeners={advertised}\n\
              listener.security.protocol.map={protocols}\n\
              inter.broker.listener.name=PLAINTEXT\n\
-             controller.listener.names=CONTROLLER\n\
-             controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
              log.dirs={}\n\
              offsets.topic.replication.factor=1\n\
              transaction.state.log.replication.factor=1\n\
@@ -167,8 +195,8 @@ pub(crate) struct JavaMember {
 impl JavaMember {
     /// Lets one join the group of `world`, to read its topic; none where no JVM can run. `protocol`: classic or consumer.
     pub(crate) fn join(world: &World, protocol: &str) -> Option<JavaMember> {
-        let peer = KafkaPeer::get()?;
-        let name = format!("java-{}-{}", world.group, u8::from(world.is_kafka()));
+        let peer = KafkaPeer::get(world.kafka_release().unwrap_or(&NEWEST), "a member of Java's client")?;
+        let name = format!("java-{}", world.group);
         let (sender, hears) = mpsc::unbounded_channel();
         peer.members.lock().insert(name.clone(), sender);
         peer.tell(&["member", &name, world.address(), &world.group, protocol, &world.topic]);
@@ -220,13 +248,30 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn find_jars() -> Result<PathBuf, String> {
-    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
-    let jars = named.unwrap_or_else(|| workspace().join("target/interop/kafka-4.3.0/lib"));
-    match jars.join("kafka_2.13-4.3.0.jar").exists() {
+fn find_jars(release: &Release) -> Result<PathBuf, String> {
+    let Release { version, scala, .. } = release;
+    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").filter(|_| std::ptr::eq(release, &NEWEST));
+    let installed = || workspace().join(format!("target/interop/kafka-{version}/lib"));
+    let jars = named.map_or_else(installed, PathBuf::from);
+    match jars.join(format!("kafka_{scala}-{version}.jar")).exists() {
         true => Ok(jars),
-        false => Err(format!("no Kafka jars in {}; MAINSTEM_KAFKA_JARS may name them", jars.display())),
+        false => {
+            Err(format!("no jars of Kafka {version} in {}; cargo xtask test installs them", jars.display()))
+        }
     }
+}
+
+/// Whether a broker answers there, and knows of a cluster. A broker with ZooKeeper answers before it does.
+fn has_nodes(address: &str) -> bool {
+    let client =
+        ClientConfig { operation_timeout: Duration::from_secs(1), ..ClientConfig::new(address).unwrap() };
+    // A runtime of its own: the test's one waits for this.
+    let ask = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { Admin::new(client).nodes().await })
+    };
+    let nodes = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+    nodes.is_ok_and(|nodes| !nodes.is_empty())
 }
 
 /// A port of this machine that nothing listens on now.

@@ -1,7 +1,9 @@
-//! Brokers for tests: every test that needs one runs against ours and against Apache Kafka's.
+//! Brokers for tests: every test that needs one runs against ours and against Apache Kafka's, of several releases.
 
 mod broken_network;
 mod kafka;
+pub(crate) mod releases;
+mod scripted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,8 +14,10 @@ use tokio::time::Instant;
 
 pub(crate) use broken_network::BrokenNetwork;
 pub(crate) use kafka::{JavaMember, KafkaPeer};
+pub(crate) use releases::Release;
+pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer};
 
-use crate::{Admin, ClientConfig, GroupProtocol, NewTopic, TopicPartition};
+use crate::{Admin, ClientConfig, Compression, GroupProtocol, NewTopic, TopicPartition};
 
 /// Settings of both brokers: what groups and transactions wait for is short.
 const SETTINGS: &[(&str, &str)] = &[
@@ -30,8 +34,8 @@ const SETTINGS: &[(&str, &str)] = &[
 /// Tells the names of one test from those of another, as Kafka's broker is shared.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Defines each test twice, for a function of that name that takes a [`World`]: as `mainstem::NAME` and `kafka::NAME`.
-/// In brackets: arguments of `tokio::test`.
+/// Defines each test for a function of that name that takes a [`World`]: as `mainstem::NAME`, and as [`on_kafka`] does. In
+/// brackets: arguments of `tokio::test`.
 macro_rules! on_both_brokers {
     ($($test:ident $([$($flavor:tt)*])?),+ $(,)?) => {
         mod mainstem {
@@ -40,32 +44,36 @@ macro_rules! on_both_brokers {
                 super::$test($crate::testing::World::mainstem()).await;
             })+
         }
-        mod kafka {
-            $(#[tokio::test $(($($flavor)*))?]
-            async fn $test() {
-                if let Some(world) = $crate::testing::World::kafka() {
-                    super::$test(world).await;
-                }
-            })+
-        }
+        $crate::testing::on_kafka!($($test $([$($flavor)*])?),+);
     };
 }
 pub(crate) use on_both_brokers;
 
-/// The same for tests of what only Kafka's broker serves.
+/// Defines each test once for each release of Kafka: as `kafka::NAME`, `kafka_3_9::NAME` and `kafka_oldest::NAME`.
 macro_rules! on_kafka {
-    ($($test:ident),+ $(,)?) => {
-        mod kafka {
-            $(#[tokio::test]
+    ($($test:ident $([$($flavor:tt)*])?),+ $(,)?) => {
+        $crate::testing::on_release!(kafka, NEWEST, $($test $([$($flavor)*])?),+);
+        $crate::testing::on_release!(kafka_3_9, BEFORE_4, $($test $([$($flavor)*])?),+);
+        $crate::testing::on_release!(kafka_oldest, OLDEST, $($test $([$($flavor)*])?),+);
+    };
+}
+pub(crate) use on_kafka;
+
+/// The same for one release.
+macro_rules! on_release {
+    ($module:ident, $release:ident, $($test:ident $([$($flavor:tt)*])?),+) => {
+        mod $module {
+            $(#[tokio::test $(($($flavor)*))?]
             async fn $test() {
-                if let Some(world) = $crate::testing::World::kafka() {
+                let name = concat!(module_path!(), "::", stringify!($test));
+                if let Some(world) = $crate::testing::World::kafka(&$crate::testing::releases::$release, name) {
                     super::$test(world).await;
                 }
             })+
         }
     };
 }
-pub(crate) use on_kafka;
+pub(crate) use on_release;
 
 /// A broker, and names that no other test uses.
 pub(crate) struct World {
@@ -93,9 +101,11 @@ impl World {
         World::new(Broker::Mainstem(Box::new(EmbeddedBroker::start(&[SETTINGS, settings].concat()))))
     }
 
-    /// With Apache Kafka's broker, which all tests of this process share; none where it cannot run, which is said.
-    pub(crate) fn kafka() -> Option<World> {
-        Some(World::new(Broker::Kafka(KafkaPeer::broker()?)))
+    /// With Apache Kafka's broker of a release, which all tests of this process share; none where it cannot run, or lacks
+    /// what the test of this name needs, which is said.
+    pub(crate) fn kafka(release: &'static Release, test: &str) -> Option<World> {
+        let kafka = release.takes(test).then(|| KafkaPeer::broker(release, test)).flatten()?;
+        Some(World::new(Broker::Kafka(kafka)))
     }
 
     fn new(broker: Broker) -> World {
@@ -114,8 +124,12 @@ impl World {
         self
     }
 
-    pub(crate) fn is_kafka(&self) -> bool {
-        matches!(self.broker, Broker::Kafka(_))
+    /// The release of Kafka, if it is Kafka's broker.
+    pub(crate) fn kafka_release(&self) -> Option<&'static Release> {
+        match &self.broker {
+            Broker::Mainstem(_) => None,
+            Broker::Kafka(kafka) => Some(kafka.release),
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -123,6 +137,12 @@ impl World {
             Broker::Mainstem(broker) => broker.address(),
             Broker::Kafka(kafka) => kafka.address(),
         }
+    }
+
+    /// The codecs that the broker takes.
+    pub(crate) fn codecs(&self) -> impl Iterator<Item = Compression> {
+        let has_zstd = self.kafka_release().is_none_or(|release| release.is_at_least(2, 1));
+        Compression::ALL.into_iter().filter(move |codec| has_zstd || *codec != Compression::Zstd)
     }
 
     /// How to connect.
@@ -148,9 +168,14 @@ impl World {
         TopicPartition::new(self.topic.clone(), partition)
     }
 
+    /// A topic that brokers of any age can create.
+    pub(crate) fn new_topic(&self, name: impl Into<Arc<str>>, partitions: i32) -> NewTopic {
+        NewTopic { replication_factor: Some(1), ..NewTopic::new(name).partitions(partitions) }
+    }
+
     /// Creates the topic with so many partitions.
     pub(crate) async fn create(&self, partitions: i32, configs: &[(&str, &str)]) {
-        let topic = NewTopic::new(self.topic.clone()).partitions(partitions);
+        let topic = self.new_topic(self.topic.clone(), partitions);
         let with = |topic: NewTopic, (name, value): &(&str, &str)| topic.config(*name, *value);
         self.admin().create_topic(&configs.iter().fold(topic, with)).await.unwrap();
     }

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use mainstem_client::ConfigEntry;
 use serde_json::{Value, json};
 
-use crate::configs::{self, Config, Resource};
+use crate::configs::{self, Resource};
 use crate::output::{joined, print, print_json, table};
 use crate::target::Target;
 
@@ -29,23 +30,23 @@ pub(crate) struct Get {
 }
 
 /// Shows the settings.
-pub(crate) fn run(get: &Get) -> Result<()> {
-    let mut cluster = get.target.connect()?;
-    let chosen = choose(get, configs::describe(&mut cluster, &get.resource)?)?;
+pub(crate) async fn run(get: &Get) -> Result<()> {
+    let admin = get.target.connect().await?;
+    let chosen = choose(get, configs::describe(&admin, &get.resource).await?)?;
     if get.json {
-        let configs: Value = chosen.iter().map(Config::to_json).collect();
+        let configs: Value = chosen.iter().map(configs::to_json).collect();
         return print_json(&json!({"resource": get.resource.to_string(), "configs": configs}));
     }
     if chosen.is_empty() {
         return print(&format!("nothing is set for {} itself; --all shows what applies to it", get.resource));
     }
-    let row = |config: &Config| {
-        vec![config.name.clone(), config.shown().to_owned(), config.source.name().to_owned()]
+    let row = |config: &ConfigEntry| {
+        vec![config.name.clone(), configs::shown(config).to_owned(), config.source.name().to_owned()]
     };
     print(&table(&["KEY", "VALUE", "SOURCE"], chosen.iter().map(row).collect()))
 }
 
-fn choose(get: &Get, mut configs: Vec<Config>) -> Result<Vec<Config>> {
+fn choose(get: &Get, mut configs: Vec<ConfigEntry>) -> Result<Vec<ConfigEntry>> {
     let unknown = |key: &&String| !configs.iter().any(|config| config.name == **key);
     let unknown: Vec<&String> = get.keys.iter().filter(unknown).collect();
     if !unknown.is_empty() {
@@ -57,7 +58,7 @@ fn choose(get: &Get, mut configs: Vec<Config>) -> Result<Vec<Config>> {
         );
     }
     configs.retain(|config| match get.keys.is_empty() {
-        true => get.all || config.source.is_own(&get.resource),
+        true => get.all || get.resource.owns(config),
         false => get.keys.contains(&config.name),
     });
     Ok(configs)

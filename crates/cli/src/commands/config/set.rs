@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::configs::{self, Resource, Setting};
 use crate::output::{joined, print, print_json};
@@ -30,18 +30,16 @@ pub(crate) struct Set {
 }
 
 /// Changes the settings, all or none.
-pub(crate) fn run(set: &Set) -> Result<()> {
-    let mut cluster = set.target.connect()?;
-    configs::alter(&mut cluster, &set.resource, &set.set, &set.delete)?;
+pub(crate) async fn run(set: &Set) -> Result<()> {
+    let admin = set.target.connect().await?;
+    configs::alter(&admin, &set.resource, &set.set, &set.delete).await?;
     if set.json {
-        let values: Map<String, Value> =
-            set.set.iter().map(|setting| (setting.key.clone(), setting.value.clone().into())).collect();
+        let values = Setting::to_json(&set.set);
         return print_json(
             &json!({"resource": set.resource.to_string(), "set": values, "deleted": set.delete}),
         );
     }
-    let mut changes: Vec<String> =
-        set.set.iter().map(|setting| format!("{}={}", setting.key, setting.value)).collect();
+    let mut changes: Vec<String> = set.set.iter().map(Setting::to_string).collect();
     if !set.delete.is_empty() {
         changes.push(format!("back to the default: {}", joined(&set.delete)));
     }

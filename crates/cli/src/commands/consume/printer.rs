@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Stdout, Write};
 
 use anyhow::Result;
-use mainstem_records::Record;
+use mainstem_client::FetchedRecord;
 
 use crate::output::written;
 use crate::record_json::to_json;
@@ -39,7 +39,7 @@ impl Printer {
     }
 
     /// Prints a record.
-    pub(crate) fn print(&mut self, topic: &str, partition: i32, record: &Record<'_>) -> Result<()> {
+    pub(crate) fn print(&mut self, topic: &str, partition: i32, record: &FetchedRecord<'_>) -> Result<()> {
         self.left = self.left.map(|left| left - 1);
         write_record(&mut self.out, self.format, topic, partition, record).map_err(written)
     }
@@ -55,7 +55,7 @@ fn write_record(
     format: Format,
     topic: &str,
     partition: i32,
-    record: &Record<'_>,
+    record: &FetchedRecord<'_>,
 ) -> io::Result<()> {
     match format {
         Format::Json => return writeln!(out, "{}", to_json(Some(topic), Some(partition), record)),

@@ -1,247 +1,245 @@
-//! The loop of `consume`: fetch, print, move on; as a member of a group also heartbeats and commits.
+//! The loop of `consume`: take a batch, print it, and see when it is enough.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use mainstem_records::{Batch, BatchError, Scratch};
+use anyhow::{Result, bail};
+use mainstem_client::{Admin, Error, ErrorCode, FetchedBatch, Position, Positions, TopicPartition};
 
-use super::fetcher::{Fetched, Fetcher};
 use super::printer::Printer;
-use super::start::{self, Start};
-use crate::cluster::{Cluster, Topic};
+use super::source::Source;
+use crate::failure::advised;
 use crate::interrupt::Interrupt;
-use crate::member::{Member, Standing};
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
+use crate::offsets::{self, Offsets};
+use crate::topic;
 
-const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
-/// What the records of one batch may decompress to.
-const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;
+/// How soon it is noticed that what is left has nothing to print: a transaction's end, or an aborted one.
+const TICK: Duration = Duration::from_millis(100);
+/// After so long without records it is asked whether the cluster is there at all, since a consumer waits for it without a
+/// word.
+const QUIET: Duration = Duration::from_secs(5);
+/// The state of a group in which everybody has what is theirs.
+const STABLE: &str = "Stable";
 
-/// Reads a topic.
+/// What is read, and how far.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    cluster: Cluster,
-    topic: String,
-    partitions: Vec<i32>,
-    member: Option<Member>,
-    fetcher: Fetcher,
+pub(crate) struct Plan {
+    pub(crate) admin: Admin,
+    pub(crate) topic: String,
+    pub(crate) group: Option<String>,
+    /// How long something may fail that may succeed later.
+    pub(crate) limit: Duration,
+    /// Where each partition ended at the start; none to go on for ever.
+    pub(crate) ends: Option<Offsets>,
+}
+
+/// Reads and prints until there is enough, or somebody interrupts it.
+pub(crate) async fn read(plan: Plan, source: Source, printer: Printer, interrupt: &Interrupt) -> Result<()> {
+    let mut reader = Reader { plan, source, printer };
+    let read = tokio::select! {
+        biased;
+        () = interrupt.raised() => Ok(()),
+        read = reader.run() => read,
+    };
+    let read = read.and(reader.printer.flush());
+    let closed = reader.source.close(read.is_err()).await;
+    read.and(closed)
+}
+
+struct Reader {
+    plan: Plan,
+    source: Source,
     printer: Printer,
-    follow: bool,
-    interrupt: Interrupt,
-    /// The next offset of each partition.
-    positions: BTreeMap<i32, i64>,
-    /// Where each partition ended at the start.
-    ends: BTreeMap<i32, i64>,
-    next_commit: Instant,
-    buffer: Vec<u8>,
-    scratch: Scratch,
 }
 
 impl Reader {
-    /// A reader that has no partitions yet.
-    pub(crate) fn new(
-        cluster: Cluster,
-        topic: &Topic,
-        printer: Printer,
-        follow: bool,
-        interrupt: Interrupt,
-    ) -> Self {
-        Reader {
-            cluster,
-            topic: topic.name.clone(),
-            partitions: topic.partitions.iter().map(|partition| partition.index).collect(),
-            member: None,
-            fetcher: Fetcher::new(topic.clone()),
-            printer,
-            follow,
-            interrupt,
-            positions: BTreeMap::new(),
-            ends: BTreeMap::new(),
-            next_commit: Instant::now() + COMMIT_INTERVAL,
-            buffer: Vec::new(),
-            scratch: Scratch::new(),
-        }
-    }
-
-    /// Reads some partitions, all if none is named.
-    pub(crate) fn read_partitions(&mut self, chosen: &[i32], from: Start) -> Result<()> {
-        let partitions = if chosen.is_empty() { self.partitions.clone() } else { chosen.to_vec() };
-        if let Some(unknown) = partitions.iter().find(|index| !self.partitions.contains(index)) {
-            bail!(
-                "topic {} has no partition {unknown}; it has 0 to {}",
-                self.topic,
-                self.partitions.len() - 1
-            );
-        }
-        self.positions = start::resolve(&mut self.cluster, &self.topic, &partitions, from)?;
-        self.ends = list_offsets(&mut self.cluster, &self.topic, &partitions, LATEST)?;
-        self.run(from)
-    }
-
-    /// Reads as a member of a group: what the group assigns, from where it has committed.
-    pub(crate) fn read_as_member(&mut self, group: &str, from: Start) -> Result<()> {
-        let topic = self.cluster.topic(&self.topic)?;
-        self.member = Some(Member::new(group, &topic.name, topic.id));
-        let read = match self.rejoin(from) {
-            Err(_) if self.interrupt.is_raised() => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => self.run(from),
-        };
-        let committed = if read.is_ok() { self.commit().map(|_| ()) } else { Ok(()) };
-        let left = self.member.as_mut().map_or(Ok(()), |member| member.leave(&mut self.cluster));
-        read.and(committed).and(left)
-    }
-
-    fn run(&mut self, from: Start) -> Result<()> {
-        while !self.interrupt.is_raised() && !self.is_done() {
-            if self.keep_standing()? == Standing::Stable {
-                self.fetch_and_print()?;
-                continue;
+    async fn run(&mut self) -> Result<()> {
+        let positions = self.source.positions();
+        while !self.printer.is_done() && !self.plan.is_at_end(&positions) {
+            if self.plan.group.is_some() {
+                // What is committed was handed on.
+                self.printer.flush()?;
             }
-            match self.rejoin(from) {
-                Err(_) if self.interrupt.is_raised() => break,
-                joined => joined?,
+            match self.next(&positions).await? {
+                Some(Ok(batch)) => self.print(&batch)?,
+                Some(Err(error)) => self.mend(error).await?,
+                None => return Ok(()),
             }
         }
         Ok(())
     }
 
-    fn is_done(&self) -> bool {
-        let at_end = |(index, position): (&i32, &i64)| self.ends.get(index).is_none_or(|end| position >= end);
-        self.printer.is_done() || !self.follow && self.positions.iter().all(at_end)
-    }
-
-    /// Joins the group, again if need be, and takes up its assignment.
-    fn rejoin(&mut self, from: Start) -> Result<()> {
-        let Some(member) = &mut self.member else { return Ok(()) };
-        let assigned = member.join(&mut self.cluster, &self.interrupt)?;
-        let committed = member.committed(&mut self.cluster, &assigned)?;
-        let fresh: Vec<i32> =
-            assigned.iter().copied().filter(|index| !committed.contains_key(index)).collect();
-        self.positions = start::resolve(&mut self.cluster, &self.topic, &fresh, from)?;
-        self.positions.extend(committed);
-        self.ends = list_offsets(&mut self.cluster, &self.topic, &assigned, LATEST)?;
-        self.next_commit = Instant::now() + COMMIT_INTERVAL;
-        Ok(())
-    }
-
-    /// Sends what keeps the member in its group; commits before the partitions go to others.
-    fn keep_standing(&mut self) -> Result<Standing> {
-        let Some(member) = &mut self.member else { return Ok(Standing::Stable) };
-        let standing = member.heartbeat_if_due(&mut self.cluster)?;
-        match standing {
-            Standing::Stable if Instant::now() < self.next_commit => Ok(Standing::Stable),
-            Standing::Stable => self.commit(),
-            // Even if this fails, joining again is what is left to do.
-            Standing::Rebalancing => self.commit().map(|_| Standing::Rebalancing),
-            Standing::Lost => Ok(Standing::Lost),
+    /// The next batch; none when there is nothing more to wait for.
+    async fn next(&mut self, positions: &Positions) -> Result<Option<Result<FetchedBatch, Error>>> {
+        // It is kept until it is done: a rebalance may be in the midst of it.
+        let mut next = std::pin::pin!(self.source.next());
+        tokio::select! {
+            biased;
+            batch = &mut next => return Ok(Some(batch)),
+            () = std::future::ready(()) => self.printer.flush()?,
         }
-    }
-
-    fn commit(&mut self) -> Result<Standing> {
-        let Some(member) = &mut self.member else { return Ok(Standing::Stable) };
-        self.next_commit = Instant::now() + COMMIT_INTERVAL;
-        if self.positions.is_empty() {
-            return Ok(Standing::Stable);
-        }
-        member.commit(&mut self.cluster, &self.positions)
-    }
-
-    fn fetch_and_print(&mut self) -> Result<()> {
-        if self.positions.is_empty() {
-            // A member without partitions waits for the next rebalance.
-            std::thread::sleep(Duration::from_millis(200));
-            return Ok(());
-        }
-        let open: BTreeMap<i32, i64> = match self.follow {
-            true => self.positions.clone(),
-            false => {
-                let ends = &self.ends;
-                let before_end =
-                    |(index, position): &(&i32, &i64)| ends.get(index).is_some_and(|end| *position < end);
-                self.positions
-                    .iter()
-                    .filter(before_end)
-                    .map(|(index, position)| (*index, *position))
-                    .collect()
+        let mut silence = Silence::begin(positions);
+        loop {
+            tokio::select! {
+                batch = &mut next => return Ok(Some(batch)),
+                () = tokio::time::sleep(TICK) => {}
             }
-        };
-        for (partition, fetched) in self.fetcher.fetch(&mut self.cluster, &open)? {
-            match fetched {
-                Fetched::Batches(bytes) => self.print_batches(partition, &bytes)?,
-                Fetched::OutOfRange => self.skip_to_start(partition)?,
+            if self.plan.is_at_end(positions) || silence.ends_all(&self.plan, positions).await? {
+                return Ok(None);
             }
         }
-        self.printer.flush()
     }
 
-    fn print_batches(&mut self, partition: i32, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() && !self.printer.is_done() {
-            let (batch, rest) = match Batch::split_first(bytes) {
-                Err(BatchError::Truncated { .. }) => return Ok(()),
-                split => split.with_context(|| self.place(partition))?,
-            };
-            bytes = rest;
-            if !batch.verify_crc() {
-                bail!(
-                    "the checksum of a batch is wrong: {}; the record data changed on its way",
-                    self.place(partition)
-                );
+    /// Prints what is before the end.
+    fn print(&mut self, batch: &FetchedBatch) -> Result<()> {
+        let key = batch.partition();
+        let end = self.plan.end(key);
+        let mut next = batch.next_offset();
+        for record in batch.records() {
+            let record = record?;
+            if record.offset >= end {
+                next = end;
+                break;
             }
-            if !self.print_batch(partition, batch).with_context(|| self.place(partition))? {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints the records from the position on; false if the end was reached within the batch.
-    fn print_batch(&mut self, partition: i32, batch: Batch<'_>) -> Result<bool> {
-        let position = self.positions.entry(partition).or_insert(0);
-        let end = match self.ends.get(&partition) {
-            Some(end) if !self.follow => *end,
-            _ => i64::MAX,
-        };
-        if !batch.attributes().is_control() {
-            let records = batch.records(&mut self.buffer, DECOMPRESSED_BYTES_MAX, &mut self.scratch)?;
-            for record in records {
-                let record = record?;
-                if record.offset < *position {
-                    continue;
-                }
-                if record.offset >= end || self.printer.is_done() {
-                    return Ok(false);
-                }
-                self.printer.print(&self.topic, partition, &record)?;
-                *position = record.offset.saturating_add(1);
-            }
+            self.printer.print(&key.topic, key.partition, &record)?;
             if self.printer.is_done() {
-                return Ok(false);
+                next = record.offset.saturating_add(1);
+                break;
             }
         }
-        *position = batch.next_offset().max(*position);
-        Ok(true)
+        if next < batch.next_offset() {
+            self.source.seek(key, next)?;
+        }
+        if next >= end {
+            self.source.pause(key)?;
+        }
+        Ok(())
     }
 
-    fn place(&self, partition: i32) -> String {
-        let position = self.positions.get(&partition).copied().unwrap_or(0);
-        format!("{}-{partition} from offset {position} on", self.topic)
+    /// Goes on elsewhere if records have gone.
+    async fn mend(&mut self, error: Error) -> Result<()> {
+        match error {
+            Error::OutOfRange { partition, offset, .. } => self.skip(&partition, offset).await,
+            Error::Truncated { ref partition, diverges_at: Some(at), .. } => {
+                let assigned = self.source.positions().assignment();
+                let key = assigned.iter().find(|key| key.to_string() == *partition);
+                eprintln!(
+                    "mainstem: {partition} was cut at offset {at} when its leader changed: going on there"
+                );
+                key.map_or(Ok(()), |key| self.source.seek(key, at)).map_err(Into::into)
+            }
+            error => Err(advised(error, advice).into()),
+        }
     }
 
     /// Retention has overtaken the reader, or the log was cut.
-    fn skip_to_start(&mut self, partition: i32) -> Result<()> {
-        let earliest = list_offsets(&mut self.cluster, &self.topic, &[partition], EARLIEST)?;
-        let latest = list_offsets(&mut self.cluster, &self.topic, &[partition], LATEST)?;
-        let range = (earliest.get(&partition).copied(), latest.get(&partition).copied());
-        let (Some(earliest), Some(latest)) = range else { return Ok(()) };
-        let position = self.positions.entry(partition).or_insert(0);
-        let next = if *position < earliest { earliest } else { latest };
+    async fn skip(&mut self, key: &TopicPartition, position: i64) -> Result<()> {
+        let admin = &self.plan.admin;
+        let earliest = offsets::find(admin, [key], Position::Beginning).await?.get(key).copied().unwrap_or(0);
+        let latest = offsets::find(admin, [key], Position::End).await?.get(key).copied().unwrap_or(earliest);
+        let next = if position < earliest { earliest } else { latest };
         eprintln!(
-            "mainstem: {}-{partition} no longer has offset {position}; it has {earliest} to {latest}: going on at {next}",
-            self.topic
+            "mainstem: {key} no longer has offset {position}; it has {earliest} to {latest}: going on at {next}"
         );
-        *position = next;
+        Ok(self.source.seek(key, next)?)
+    }
+}
+
+/// A time without records.
+struct Silence {
+    /// When it was asked last whether it has a reason.
+    asked: Instant,
+    /// Since when the positions stay where they are.
+    since: Instant,
+    known: Offsets,
+}
+
+impl Silence {
+    fn begin(positions: &Positions) -> Silence {
+        Silence { asked: Instant::now(), since: Instant::now(), known: positions.known() }
+    }
+
+    /// Whether there is nothing more to wait for; looked into from time to time.
+    ///
+    /// # Errors
+    /// When it lasts too long, or the cluster cannot be asked.
+    async fn ends_all(&mut self, plan: &Plan, positions: &Positions) -> Result<bool> {
+        let quiet = QUIET.min(plan.limit);
+        if self.asked.elapsed() < quiet {
+            return Ok(false);
+        }
+        let is_over = plan.is_over(positions).await?;
+        self.asked = Instant::now();
+        let known = positions.known();
+        if known != self.known {
+            (self.known, self.since) = (known, Instant::now());
+        }
+        if self.since.elapsed() >= plan.limit + quiet {
+            plan.check_progress(&self.known)?;
+        }
+        Ok(is_over)
+    }
+}
+
+impl Plan {
+    /// The offset at which a partition is not read any more.
+    fn end(&self, partition: &TopicPartition) -> i64 {
+        self.ends.as_ref().and_then(|ends| ends.get(partition)).copied().unwrap_or(i64::MAX)
+    }
+
+    /// Whether all that is read was read to its end. A member of a group that has nothing may get something.
+    fn is_at_end(&self, positions: &Positions) -> bool {
+        let Some(ends) = &self.ends else { return false };
+        let (assigned, known) = (positions.assignment(), positions.known());
+        let is_at_end = |key: &TopicPartition| {
+            ends.get(key).is_none_or(|end| known.get(key).is_some_and(|position| position >= end))
+        };
+        assigned.iter().all(is_at_end) && (self.group.is_none() || !assigned.is_empty())
+    }
+
+    /// Fails if a partition is not at its end, as nothing comes of it for too long.
+    fn check_progress(&self, known: &Offsets) -> Result<()> {
+        let end = |key| self.ends.as_ref().and_then(|ends| ends.get(key)).copied();
+        for (key, position) in known {
+            if let Some(end) = end(key).filter(|end| position < end) {
+                bail!(
+                    "gave up after {} s (--timeout): nothing came of {key} from offset {position} on, though there are \
+                     records up to {end}; the broker's log may say why",
+                    self.limit.as_secs()
+                );
+            }
+        }
         Ok(())
+    }
+
+    /// Whether there is nothing to wait for, after a time without records.
+    ///
+    /// # Errors
+    /// When the cluster does not answer, or has not got any more what is read.
+    async fn is_over(&self, positions: &Positions) -> Result<bool> {
+        topic::find(&self.admin, &self.topic).await?;
+        let assigned = positions.assignment();
+        offsets::find(&self.admin, &assigned, Position::End).await?;
+        let Some(group) = &self.group else { return Ok(false) };
+        let Some(group) = self.admin.describe_group(group).await? else { return Ok(false) };
+        Ok(self.ends.is_some() && group.state == STABLE && positions.assignment().is_empty())
+    }
+}
+
+/// What a person can do about a group that does not take a member.
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    (code == ErrorCode::INCONSISTENT_GROUP_PROTOCOL).then_some(
+        "its members do not offer the assignor cooperative-sticky; let them, or read in another group or without one",
+    )
+}
+
+/// Fails unless a topic has the partitions.
+pub(crate) fn check(topic: &mainstem_client::Topic, chosen: &[i32]) -> Result<()> {
+    match chosen.iter().find(|index| topic.partition(**index).is_err()) {
+        None => Ok(()),
+        Some(unknown) => bail!(
+            "topic {} has no partition {unknown}; it has 0 to {}",
+            topic.name,
+            topic.partitions.len().saturating_sub(1)
+        ),
     }
 }

@@ -1,12 +1,11 @@
 //! Where to start reading: as the command line says it, and as an offset of each partition.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use mainstem_client::{Admin, Position, TopicPartition};
 
-use crate::cluster::Cluster;
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
+use crate::offsets::{self, Offsets};
 use crate::timestamp;
 
 /// A place in every partition of a topic.
@@ -50,49 +49,39 @@ impl FromStr for Start {
 ///
 /// # Errors
 /// When an offset is outside of what a partition has.
-pub(crate) fn resolve(
-    cluster: &mut Cluster,
-    topic: &str,
-    partitions: &[i32],
-    start: Start,
-) -> Result<BTreeMap<i32, i64>> {
-    let time = match start {
-        Start::Beginning => return list_offsets(cluster, topic, partitions, EARLIEST),
-        Start::End => return list_offsets(cluster, topic, partitions, LATEST),
-        Start::Time(ms) => Some(ms),
-        Start::Offset(_) | Start::BeforeEnd(_) => None,
+pub(crate) async fn resolve(admin: &Admin, partitions: &[TopicPartition], start: Start) -> Result<Offsets> {
+    let at_time = match start {
+        Start::Beginning => return offsets::find(admin, partitions, Position::Beginning).await,
+        Start::End => return offsets::find(admin, partitions, Position::End).await,
+        Start::Time(ms) => offsets::find(admin, partitions, Position::Time(ms)).await?,
+        Start::Offset(_) | Start::BeforeEnd(_) => Offsets::new(),
     };
-    let earliest = list_offsets(cluster, topic, partitions, EARLIEST)?;
-    let latest = list_offsets(cluster, topic, partitions, LATEST)?;
-    let at_time = match time {
-        Some(ms) => list_offsets(cluster, topic, partitions, ms)?,
-        None => BTreeMap::new(),
+    let earliest = offsets::find(admin, partitions, Position::Beginning).await?;
+    let latest = offsets::find(admin, partitions, Position::End).await?;
+    let offset = |key: &TopicPartition| {
+        let end = |ends: &Offsets| ends.get(key).copied().unwrap_or(0);
+        let range = (end(&earliest), end(&latest));
+        let offset = place(start, range, at_time.get(key).copied()).with_context(|| {
+            format!(
+                "{key} does not have the offset of --from: it has {} to {}; use --from beginning, or --partition N for \
+                 another partition",
+                range.0, range.1
+            )
+        })?;
+        Ok((key.clone(), offset))
     };
-    let mut offsets = BTreeMap::new();
-    for index in partitions {
-        let range = (earliest.get(index).copied().unwrap_or(0), latest.get(index).copied().unwrap_or(0));
-        match place(start, range, at_time.get(index).copied()) {
-            Some(offset) => offsets.insert(*index, offset),
-            None => bail!(
-                "{topic}-{index} does not have the offset of --from: it has {} to {}; use --from beginning, or \
-                 --partition N for another partition",
-                range.0,
-                range.1
-            ),
-        };
-    }
-    Ok(offsets)
+    partitions.iter().map(offset).collect()
 }
 
 /// The offset in a partition that has those from `earliest` to before `latest`. `at_time` is the answer of the broker
-/// to the time, negative where all records are older.
+/// to the time, none where all records are older.
 fn place(start: Start, (earliest, latest): (i64, i64), at_time: Option<i64>) -> Option<i64> {
     match start {
         Start::Beginning => Some(earliest),
         Start::End => Some(latest),
         Start::BeforeEnd(count) => Some(latest.saturating_sub(count).max(earliest)),
         Start::Offset(offset) => (earliest..=latest).contains(&offset).then_some(offset),
-        Start::Time(_) => Some(at_time.filter(|offset| *offset >= 0).unwrap_or(latest)),
+        Start::Time(_) => Some(at_time.unwrap_or(latest)),
     }
 }
 
@@ -129,6 +118,6 @@ mod tests {
         assert_eq!(place(Start::Offset(9), range, None), None);
         assert_eq!(place(Start::Offset(21), range, None), None);
         assert_eq!(place(Start::Time(5), range, Some(12)), Some(12));
-        assert_eq!(place(Start::Time(5), range, Some(-1)), Some(20));
+        assert_eq!(place(Start::Time(5), range, None), Some(20));
     }
 }

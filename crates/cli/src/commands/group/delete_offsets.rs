@@ -4,15 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_wire::ErrorCode;
-use mainstem_wire::messages::offset_delete_request::{
-    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
-};
+use mainstem_client::{ErrorCode, TopicPartition};
 use serde_json::{Value, json};
 
 use super::topic_partitions::{TopicPartitions, resolve};
-use crate::client::check_message;
-use crate::cluster::Cluster;
+use crate::failure::advised;
 use crate::output::{counted, print, print_json, table};
 use crate::target::Target;
 
@@ -32,44 +28,17 @@ pub(crate) struct DeleteOffsets {
 }
 
 /// Deletes the offsets.
-pub(crate) fn run(delete: &DeleteOffsets) -> Result<()> {
-    let mut cluster = delete.target.connect()?;
-    let partitions = resolve(&mut cluster, &delete.topics)?;
-    cluster.retrying(|cluster| request(cluster, &delete.group, &partitions))?;
+pub(crate) async fn run(delete: &DeleteOffsets) -> Result<()> {
+    let admin = delete.target.connect().await?;
+    let partitions = resolve(&admin, &delete.topics).await?;
+    let deleted = admin.delete_group_offsets(&delete.group, &partitions).await;
+    deleted.map_err(|error| advised(error, advice))?;
     report(&delete.group, &partitions, delete.json)
 }
 
-fn request(cluster: &mut Cluster, group: &str, partitions: &BTreeSet<(String, i32)>) -> Result<()> {
-    let mut topics: Vec<OffsetDeleteRequestTopic<'_>> = Vec::new();
-    for (name, partition_index) in partitions {
-        if topics.last().is_none_or(|topic| topic.name != *name) {
-            topics.push(OffsetDeleteRequestTopic { name: name.into(), partitions: Vec::new() });
-        }
-        let partition = OffsetDeleteRequestPartition { partition_index: *partition_index };
-        topics.last_mut().expect("it was just pushed").partitions.push(partition);
-    }
-    let request = OffsetDeleteRequest { group_id: group.into(), topics };
-    let coordinator = cluster.find_coordinator(group)?;
-    let response = cluster.node(coordinator)?.call(&request)?;
-    check_message(response.error_code, advice(response.error_code), || {
-        format!("cannot delete offsets of group {group}")
-    })?;
-    for topic in &response.topics {
-        for partition in &topic.partitions {
-            check_message(partition.error_code, advice(partition.error_code), || {
-                format!(
-                    "cannot delete the offset of group {group} in {}-{}",
-                    topic.name, partition.partition_index
-                )
-            })?;
-        }
-    }
-    Ok(())
-}
-
 /// What a person can do about a refusal.
-fn advice(code: i16) -> Option<&'static str> {
-    match ErrorCode::from(code) {
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    match code {
         ErrorCode::GROUP_ID_NOT_FOUND => {
             Some("there is no such group, `mainstem group list` shows those that are")
         }
@@ -83,14 +52,14 @@ fn advice(code: i16) -> Option<&'static str> {
     }
 }
 
-fn report(group: &str, partitions: &BTreeSet<(String, i32)>, json: bool) -> Result<()> {
+fn report(group: &str, partitions: &BTreeSet<TopicPartition>, json: bool) -> Result<()> {
     if json {
-        let one = |(topic, partition): &(String, i32)| json!({"topic": topic, "partition": partition});
+        let one = |key: &TopicPartition| json!({"topic": &*key.topic, "partition": key.partition});
         return print_json(
             &json!({"group": group, "deleted": partitions.iter().map(one).collect::<Value>()}),
         );
     }
-    let row = |(topic, partition): &(String, i32)| vec![topic.clone(), partition.to_string()];
+    let row = |key: &TopicPartition| vec![key.topic.to_string(), key.partition.to_string()];
     let rows = table(&["TOPIC", ">PARTITION"], partitions.iter().map(row).collect());
     let count = counted(partitions.len() as u64, "partition");
     print(&format!("group {group} has no offset any more in {count}\n\n{rows}"))

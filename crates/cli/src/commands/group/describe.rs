@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use mainstem_client::{Admin, GroupDescription, GroupMember, Position, TopicPartition};
 use serde_json::{Value, json};
 
-use super::found::{Group, Member, find_group};
-use crate::cluster::Cluster;
-use crate::committed::{Committed, fetch_committed};
-use crate::offsets::{LATEST, list_offsets};
+use crate::offsets::{self, Offsets};
 use crate::output::{counted, joined, print, print_json, table};
 use crate::target::Target;
+use crate::topic;
 
 /// What `group describe` takes.
 #[derive(Debug, Args)]
@@ -28,8 +27,7 @@ pub(crate) struct Describe {
 /// Where a group is in one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    topic: String,
-    partition: i32,
+    partition: TopicPartition,
     committed: Option<i64>,
     /// None where the topic is gone or has no leader.
     latest: Option<i64>,
@@ -44,95 +42,108 @@ impl Place {
 }
 
 /// Describes the group.
-pub(crate) fn run(describe: &Describe) -> Result<()> {
-    let mut cluster = describe.target.connect()?;
+pub(crate) async fn run(describe: &Describe) -> Result<()> {
+    let admin = describe.target.connect().await?;
     let name = &describe.group;
-    let (coordinator, found, committed) = cluster.retrying(|cluster| {
-        let coordinator = cluster.find_coordinator(name)?;
-        let found = find_group(cluster, coordinator, name)?;
-        let committed = fetch_committed(cluster, coordinator, name, None)?;
-        Ok((coordinator, found, committed))
-    })?;
+    let coordinator = admin.coordinator(name).await?;
+    let (found, committed) = (admin.describe_group(name).await?, admin.group_offsets(name).await?);
     let group = match found {
         Some(group) => group,
         None if committed.is_empty() => {
             bail!("there is no group {name}; `mainstem group list` shows those that are")
         }
-        None => Group { state: "Empty".into(), assignor: String::new(), members: Vec::new() },
+        None => GroupDescription {
+            group_id: name.clone(),
+            state: "Empty".into(),
+            assignor: String::new(),
+            members: Vec::new(),
+        },
     };
-    let places = places(&mut cluster, &group, &committed)?;
+    let places = places(&admin, &group, &committed).await?;
     match describe.json {
-        true => print_json(&to_json(name, coordinator, &group, &places)),
-        false => print(&to_text(name, coordinator, &group, &places)),
+        true => print_json(&to_json(coordinator, &group, &places)),
+        false => print(&to_text(coordinator, &group, &places)),
     }
 }
 
 /// Every partition that is assigned or has a commit.
-fn places(cluster: &mut Cluster, group: &Group, committed: &Committed) -> Result<Vec<Place>> {
-    let mut owners: BTreeMap<(String, i32), &str> = BTreeMap::new();
-    for member in &group.members {
-        for (topic, partitions) in &member.assignment {
-            owners.extend(partitions.iter().map(|index| ((topic.clone(), *index), member.id.as_str())));
-        }
-    }
-    let keys: BTreeSet<(String, i32)> = owners.keys().chain(committed.keys()).cloned().collect();
-    let latest = latest_offsets(cluster, &keys)?;
-    let place = |key: (String, i32)| Place {
+async fn places(admin: &Admin, group: &GroupDescription, committed: &Offsets) -> Result<Vec<Place>> {
+    let owned = |member: &'_ GroupMember| {
+        let id = member.member_id.clone();
+        member.assignment.clone().into_iter().map(move |key| (key, id.clone()))
+    };
+    let owners: BTreeMap<TopicPartition, String> = group.members.iter().flat_map(owned).collect();
+    let keys: BTreeSet<TopicPartition> = owners.keys().chain(committed.keys()).cloned().collect();
+    let latest = latest_offsets(admin, &keys).await?;
+    let place = |key: TopicPartition| Place {
         committed: committed.get(&key).copied(),
         latest: latest.get(&key).copied(),
-        member: owners.get(&key).map(|member| (*member).to_owned()),
-        topic: key.0,
-        partition: key.1,
+        member: owners.get(&key).cloned(),
+        partition: key,
     };
     Ok(keys.into_iter().map(place).collect())
 }
 
-fn latest_offsets(cluster: &mut Cluster, keys: &BTreeSet<(String, i32)>) -> Result<Committed> {
-    let mut by_topic: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for (topic, partition) in keys {
-        by_topic.entry(topic).or_default().push(*partition);
+async fn latest_offsets(admin: &Admin, keys: &BTreeSet<TopicPartition>) -> Result<Offsets> {
+    let mut led = BTreeSet::new();
+    for name in keys.iter().map(|key| &key.topic).collect::<BTreeSet<_>>() {
+        if let Some(topic) = admin.find_topic(name).await? {
+            led.extend(topic::led(&topic));
+        }
     }
-    let mut latest = Committed::new();
-    for (name, wanted) in by_topic {
-        let Some(topic) = cluster.find_topic(name)? else { continue };
-        let led = |index: &i32| topic.partition(*index).is_ok_and(|partition| partition.leader.is_some());
-        let wanted: Vec<i32> = wanted.into_iter().filter(led).collect();
-        let offsets = list_offsets(cluster, name, &wanted, LATEST)?;
-        latest.extend(offsets.into_iter().map(|(index, offset)| ((name.to_owned(), index), offset)));
-    }
-    Ok(latest)
+    offsets::find(admin, keys.intersection(&led), Position::End).await
 }
 
-fn to_json(name: &str, coordinator: i32, group: &Group, places: &[Place]) -> Value {
-    let place = |place: &Place| {
-        json!({
-            "topic": place.topic,
-            "partition": place.partition,
-            "committed_offset": place.committed,
-            "latest_offset": place.latest,
-            "lag": place.lag(),
-            "member": place.member,
-        })
-    };
+fn to_json(coordinator: i32, group: &GroupDescription, places: &[Place]) -> Value {
     json!({
-        "group": name,
+        "group": group.group_id,
         "state": group.state,
         "assignor": group.assignor,
         "coordinator": coordinator,
-        "members": group.members.iter().map(Member::to_json).collect::<Value>(),
-        "offsets": places.iter().map(place).collect::<Value>(),
+        "members": group.members.iter().map(member_json).collect::<Value>(),
+        "offsets": places.iter().map(place_json).collect::<Value>(),
     })
 }
 
-fn to_text(name: &str, coordinator: i32, group: &Group, places: &[Place]) -> String {
+fn member_json(member: &GroupMember) -> Value {
+    json!({
+        "member": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "assignment": by_topic(member),
+    })
+}
+
+fn place_json(place: &Place) -> Value {
+    json!({
+        "topic": &*place.partition.topic,
+        "partition": place.partition.partition,
+        "committed_offset": place.committed,
+        "latest_offset": place.latest,
+        "lag": place.lag(),
+        "member": place.member,
+    })
+}
+
+/// What a member reads, by topic.
+fn by_topic(member: &GroupMember) -> BTreeMap<&str, Vec<i32>> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for key in &member.assignment {
+        topics.entry(&key.topic).or_default().push(key.partition);
+    }
+    topics
+}
+
+fn to_text(coordinator: i32, group: &GroupDescription, places: &[Place]) -> String {
     let assignor = match group.assignor.as_str() {
         "" => String::new(),
         assignor => format!(", assignor {assignor}"),
     };
     let members = counted(group.members.len() as u64, "member");
     let mut parts = vec![format!(
-        "group {name}, state {}{assignor}, coordinator node {coordinator}, {members}",
-        group.state
+        "group {}, state {}{assignor}, coordinator node {coordinator}, {members}",
+        group.group_id, group.state
     )];
     if !group.members.is_empty() {
         parts.push(table(
@@ -147,17 +158,18 @@ fn to_text(name: &str, coordinator: i32, group: &Group, places: &[Place]) -> Str
     parts.join("\n\n")
 }
 
-fn row(member: &Member) -> Vec<String> {
-    let partitions = member.assignment.iter().map(|(topic, list)| format!("{topic}:{}", joined(list)));
-    let partitions = partitions.collect::<Vec<_>>().join(" ");
-    vec![member.id.clone(), member.client_id.clone(), member.host.clone(), partitions]
+fn row(member: &GroupMember) -> Vec<String> {
+    let topics = by_topic(member).into_iter();
+    let partitions =
+        topics.map(|(topic, list)| format!("{topic}:{}", joined(list))).collect::<Vec<_>>().join(" ");
+    vec![member.member_id.clone(), member.client_id.clone(), member.host.clone(), partitions]
 }
 
 fn place_row(place: &Place) -> Vec<String> {
     let or_none = |offset: Option<i64>| offset.map_or("-".to_owned(), |offset| offset.to_string());
     vec![
-        place.topic.clone(),
-        place.partition.to_string(),
+        place.partition.topic.to_string(),
+        place.partition.partition.to_string(),
         or_none(place.committed),
         or_none(place.latest),
         or_none(place.lag()),
@@ -171,17 +183,17 @@ mod tests {
 
     use super::*;
 
-    fn sample() -> (Group, Vec<Place>) {
-        let member = Member {
-            id: "m-1".into(),
+    fn sample() -> (GroupDescription, Vec<Place>) {
+        let key = |partition| TopicPartition::new("orders", partition);
+        let member = GroupMember {
+            member_id: "m-1".into(),
             instance_id: None,
             client_id: "mainstem".into(),
             host: "/127.0.0.1".into(),
-            assignment: [("orders".to_owned(), vec![0, 1])].into(),
+            assignment: [key(0), key(1)].into(),
         };
         let place = |partition, committed, latest, member: Option<&str>| Place {
-            topic: "orders".into(),
-            partition,
+            partition: key(partition),
             committed,
             latest,
             member: member.map(str::to_owned),
@@ -191,7 +203,13 @@ mod tests {
             place(1, None, Some(5), Some("m-1")),
             place(2, Some(7), None, None),
         ];
-        (Group { state: "Stable".into(), assignor: "range".into(), members: vec![member] }, places)
+        let group = GroupDescription {
+            group_id: "g".into(),
+            state: "Stable".into(),
+            assignor: "range".into(),
+            members: vec![member],
+        };
+        (group, places)
     }
 
     #[test]
@@ -207,13 +225,13 @@ mod tests {
             orders          0         90     100   10  m-1
             orders          1          -       5    -  m-1
             orders          2          7       -    -  -"#]]
-        .assert_eq(&to_text("g", 1, &group, &places));
+        .assert_eq(&to_text(1, &group, &places));
     }
 
     #[test]
     fn json() {
         let (group, places) = sample();
-        let json = to_json("g", 1, &group, &places);
+        let json = to_json(1, &group, &places);
         assert_eq!(json["offsets"][0]["lag"], 10);
         assert_eq!(json["offsets"][1]["committed_offset"], Value::Null);
         assert_eq!(json["members"][0]["assignment"]["orders"], json!([0, 1]));

@@ -2,11 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_client::GroupListing;
 use serde_json::{Value, json};
 
-use crate::client::check;
-use crate::cluster::Cluster;
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
@@ -20,22 +18,11 @@ pub(crate) struct List {
     target: Target,
 }
 
-/// A group as its coordinator lists it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) group: String,
-    state: String,
-    /// How members come to their partitions: Classic, Consumer, Share or Streams.
-    kind: String,
-    protocol_type: String,
-    coordinator: i32,
-}
-
 /// Lists the groups of all nodes.
-pub(crate) fn run(list: &List) -> Result<()> {
-    let groups = all(&mut list.target.connect()?)?;
+pub(crate) async fn run(list: &List) -> Result<()> {
+    let groups = list.target.connect().await?.groups().await?;
     if list.json {
-        return print_json(&groups.iter().map(Listed::to_json).collect());
+        return print_json(&groups.iter().map(to_json).collect());
     }
     match groups.is_empty() {
         true => print("there are no groups"),
@@ -43,45 +30,20 @@ pub(crate) fn run(list: &List) -> Result<()> {
     }
 }
 
-/// The groups of all nodes, by name.
-pub(super) fn all(cluster: &mut Cluster) -> Result<Vec<Listed>> {
-    let mut groups = Vec::new();
-    for node in cluster.node_ids()? {
-        groups.extend(cluster.retrying(|cluster| ask(cluster, node))?);
-    }
-    groups.sort_by(|a, b| a.group.cmp(&b.group));
-    Ok(groups)
+fn to_json(listed: &GroupListing) -> Value {
+    json!({
+        "group": listed.group_id,
+        "state": listed.state,
+        "type": listed.group_type,
+        "protocol_type": listed.protocol_type,
+        "coordinator": listed.coordinator,
+    })
 }
 
-fn ask(cluster: &mut Cluster, node: i32) -> Result<Vec<Listed>> {
-    let response = cluster.node(node)?.call(&ListGroupsRequest::default())?;
-    check(response.error_code, || format!("the groups of node {node}"))?;
-    let listed = response.groups.iter().map(|group| Listed {
-        group: group.group_id.to_string(),
-        state: group.group_state.to_string(),
-        kind: group.group_type.to_string(),
-        protocol_type: group.protocol_type.to_string(),
-        coordinator: node,
-    });
-    Ok(listed.collect())
-}
-
-impl Listed {
-    fn to_json(&self) -> Value {
-        json!({
-            "group": self.group,
-            "state": self.state,
-            "type": self.kind,
-            "protocol_type": self.protocol_type,
-            "coordinator": self.coordinator,
-        })
-    }
-}
-
-fn as_table(groups: &[Listed]) -> String {
-    let row = |listed: &Listed| {
+fn as_table(groups: &[GroupListing]) -> String {
+    let row = |listed: &GroupListing| {
         let coordinator = listed.coordinator.to_string();
-        vec![listed.group.clone(), listed.state.clone(), listed.kind.clone(), coordinator]
+        vec![listed.group_id.clone(), listed.state.clone(), listed.group_type.clone(), coordinator]
     };
     table(&["GROUP", "STATE", "TYPE", ">COORDINATOR"], groups.iter().map(row).collect())
 }
@@ -94,10 +56,10 @@ mod tests {
 
     #[test]
     fn a_line_per_group() {
-        let listed = |group: &str, state: &str| Listed {
-            group: group.into(),
+        let listed = |group: &str, state: &str| GroupListing {
+            group_id: group.into(),
             state: state.into(),
-            kind: "Classic".into(),
+            group_type: "Classic".into(),
             protocol_type: "consumer".into(),
             coordinator: 2,
         };

@@ -1,6 +1,5 @@
 //! `mainstem group reset`: where a group goes on.
 
-mod commit;
 mod file;
 mod plan;
 
@@ -9,12 +8,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use mainstem_client::{Admin, ErrorCode, TopicPartition};
 use serde_json::{Value, json};
 
-use super::found::find_group;
 use super::topic_partitions::{TopicPartitions, resolve};
-use crate::cluster::Cluster;
-use crate::committed::{Committed, fetch_committed};
+use crate::failure::advised;
+use crate::offsets::Offsets;
 use crate::output::{counted, print, print_json, table};
 use crate::target::Target;
 use crate::{duration, timestamp};
@@ -95,7 +94,7 @@ impl Place {
             Place { to_offset: Some(offset), .. } => To::Offset(*offset),
             Place { shift_by: Some(count), .. } => To::ShiftBy(*count),
             Place { to_datetime: Some(ms), .. } => To::Time(*ms),
-            Place { by_duration: Some(ms), .. } => To::Time(plan::now_ms().saturating_sub(*ms)),
+            Place { by_duration: Some(ms), .. } => To::Time(timestamp::now_ms().saturating_sub(*ms)),
             Place { from_file: Some(path), .. } => To::Each(file::read(path)?),
             Place { to_earliest: true, .. } => To::Earliest,
             Place { to_latest: true, .. } => To::Latest,
@@ -105,14 +104,16 @@ impl Place {
 }
 
 /// Shows what would change, and changes it if told so.
-pub(crate) fn run(reset: &Reset) -> Result<()> {
+pub(crate) async fn run(reset: &Reset) -> Result<()> {
     let to = reset.place.to()?;
-    let mut cluster = reset.target.connect()?;
-    let committed = inactive(&mut cluster, &reset.group)?;
-    let partitions = partitions(&mut cluster, reset, &to, &committed)?;
-    let planned = plan::plan(&mut cluster, &to, &partitions, &committed)?;
+    let admin = reset.target.connect().await?;
+    let committed = inactive(&admin, &reset.group).await?;
+    let partitions = partitions(&admin, reset, &to, &committed).await?;
+    let planned = plan::plan(&admin, &to, &partitions, &committed).await?;
     if reset.execute {
-        commit::commit(&mut cluster, &reset.group, &planned)?;
+        let offsets = planned.iter().map(|one| (one.partition.clone(), one.new)).collect();
+        let set = admin.set_group_offsets(&reset.group, &offsets).await;
+        set.map_err(|error| advised(error, advice))?;
     }
     match reset {
         Reset { json: true, .. } => print_json(&to_json(reset, &planned)),
@@ -121,35 +122,40 @@ pub(crate) fn run(reset: &Reset) -> Result<()> {
     }
 }
 
+/// What a person can do about a refusal.
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::STALE_MEMBER_EPOCH => {
+            Some("the group has got members meanwhile; stop them, then try again")
+        }
+        _ => None,
+    }
+}
+
 /// The offsets of a group that has no members: these would go on from where they are, and commit over what was set.
-fn inactive(cluster: &mut Cluster, group: &str) -> Result<Committed> {
-    let (found, committed) = cluster.retrying(|cluster| {
-        let coordinator = cluster.find_coordinator(group)?;
-        let found = find_group(cluster, coordinator, group)?;
-        Ok((found, fetch_committed(cluster, coordinator, group, None)?))
-    })?;
-    match found {
+async fn inactive(admin: &Admin, group: &str) -> Result<Offsets> {
+    match admin.describe_group(group).await? {
         Some(found) if !found.members.is_empty() || found.state != "Empty" => bail!(
             "group {group} is in use (state {}, {}); stop its members first, `mainstem group describe {group}` shows \
              them",
             found.state,
             counted(found.members.len() as u64, "member")
         ),
-        _ => Ok(committed),
+        _ => Ok(admin.group_offsets(group).await?),
     }
 }
 
-fn partitions(
-    cluster: &mut Cluster,
+async fn partitions(
+    admin: &Admin,
     reset: &Reset,
     to: &To,
-    committed: &Committed,
-) -> Result<BTreeSet<(String, i32)>> {
+    committed: &Offsets,
+) -> Result<BTreeSet<TopicPartition>> {
     if let To::Each(offsets) = to {
         return Ok(offsets.keys().cloned().collect());
     }
     if !reset.all_topics {
-        return resolve(cluster, &reset.topics);
+        return resolve(admin, &reset.topics).await;
     }
     if committed.is_empty() {
         bail!("group {} has no offsets; name the topics that it is to read with --topic", reset.group);
@@ -160,8 +166,8 @@ fn partitions(
 fn to_json(reset: &Reset, planned: &[Planned]) -> Value {
     let one = |planned: &Planned| {
         json!({
-            "topic": planned.topic,
-            "partition": planned.partition,
+            "topic": &*planned.partition.topic,
+            "partition": planned.partition.partition,
             "current_offset": planned.current,
             "new_offset": planned.new,
             "note": planned.note,
@@ -188,8 +194,8 @@ fn to_text(reset: &Reset, planned: &[Planned]) -> String {
 fn as_table(planned: &[Planned]) -> String {
     let row = |planned: &Planned| {
         vec![
-            planned.topic.clone(),
-            planned.partition.to_string(),
+            planned.partition.topic.to_string(),
+            planned.partition.partition.to_string(),
             planned.current.map_or("-".to_owned(), |offset| offset.to_string()),
             planned.new.to_string(),
             planned.note.unwrap_or_default().to_owned(),
@@ -206,8 +212,9 @@ mod tests {
 
     #[test]
     fn a_line_per_partition() {
+        let key = |partition| TopicPartition::new("orders", partition);
         let planned =
-            |partition, current, new, note| Planned { topic: "orders".into(), partition, current, new, note };
+            |partition, current, new, note| Planned { partition: key(partition), current, new, note };
         let planned =
             [planned(0, Some(90), 100, None), planned(1, None, 1000, Some("the partition begins here"))];
         expect![[r#"

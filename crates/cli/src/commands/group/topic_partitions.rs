@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use anyhow::Result;
+use mainstem_client::{Admin, TopicPartition};
 
-use crate::cluster::Cluster;
+use crate::topic;
 
 /// A topic, and which of its partitions are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,15 +40,16 @@ impl FromStr for TopicPartitions {
 ///
 /// # Errors
 /// When there is no such topic or partition.
-pub(super) fn resolve(cluster: &mut Cluster, named: &[TopicPartitions]) -> Result<BTreeSet<(String, i32)>> {
+pub(super) async fn resolve(admin: &Admin, named: &[TopicPartitions]) -> Result<BTreeSet<TopicPartition>> {
     let mut all = BTreeSet::new();
     for TopicPartitions { topic, partitions } in named {
-        let found = cluster.topic(topic)?;
+        let found = topic::find(admin, topic).await?;
+        let key = |index: i32| TopicPartition::new(found.name.clone(), index);
         match partitions {
-            None => all.extend(found.partitions.iter().map(|partition| (topic.clone(), partition.index))),
+            None => all.extend(found.partitions.iter().map(|partition| key(partition.index))),
             Some(partitions) => {
                 for index in partitions {
-                    all.insert((topic.clone(), found.partition(*index)?.index));
+                    all.insert(key(found.partition(*index)?.index));
                 }
             }
         }

@@ -3,28 +3,17 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 const READ_BYTES: usize = 64 << 10;
 /// How many reads wait for the brokers at most.
 const READS_AHEAD: usize = 16;
 /// A line must fit the largest batch that any broker takes.
-const LINE_BYTES_MAX: usize = 256 << 20;
-
-/// What the input has now.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Whole lines.
-    Lines(Lines),
-    /// Nothing came in time.
-    Nothing,
-    /// The end.
-    End,
-}
+pub(crate) const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// Standard input.
 #[derive(Debug)]
@@ -37,7 +26,7 @@ pub(crate) struct Input {
 impl Input {
     /// Starts to read.
     pub(crate) fn start() -> Result<Self> {
-        let (sender, reads) = sync_channel(READS_AHEAD);
+        let (sender, reads) = channel(READS_AHEAD);
         // The thread ends with the process: a read of a terminal cannot be called off.
         thread::Builder::new().name("input".into()).spawn(move || read_all(io::stdin(), &sender))?;
         Ok(Input { reads, cutter: Cutter::default(), bytes: 0 })
@@ -48,22 +37,19 @@ impl Input {
         self.bytes
     }
 
-    /// Waits for lines.
-    pub(crate) fn next(&mut self, wait: Duration) -> Result<Next> {
+    /// The next lines; none at the end. A future of this that is dropped takes nothing.
+    pub(crate) async fn next(&mut self) -> Result<Option<Lines>> {
         loop {
-            let lines = match self.reads.recv_timeout(wait) {
-                Ok(read) => {
+            let lines = match self.reads.recv().await {
+                Some(read) => {
                     let read = read.context("standard input cannot be read")?;
                     self.bytes += read.len() as u64;
                     self.cutter.push(&read)?
                 }
-                Err(RecvTimeoutError::Timeout) => return Ok(Next::Nothing),
-                Err(RecvTimeoutError::Disconnected) => self.cutter.finish(),
+                None => return Ok(self.cutter.finish()),
             };
-            match lines {
-                Some(lines) => return Ok(Next::Lines(lines)),
-                None if self.cutter.ended => return Ok(Next::End),
-                None => {}
+            if lines.is_some() {
+                return Ok(lines);
             }
         }
     }
@@ -75,7 +61,7 @@ pub(crate) fn stdin_file_bytes() -> Option<u64> {
     stdin.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len())
 }
 
-fn read_all(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
+fn read_all(mut from: impl Read, to: &Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut bytes = vec![0; READ_BYTES];
         let read = match from.read(&mut bytes) {
@@ -88,7 +74,7 @@ fn read_all(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
             Err(error) => Err(error),
         };
         let failed = read.is_err();
-        if to.send(read).is_err() || failed {
+        if to.blocking_send(read).is_err() || failed {
             return;
         }
     }
@@ -96,14 +82,14 @@ fn read_all(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
 
 /// Lines that belong together, each with its end except maybe the last one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lines(Vec<u8>);
+pub(crate) struct Lines(Bytes);
 
 impl Lines {
     /// The lines without their ends; `\r\n` is an end too.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Bytes> {
         self.0.split_inclusive(|byte| *byte == b'\n').map(|line| {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
-            line.strip_suffix(b"\r").unwrap_or(line)
+            self.0.slice_ref(line.strip_suffix(b"\r").unwrap_or(line))
         })
     }
 }
@@ -112,7 +98,6 @@ impl Lines {
 #[derive(Debug, Default)]
 struct Cutter {
     rest: Vec<u8>,
-    ended: bool,
 }
 
 impl Cutter {
@@ -128,14 +113,13 @@ impl Cutter {
         let (whole, rest) = bytes.split_at(last + 1);
         let mut lines = std::mem::replace(&mut self.rest, rest.to_vec());
         lines.extend_from_slice(whole);
-        Ok(Some(Lines(lines)))
+        Ok(Some(Lines(lines.into())))
     }
 
     /// What is left when the input has ended.
     fn finish(&mut self) -> Option<Lines> {
-        self.ended = true;
         let rest = std::mem::take(&mut self.rest);
-        (!rest.is_empty()).then_some(Lines(rest))
+        (!rest.is_empty()).then_some(Lines(rest.into()))
     }
 }
 
@@ -149,7 +133,7 @@ mod tests {
         let mut cutter = Cutter::default();
         let mut lines = Vec::new();
         let mut take =
-            |found: Option<Lines>| lines.extend(found.iter().flat_map(Lines::iter).map(<[u8]>::to_vec));
+            |found: Option<Lines>| lines.extend(found.iter().flat_map(Lines::iter).map(|line| line.to_vec()));
         for read in reads {
             take(cutter.push(read).unwrap());
         }

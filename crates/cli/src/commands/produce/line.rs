@@ -1,9 +1,13 @@
 //! What a line of the input means.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use mainstem_client::Record;
 
 use super::Produce;
-use crate::record_json::{self, NewHeader, NewRecord};
+use crate::record_json;
 
 /// KEY=VALUE of `--header`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,50 +29,48 @@ impl HeaderArgument {
 /// How lines become records.
 #[derive(Debug)]
 pub(crate) struct LineFormat {
+    topic: Arc<str>,
     kind: Kind,
-    headers: Vec<NewHeader>,
+    /// Those of every record.
+    headers: Vec<(String, Option<Bytes>)>,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Value { key: Option<Vec<u8>> },
+    Value { key: Option<Bytes> },
     KeyAndValue { separator: Vec<u8> },
     Json,
 }
 
 impl LineFormat {
     /// As the command line says.
-    pub(crate) fn new(produce: &Produce) -> Self {
+    pub(crate) fn new(produce: &Produce, topic: Arc<str>) -> Self {
         let kind = match (&produce.key_separator, produce.json) {
             (_, true) => Kind::Json,
             (Some(separator), false) => Kind::KeyAndValue { separator: separator.clone().into_bytes() },
-            (None, false) => Kind::Value { key: produce.key.clone().map(String::into_bytes) },
+            (None, false) => Kind::Value { key: produce.key.clone().map(Into::into) },
         };
-        let header = |header: &HeaderArgument| NewHeader {
-            key: header.key.clone().into_bytes(),
-            value: Some(header.value.clone().into_bytes()),
-        };
-        LineFormat { kind, headers: produce.headers.iter().map(header).collect() }
+        let header = |header: &HeaderArgument| (header.key.clone(), Some(header.value.clone().into()));
+        LineFormat { topic, kind, headers: produce.headers.iter().map(header).collect() }
     }
 
-    /// The record of a line, whose number is for the error.
-    pub(crate) fn parse(&self, line: &[u8], number: u64) -> Result<NewRecord> {
+    /// The record of a line, whose number is for the error. It shares the line's bytes.
+    pub(crate) fn parse(&self, line: Bytes, number: u64) -> Result<Record> {
+        let topic = self.topic.clone();
         let mut record = match &self.kind {
-            Kind::Value { key } => {
-                NewRecord { key: key.clone(), value: Some(line.to_vec()), ..NewRecord::default() }
-            }
+            Kind::Value { key } => Record { key: key.clone(), ..Record::new(topic, line) },
             Kind::KeyAndValue { separator } => {
-                let Some(at) = find(line, separator) else {
+                let Some(at) = find(&line, separator) else {
                     bail!(
                         "line {number} of the input has no key: {:?} is not in it; choose another --key-separator",
                         String::from_utf8_lossy(separator)
                     );
                 };
-                let (key, rest) = line.split_at(at);
-                let value = rest[separator.len()..].to_vec();
-                NewRecord { key: Some(key.to_vec()), value: Some(value), ..NewRecord::default() }
+                Record::new(topic, line.slice(at + separator.len()..)).key(line.slice(..at))
             }
-            Kind::Json => record_json::parse(line).with_context(|| format!("line {number} of the input"))?,
+            Kind::Json => {
+                record_json::parse(topic, &line).with_context(|| format!("line {number} of the input"))?
+            }
         };
         record.headers.extend_from_slice(&self.headers);
         Ok(record)
@@ -87,9 +89,9 @@ fn find(line: &[u8], needle: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn parse(kind: Kind, line: &str) -> Result<NewRecord> {
-        let headers = vec![NewHeader { key: b"h".to_vec(), value: Some(b"1".to_vec()) }; 2];
-        LineFormat { kind, headers }.parse(line.as_bytes(), 3)
+    fn parse(kind: Kind, line: &'static str) -> Result<Record> {
+        let headers = vec![("h".to_owned(), Some("1".into())); 2];
+        LineFormat { topic: "t".into(), kind, headers }.parse(line.into(), 3)
     }
 
     #[test]

@@ -1,29 +1,26 @@
-//! Sends batches to the leaders and keeps count. With acks=all as an idempotent producer (KIP-98), so that a retry
-//! after a lost answer writes nothing twice.
+//! Gives records to the producer and keeps count of what became of them.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 
-use anyhow::{Result, bail};
-use mainstem_records::{BatchBuilder, ProducerFields, increment_sequence};
-use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
-use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use mainstem_wire::messages::produce_response::PartitionProduceResponse;
-use mainstem_wire::{ErrorCode, Records};
+use anyhow::{Context, Result, bail};
+use mainstem_client::{Delivered, Delivery, Error, ErrorCode, Producer, ProducerConfig, Record};
 
-use crate::client::{check, check_message, code_of, is_retriable};
-use crate::cluster::{Cluster, Topic};
-use crate::offsets::by_leader;
+use super::Produce;
+use super::input::LINE_BYTES_MAX;
+use crate::background::Background;
+use crate::failure;
+use crate::output::counted;
 
-const TIMEOUT_MS: i32 = 30_000;
-const ALL: i16 = -1;
-const NOBODY: i16 = 0;
+/// Records that are under way take as many bytes as this many batches, or `UNDER_WAY_BYTES_MIN` if that is more: enough
+/// for one to be gathered and compressed while those before it are on their way and written.
+const BATCHES_UNDER_WAY: usize = 4;
+const UNDER_WAY_BYTES_MIN: usize = 2 << 20;
 
-/// How many failures are reported one by one.
-const FAILURES_SHOWN: usize = 10;
+/// How many refusals are reported one by one.
+const REFUSALS_SHOWN: usize = 10;
 
-/// Refusals that are the fault of a batch: those after it may well be taken.
-const FAULTS_OF_BATCH: [ErrorCode; 5] = [
+/// Refusals that are the fault of a record: those after it may well be taken.
+const FAULTS_OF_RECORDS: [ErrorCode; 5] = [
     ErrorCode::MESSAGE_TOO_LARGE,
     ErrorCode::RECORD_LIST_TOO_LARGE,
     ErrorCode::INVALID_RECORD,
@@ -52,225 +49,216 @@ impl Totals {
             lost => bail!("{lost} of {} records were not acknowledged", self.records),
         }
     }
+
+    fn acknowledge(&mut self, delivered: &Delivered) {
+        self.acknowledged += 1;
+        if let Some(offset) = delivered.offset {
+            let range = self.offsets.entry(delivered.partition).or_insert((offset, offset));
+            *range = (range.0.min(offset), range.1.max(offset));
+        }
+    }
 }
 
-/// A finished batch.
-#[derive(Debug)]
-struct ReadyBatch {
-    records: i32,
-    bytes: Vec<u8>,
-}
-
-/// Sends the batches of a topic.
+/// Sends the records of a topic.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    cluster: Cluster,
-    topic: Topic,
-    acks: i16,
-    /// Id and epoch of the idempotent producer.
-    producer: Option<(i64, i16)>,
-    /// The next sequence number by partition.
-    sequences: HashMap<i32, i32>,
+    producer: Producer,
+    /// Compresses and sends while lines are read.
+    _background: Background,
+    /// With the bytes that each has, oldest first.
+    under_way: VecDeque<(Delivery, usize)>,
+    bytes_under_way: usize,
+    bytes_under_way_max: usize,
     totals: Totals,
-    failures: usize,
+    refusals: Refusals,
 }
 
 impl Sender {
-    /// A sender; asks for a producer id if it is to be idempotent.
-    pub(crate) fn new(mut cluster: Cluster, topic: Topic, acks: i16) -> Result<Self> {
-        let producer = if acks == ALL { init_producer_id(&mut cluster)? } else { None };
+    /// A sender as the command line says.
+    pub(crate) async fn new(produce: &Produce) -> Result<Self> {
+        let client = produce.target.config()?;
+        let limit = produce.target.limit();
+        let batch_bytes = produce.batch_bytes as usize;
+        let config = ProducerConfig {
+            linger: super::LINGER,
+            batch_bytes,
+            request_bytes_max: batch_bytes.max(LINE_BYTES_MAX),
+            buffer_bytes: batch_bytes.max(LINE_BYTES_MAX),
+            max_block: limit,
+            delivery_timeout: limit,
+            ..ProducerConfig::new(client)
+        };
+        let config = config.acks(produce.acks.into()).compression(produce.compression.into());
+        // Without idempotence, lines keep their order only one request after another.
+        let in_flight_max = if config.idempotence { config.in_flight_max } else { 1 };
+        let background = Background::start("sender")?;
+        let producer = {
+            let _there = background.handle().enter();
+            Producer::new(ProducerConfig { in_flight_max, ..config })?
+        };
+        // So that the connection is made there, too.
+        let (known, topic) = (producer.clone(), produce.topic.clone());
+        background.handle().spawn(async move { known.topic(&topic).await.map(drop) }).await??;
         Ok(Sender {
-            cluster,
-            topic,
-            acks,
             producer,
-            sequences: HashMap::new(),
+            _background: background,
+            under_way: VecDeque::new(),
+            bytes_under_way: 0,
+            bytes_under_way_max: (BATCHES_UNDER_WAY * batch_bytes).max(UNDER_WAY_BYTES_MIN),
             totals: Totals::default(),
-            failures: 0,
+            refusals: Refusals::default(),
         })
     }
 
     /// What was sent so far.
-    pub(crate) fn totals(&self) -> &Totals {
+    pub(crate) fn totals(&mut self) -> &Totals {
+        self.totals.bytes = self.producer.written_bytes();
         &self.totals
     }
 
-    /// Sends batches, by partition, and waits until each was acknowledged or refused.
+    /// Sends a record, that of a line, as soon as there is room.
     ///
     /// # Errors
-    /// When nothing further can be sent. A refusal that is the fault of one batch is only counted and told.
-    pub(crate) fn send(&mut self, builders: BTreeMap<i32, BatchBuilder>) -> Result<()> {
-        let mut pending = BTreeMap::new();
-        for (partition, builder) in builders {
-            self.totals.records += u64::from(builder.record_count().unsigned_abs());
-            pending.insert(partition, self.finish(partition, builder)?);
+    /// When nothing further can be sent. A refusal that is the fault of one record is only counted and told.
+    pub(crate) async fn send(&mut self, record: Record, line: u64) -> Result<()> {
+        while self.bytes_under_way >= self.bytes_under_way_max {
+            self.settle_first().await?;
         }
-        let Sender { cluster, topic, totals, sequences, failures, acks, .. } = self;
-        let mut round = Round { topic, acks: *acks, totals, sequences, failures, pending: &mut pending };
-        let mut attempts = 0;
-        cluster.retrying(|cluster| {
-            if attempts > 0 {
-                // The leader may have moved.
-                *round.topic = cluster.topic(&round.topic.name)?;
-            }
-            attempts += 1;
-            round.run(cluster)
-        })
+        let bytes = size(&record);
+        let delivery =
+            self.producer.send(record).await.with_context(|| format!("line {line} of the input"))?;
+        self.totals.records += 1;
+        self.bytes_under_way += bytes;
+        self.under_way.push_back((delivery, bytes));
+        Ok(())
     }
 
-    fn finish(&mut self, partition: i32, mut builder: BatchBuilder) -> Result<ReadyBatch> {
-        if let Some((producer_id, producer_epoch)) = self.producer {
-            let base_sequence = *self.sequences.entry(partition).or_insert(0);
-            builder.options_mut().producer = ProducerFields { producer_id, producer_epoch, base_sequence };
+    /// Takes note of what is known.
+    pub(crate) fn take_note(&mut self) -> Result<()> {
+        while let Some((first, _)) = self.under_way.front()
+            && let Some(outcome) = first.poll_outcome()
+        {
+            self.settle(outcome)?;
         }
-        let records = builder.record_count();
-        Ok(ReadyBatch { records, bytes: builder.build()? })
+        Ok(())
+    }
+
+    /// Waits for the outcome of all; after a failure, of those that still succeed.
+    pub(crate) async fn finish(&mut self) -> Result<()> {
+        let mut finished = Ok(());
+        // All that waits goes out at once.
+        let producer = self.producer.clone();
+        let flushed = tokio::spawn(async move { producer.flush().await });
+        while !self.under_way.is_empty() {
+            let settled = self.settle_first().await;
+            finished = finished.and(settled);
+        }
+        // It has nothing left to wait for; a panic there was reported when it happened.
+        let _ = flushed.await;
+        self.refusals.end();
+        finished
+    }
+
+    async fn settle_first(&mut self) -> Result<()> {
+        let Some((first, _)) = self.under_way.front() else { return Ok(()) };
+        let outcome = first.outcome().await;
+        self.settle(outcome)
+    }
+
+    /// Takes the outcome of the first.
+    fn settle(&mut self, outcome: Result<Delivered, Error>) -> Result<()> {
+        let (_, bytes) = self.under_way.pop_front().expect("its outcome came");
+        self.bytes_under_way -= bytes;
+        match outcome {
+            Ok(delivered) => {
+                self.refusals.end();
+                self.totals.acknowledge(&delivered);
+                Ok(())
+            }
+            Err(error) if error.code().is_some_and(|code| FAULTS_OF_RECORDS.contains(&code)) => {
+                self.refusals.add(error);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
-fn init_producer_id(cluster: &mut Cluster) -> Result<Option<(i64, i16)>> {
-    let request = InitProducerIdRequest {
-        transactional_id: None,
-        transaction_timeout_ms: i32::MAX,
-        ..Default::default()
+/// About the bytes that a record takes.
+fn size(record: &Record) -> usize {
+    /// What it takes beside key, value and headers, and while it waits.
+    const OVERHEAD_BYTES: usize = 48;
+    let len = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
+    let headers = record.headers.iter().map(|(key, value)| key.len() + len(value));
+    OVERHEAD_BYTES + len(&record.key) + len(&record.value) + headers.sum::<usize>()
+}
+
+/// Records that brokers refuse, told together where they are refused alike.
+#[derive(Debug, Default)]
+struct Refusals {
+    told: usize,
+    /// The last one, and how many records in a row it is about.
+    open: Option<(Error, u64)>,
+}
+
+impl Refusals {
+    fn add(&mut self, error: Error) {
+        match &mut self.open {
+            Some((open, records)) if *open == error => *records += 1,
+            _ => {
+                self.end();
+                self.open = Some((error, 1));
+            }
+        }
+    }
+
+    /// The next one is another one.
+    fn end(&mut self) {
+        let Some((error, records)) = self.open.take() else { return };
+        self.told += 1;
+        match self.told.cmp(&(REFUSALS_SHOWN + 1)) {
+            std::cmp::Ordering::Greater => {}
+            std::cmp::Ordering::Equal => eprintln!("mainstem: further refusals are only counted"),
+            std::cmp::Ordering::Less => eprintln!("mainstem: {}", refusal(error, records)),
+        }
+    }
+}
+
+fn refusal(error: Error, records: u64) -> String {
+    let advice = match error.code() {
+        Some(ErrorCode::MESSAGE_TOO_LARGE) => "; raise the topic's max.message.bytes",
+        _ => "",
     };
-    cluster.retrying(|cluster| {
-        let client = cluster.any()?;
-        if !client.serves::<InitProducerIdRequest<'_>>() {
-            return Ok(None);
-        }
-        let response = client.call(&request)?;
-        check(response.error_code, || "a producer id".to_owned())?;
-        Ok(Some((response.producer_id, response.producer_epoch)))
-    })
+    let verb = if records == 1 { "was" } else { "were" };
+    format!("{} {verb} refused: {}{advice}", counted(records, "record"), failure::text(&error.into()))
 }
 
-/// The attempts to get some batches acknowledged.
-struct Round<'s> {
-    topic: &'s mut Topic,
-    acks: i16,
-    totals: &'s mut Totals,
-    sequences: &'s mut HashMap<i32, i32>,
-    failures: &'s mut usize,
-    /// Not answered for good yet.
-    pending: &'s mut BTreeMap<i32, ReadyBatch>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Round<'_> {
-    /// One attempt for all that is pending. The error is the last retriable one, or one that ends everything.
-    fn run(&mut self, cluster: &mut Cluster) -> Result<()> {
-        let partitions: Vec<i32> = self.pending.keys().copied().collect();
-        let mut retriable = Ok(());
-        for (leader, partitions) in by_leader(self.topic, &partitions)? {
-            match self.send_to(cluster, leader, &partitions) {
-                Err(error) if is_retriable(&error) => retriable = Err(error),
-                sent => sent?,
-            }
-        }
-        retriable?;
-        match self.pending.keys().next() {
-            None => Ok(()),
-            Some(left) => bail!("the broker left out the answer for {}-{left}", self.topic.name),
-        }
+    fn refused(code: ErrorCode) -> Error {
+        let what = "cannot write to t-0".to_owned();
+        Error::Broker { code, message: "too large".into(), what, broker: "b:9092".into() }
     }
 
-    fn send_to(&mut self, cluster: &mut Cluster, leader: i32, partitions: &[i32]) -> Result<()> {
-        let request = self.request(partitions);
-        let client = cluster.node(leader)?;
-        if self.acks == NOBODY {
-            client.send(&request)?;
-            for partition in partitions {
-                self.acknowledge(*partition, None);
-            }
-            return Ok(());
-        }
-        let response = client.call(&request)?;
-        let mut retriable = Ok(());
-        for answer in response.responses.iter().flat_map(|topic| &topic.partition_responses) {
-            match self.take_answer(answer) {
-                Err(error) if is_retriable(&error) => retriable = Err(error),
-                taken => taken?,
-            }
-        }
-        retriable
+    #[test]
+    fn refusals_in_a_row_are_one() {
+        let mut refusals = Refusals::default();
+        (0..3).for_each(|_| refusals.add(refused(ErrorCode::MESSAGE_TOO_LARGE)));
+        assert_eq!((refusals.told, refusals.open.as_ref().map(|open| open.1)), (0, Some(3)));
+        refusals.add(refused(ErrorCode::INVALID_RECORD));
+        assert_eq!((refusals.told, refusals.open.as_ref().map(|open| open.1)), (1, Some(1)));
+        refusals.end();
+        assert!(refusals.told == 2 && refusals.open.is_none());
     }
 
-    fn request(&self, partitions: &[i32]) -> ProduceRequest<'_> {
-        let data = |index: &i32| PartitionProduceData {
-            index: *index,
-            records: Some(Records::Bytes(Cow::Borrowed(&self.pending[index].bytes))),
-            ..Default::default()
-        };
-        ProduceRequest {
-            acks: self.acks,
-            timeout_ms: TIMEOUT_MS,
-            topic_data: vec![TopicProduceData {
-                name: self.topic.name.as_str().into(),
-                topic_id: self.topic.id,
-                partition_data: partitions.iter().map(data).collect(),
-                ..Default::default()
-            }],
-            ..Default::default()
-        }
-    }
-
-    fn take_answer(&mut self, answer: &PartitionProduceResponse<'_>) -> Result<()> {
-        if answer.error_code == ErrorCode::DUPLICATE_SEQUENCE_NUMBER.code() {
-            // An attempt whose answer was lost has written it.
-            self.acknowledge(answer.index, None);
-            return Ok(());
-        }
-        let place = || format!("{}-{}", self.topic.name, answer.index);
-        let checked = check_message(answer.error_code, answer.error_message.as_deref(), || {
-            format!("records to {}", place())
-        });
-        match checked {
-            Ok(()) => {
-                self.acknowledge(answer.index, Some(answer.base_offset));
-                Ok(())
-            }
-            Err(error) if code_of(&error).is_some_and(|code| FAULTS_OF_BATCH.contains(&code)) => {
-                self.refuse(answer, &error);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn acknowledge(&mut self, partition: i32, base_offset: Option<i64>) {
-        let Some(batch) = self.pending.remove(&partition) else { return };
-        let next = self.sequences.entry(partition).or_insert(0);
-        *next = increment_sequence(*next, batch.records);
-        self.totals.acknowledged += u64::from(batch.records.unsigned_abs());
-        self.totals.bytes += batch.bytes.len() as u64;
-        if let Some(first) = base_offset.filter(|offset| *offset >= 0) {
-            let last = first.saturating_add(i64::from(batch.records) - 1);
-            let range = self.totals.offsets.entry(partition).or_insert((first, last));
-            range.1 = last;
-        }
-    }
-
-    fn refuse(&mut self, answer: &PartitionProduceResponse<'_>, error: &anyhow::Error) {
-        let Some(batch) = self.pending.remove(&answer.index) else { return };
-        *self.failures += 1;
-        match (*self.failures).cmp(&(FAILURES_SHOWN + 1)) {
-            std::cmp::Ordering::Greater => return,
-            std::cmp::Ordering::Equal => {
-                eprintln!("mainstem: further refusals are only counted");
-                return;
-            }
-            std::cmp::Ordering::Less => {}
-        }
-        let advice = match code_of(error) {
-            Some(ErrorCode::MESSAGE_TOO_LARGE) if batch.records > 1 => {
-                "; choose smaller batches by --batch-bytes, or raise the topic's max.message.bytes"
-            }
-            Some(ErrorCode::MESSAGE_TOO_LARGE) => "; raise the topic's max.message.bytes",
-            _ => "",
-        };
-        let first =
-            answer.record_errors.first().and_then(|record| record.batch_index_error_message.as_deref());
-        let first = first.map_or(String::new(), |message| format!(": {message}"));
-        eprintln!("mainstem: a batch of {} was refused: {error}{first}{advice}", batch.records);
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        assert_eq!(
+            refusal(refused(ErrorCode::MESSAGE_TOO_LARGE), 2),
+            "2 records were refused: cannot write to t-0: too large (MESSAGE_TOO_LARGE); raise the topic's \
+             max.message.bytes"
+        );
     }
 }

@@ -3,18 +3,10 @@
 use std::fmt;
 
 use clap::Args;
+use mainstem_client::{QuotaEntity, QuotaFilter};
 
 /// The name on the command line that stands for everybody without a quota of their own (KIP-546).
 const DEFAULT: &str = "default";
-
-/// A part of who a quota is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// Kafka's `entity_type`.
-    pub(crate) kind: String,
-    /// None is the default of the kind.
-    pub(crate) name: Option<String>,
-}
 
 /// Options that say whom a quota is for.
 #[derive(Debug, Args)]
@@ -40,8 +32,8 @@ pub(crate) struct EntityOptions {
 }
 
 impl EntityOptions {
-    /// The parts that were given.
-    pub(crate) fn parts(&self) -> Vec<Part> {
+    /// The parts that were given, by Kafka's kinds.
+    pub(crate) fn entity(&self) -> QuotaEntity {
         let given = [
             ("user", &self.user, self.user_default),
             ("client-id", &self.client, self.client_default),
@@ -50,20 +42,28 @@ impl EntityOptions {
         given
             .into_iter()
             .filter(|(_, name, default)| name.is_some() || *default)
-            .map(|(kind, name, _)| Part { kind: kind.to_owned(), name: name.clone() })
+            .map(|(kind, name, _)| (kind.to_owned(), name.clone()))
             .collect()
+    }
+
+    /// What entities have to match that are like it.
+    pub(crate) fn filters(&self) -> Vec<QuotaFilter> {
+        let filter = |(kind, name)| match name {
+            Some(name) => QuotaFilter::Name(kind, name),
+            None => QuotaFilter::Default(kind),
+        };
+        self.entity().into_iter().map(filter).collect()
     }
 }
 
-/// A whole entity, for people.
-pub(crate) struct Shown<'p>(pub(crate) &'p [Part]);
+/// A whole entity, for people: users first.
+pub(crate) struct Shown<'e>(pub(crate) &'e QuotaEntity);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, part) in self.0.iter().enumerate() {
+        for (at, (kind, name)) in self.0.iter().rev().enumerate() {
             let separator = if at == 0 { "" } else { ", " };
-            let name = part.name.as_deref().unwrap_or(DEFAULT);
-            write!(f, "{separator}{} {name}", part.kind)?;
+            write!(f, "{separator}{kind} {}", name.as_deref().unwrap_or(DEFAULT))?;
         }
         Ok(())
     }

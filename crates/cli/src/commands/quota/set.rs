@@ -1,15 +1,12 @@
 //! `mainstem quota set`.
 
-use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
 use clap::Args;
-use mainstem_wire::messages::alter_client_quotas_request::{
-    AlterClientQuotasRequest, EntityData, EntryData, OpData,
-};
 use serde_json::{Map, Value, json};
 
-use super::entity::{EntityOptions, Part, Shown};
-use crate::client::check_message;
-use crate::cluster::Cluster;
+use super::entity::{EntityOptions, Shown};
 use crate::output::{joined, print, print_json};
 use crate::target::Target;
 
@@ -43,58 +40,26 @@ fn quota(text: &str) -> Result<(String, f64), String> {
 }
 
 /// Changes the quotas, all or none.
-pub(crate) fn run(set: &Set) -> Result<()> {
-    let entity = set.entity.parts();
+pub(crate) async fn run(set: &Set) -> Result<()> {
+    let entity = set.entity.entity();
     ensure!(
         !entity.is_empty(),
         "say whom the quota is for: --user, --client, --ip, or one of their --…-default"
     );
-    let mut cluster = set.target.connect()?;
-    request(&mut cluster, &entity, set)?;
+    let sets = set.set.iter().map(|(key, value)| (key.clone(), Some(*value)));
+    let removals = set.delete.iter().map(|key| (key.clone(), None));
+    let quotas: BTreeMap<String, Option<f64>> = sets.chain(removals).collect();
+    set.target.connect().await?.alter_quotas(&entity, &quotas, false).await?;
     if set.json {
-        let names: Map<String, Value> =
-            entity.iter().map(|part| (part.kind.clone(), part.name.clone().into())).collect();
         let values: Map<String, Value> =
             set.set.iter().map(|(key, value)| (key.clone(), (*value).into())).collect();
-        return print_json(&json!({"entity": names, "set": values, "deleted": set.delete}));
+        return print_json(&json!({"entity": entity, "set": values, "deleted": set.delete}));
     }
     let mut changes: Vec<String> = set.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if !set.delete.is_empty() {
         changes.push(format!("no {}", joined(&set.delete)));
     }
     print(&format!("changed the quotas of {}: {}", Shown(&entity), changes.join("; ")))
-}
-
-fn request(cluster: &mut Cluster, entity: &[Part], set: &Set) -> Result<()> {
-    let part = |part: &Part| EntityData {
-        entity_type: part.kind.clone().into(),
-        entity_name: part.name.clone().map(Into::into),
-        ..Default::default()
-    };
-    let sets = set.set.iter().map(|(key, value)| (key, *value, false));
-    let removals = set.delete.iter().map(|key| (key, 0.0, true));
-    let op = |(key, value, remove): (&String, f64, bool)| OpData {
-        key: key.clone().into(),
-        value,
-        remove,
-        ..Default::default()
-    };
-    let request = AlterClientQuotasRequest {
-        entries: vec![EntryData {
-            entity: entity.iter().map(part).collect(),
-            ops: sets.chain(removals).map(op).collect(),
-            ..Default::default()
-        }],
-        validate_only: false,
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = cluster.any()?.call(&request)?;
-        let result = response.entries.first().context("the broker left out the result")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot change the quotas of {}", Shown(entity))
-        })
-    })
 }
 
 #[cfg(test)]

@@ -2,16 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::client::check_message;
-use crate::cluster::Cluster;
 use crate::configs::{self, Resource, Setting};
 use crate::output::{counted, joined, print, print_json};
 use crate::target::Target;
-
-const TIMEOUT_MS: i32 = 30_000;
+use crate::topic;
 
 /// What `topic alter` takes.
 #[derive(Debug, Args)]
@@ -36,14 +32,15 @@ pub(crate) struct Alter {
 }
 
 /// Alters the topic: settings first, for a mistake there is more likely.
-pub(crate) fn run(alter: &Alter) -> Result<()> {
-    let mut cluster = alter.target.connect()?;
-    cluster.topic(&alter.topic)?;
+pub(crate) async fn run(alter: &Alter) -> Result<()> {
+    let admin = alter.target.connect().await?;
+    topic::find(&admin, &alter.topic).await?;
     if !alter.set.is_empty() || !alter.delete_config.is_empty() {
-        configs::alter(&mut cluster, &Resource::topic(&alter.topic), &alter.set, &alter.delete_config)?;
+        configs::alter(&admin, &Resource::topic(&alter.topic), &alter.set, &alter.delete_config).await?;
     }
     if let Some(count) = alter.partitions {
-        create_partitions(alter, count, &mut cluster).with_context(|| match alter.set.is_empty() {
+        let created = admin.create_partitions(&alter.topic, count).await;
+        created.with_context(|| match alter.set.is_empty() {
             true => "no partition was added".to_owned(),
             false => "the settings were changed, but no partition was added".to_owned(),
         })?;
@@ -51,34 +48,12 @@ pub(crate) fn run(alter: &Alter) -> Result<()> {
     report(alter)
 }
 
-fn create_partitions(alter: &Alter, count: i32, cluster: &mut Cluster) -> Result<()> {
-    let request = CreatePartitionsRequest {
-        topics: vec![CreatePartitionsTopic {
-            name: alter.topic.as_str().into(),
-            count,
-            assignments: None,
-            ..Default::default()
-        }],
-        timeout_ms: TIMEOUT_MS,
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = cluster.any()?.call(&request)?;
-        let result = response.results.first().context("the broker left out the topic")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot give {} {count} partitions", alter.topic)
-        })
-    })
-}
-
 fn report(alter: &Alter) -> Result<()> {
     if alter.json {
-        let set: Map<String, Value> =
-            alter.set.iter().map(|setting| (setting.key.clone(), setting.value.clone().into())).collect();
         return print_json(&json!({
             "topic": alter.topic,
             "partitions": alter.partitions,
-            "set": set,
+            "set": Setting::to_json(&alter.set),
             "deleted": alter.delete_config,
         }));
     }
@@ -86,7 +61,7 @@ fn report(alter: &Alter) -> Result<()> {
     if let Some(count) = alter.partitions {
         changes.push(format!("{} now", counted(count.unsigned_abs().into(), "partition")));
     }
-    changes.extend(alter.set.iter().map(|setting| format!("{}={}", setting.key, setting.value)));
+    changes.extend(alter.set.iter().map(Setting::to_string));
     if !alter.delete_config.is_empty() {
         changes.push(format!("back to the default: {}", joined(&alter.delete_config)));
     }

@@ -1,22 +1,13 @@
 //! `mainstem topic create`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use mainstem_wire::messages::create_topics_request::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
-};
-use mainstem_wire::{ErrorCode, Uuid};
+use mainstem_client::{CreatedTopic, ErrorCode, NewTopic};
 use serde_json::json;
 
-use crate::client::{check_message, code_of};
-use crate::cluster::Cluster;
 use crate::configs::Setting;
 use crate::output::{counted, print, print_json};
 use crate::target::Target;
-
-/// The broker's own default, for partitions and for replicas.
-const BROKER_DEFAULT: i32 = -1;
-const TIMEOUT_MS: i32 = 30_000;
 
 /// What `topic create` takes.
 #[derive(Debug, Args)]
@@ -42,57 +33,25 @@ pub(crate) struct Create {
     target: Target,
 }
 
-/// What the broker made.
-struct Created {
-    id: Uuid,
-    partitions: i32,
-    replication_factor: i16,
-}
-
 /// Creates the topic.
-pub(crate) fn run(create: &Create) -> Result<()> {
-    let mut cluster = create.target.connect()?;
-    match request(create, &mut cluster) {
+pub(crate) async fn run(create: &Create) -> Result<()> {
+    let admin = create.target.connect().await?;
+    let topic = NewTopic {
+        partitions: create.partitions,
+        replication_factor: create.replication_factor,
+        configs: create.configs.iter().map(|one| (one.key.clone(), one.value.clone())).collect(),
+        ..NewTopic::new(create.topic.as_str())
+    };
+    match admin.create_topic(&topic).await {
         Ok(created) => report(create, &created),
-        Err(error) if code_of(&error) == Some(ErrorCode::TOPIC_ALREADY_EXISTS) => {
-            exists(create).unwrap_or(Err(error))
+        Err(error) if error.code() == Some(ErrorCode::TOPIC_ALREADY_EXISTS) => {
+            exists(create).unwrap_or(Err(error.into()))
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn request(create: &Create, cluster: &mut Cluster) -> Result<Created> {
-    let config = |setting: &Setting| CreatableTopicConfig {
-        name: setting.key.clone().into(),
-        value: Some(setting.value.clone().into()),
-        ..Default::default()
-    };
-    let request = CreateTopicsRequest {
-        topics: vec![CreatableTopic {
-            name: create.topic.as_str().into(),
-            num_partitions: create.partitions.unwrap_or(BROKER_DEFAULT),
-            replication_factor: create.replication_factor.unwrap_or(BROKER_DEFAULT as i16),
-            configs: create.configs.iter().map(config).collect(),
-            ..Default::default()
-        }],
-        timeout_ms: TIMEOUT_MS,
-        ..Default::default()
-    };
-    cluster.retrying(|cluster| {
-        let response = cluster.any()?.call(&request)?;
-        let result = response.topics.into_iter().next().context("the broker left out the topic")?;
-        check_message(result.error_code, result.error_message.as_deref(), || {
-            format!("cannot create topic {}", create.topic)
-        })?;
-        Ok(Created {
-            id: result.topic_id,
-            partitions: result.num_partitions,
-            replication_factor: result.replication_factor,
-        })
-    })
-}
-
-fn report(create: &Create, created: &Created) -> Result<()> {
+fn report(create: &Create, created: &CreatedTopic) -> Result<()> {
     if create.json {
         return print_json(&json!({
             "topic": create.topic,
@@ -102,12 +61,15 @@ fn report(create: &Create, created: &Created) -> Result<()> {
             "replication_factor": created.replication_factor,
         }));
     }
-    print(&format!(
-        "created topic {} with {}, {} each",
-        create.topic,
-        counted(created.partitions.unsigned_abs().into(), "partition"),
-        counted(created.replication_factor.unsigned_abs().into(), "replica"),
-    ))
+    let partitions = created.partitions.map(|count| counted(count.unsigned_abs().into(), "partition"));
+    let replicas = created
+        .replication_factor
+        .map(|count| format!("{} each", counted(count.unsigned_abs().into(), "replica")));
+    let counts: Vec<String> = partitions.into_iter().chain(replicas).collect();
+    match counts.is_empty() {
+        true => print(&format!("created topic {}", create.topic)),
+        false => print(&format!("created topic {} with {}", create.topic, counts.join(", "))),
+    }
 }
 
 /// The end of a command whose topic is there already; none if that is an error.

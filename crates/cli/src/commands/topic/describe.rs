@@ -1,17 +1,18 @@
 //! `mainstem topic describe`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_wire::messages::describe_log_dirs_request::{DescribableLogDirTopic, DescribeLogDirsRequest};
+use mainstem_client::{Admin, ConfigEntry, Error, Partition, Position, Topic, TopicPartition};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Partition, Topic};
-use crate::configs::{self, Config, Resource};
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
+use crate::configs::{self, Resource};
+use crate::offsets;
 use crate::output::{bytes, joined, print, print_json, table};
 use crate::target::Target;
+use crate::topic;
 
 /// What `topic describe` takes.
 #[derive(Debug, Args)]
@@ -30,8 +31,8 @@ pub(crate) struct Describe {
 
 /// All that is told of a topic.
 struct Description {
-    topic: Topic,
-    configs: Vec<Config>,
+    topic: Arc<Topic>,
+    configs: Vec<ConfigEntry>,
     partitions: Vec<PartitionLine>,
 }
 
@@ -44,16 +45,23 @@ struct PartitionLine {
     size: Option<i64>,
 }
 
+/// Bytes of partitions on a node.
+type Sizes = BTreeMap<(i32, TopicPartition), i64>;
+
 /// Describes the topics.
-pub(crate) fn run(describe: &Describe) -> Result<()> {
-    let mut cluster = describe.target.connect()?;
-    let topics = match describe.topics.as_slice() {
-        [] => cluster.topics()?.into_iter().filter(|topic| !topic.is_internal).collect(),
-        names => names.iter().map(|name| cluster.topic(name)).collect::<Result<Vec<_>>>()?,
-    };
+pub(crate) async fn run(describe: &Describe) -> Result<()> {
+    let admin = describe.target.connect().await?;
+    let mut topics = Vec::new();
+    for name in &describe.topics {
+        topics.push(topic::find(&admin, name).await?);
+    }
+    if describe.topics.is_empty() {
+        topics.extend(admin.topics().await?.into_iter().filter(|topic| !topic.is_internal));
+    }
+    let sizes = sizes(&admin, &topics).await?;
     let mut descriptions = Vec::new();
     for topic in topics {
-        descriptions.push(collect(&mut cluster, topic, describe.all_configs)?);
+        descriptions.push(collect(&admin, topic, &sizes, describe.all_configs).await?);
     }
     if describe.json {
         return print_json(&descriptions.iter().map(Description::to_json).collect());
@@ -62,62 +70,47 @@ pub(crate) fn run(describe: &Describe) -> Result<()> {
     print(&texts.join("\n\n"))
 }
 
-fn collect(cluster: &mut Cluster, topic: Topic, all_configs: bool) -> Result<Description> {
+async fn collect(admin: &Admin, topic: Arc<Topic>, sizes: &Sizes, all_configs: bool) -> Result<Description> {
     let resource = Resource::topic(&topic.name);
-    let mut configs = configs::describe(cluster, &resource)?;
-    configs.retain(|config| all_configs || config.source.is_own(&resource));
-    let led: Vec<i32> = topic.partitions.iter().filter(|p| p.leader.is_some()).map(|p| p.index).collect();
-    let earliest = list_offsets(cluster, &topic.name, &led, EARLIEST)?;
-    let latest = list_offsets(cluster, &topic.name, &led, LATEST)?;
-    let sizes = sizes(cluster, &topic)?;
-    let line = |partition: &Partition| PartitionLine {
-        earliest: earliest.get(&partition.index).copied(),
-        latest: latest.get(&partition.index).copied(),
-        size: sizes.get(&partition.index).copied(),
-        partition: partition.clone(),
+    let mut configs = configs::describe(admin, &resource).await?;
+    configs.retain(|config| all_configs || resource.owns(config));
+    let led = topic::led(&topic);
+    let earliest = offsets::find(admin, &led, Position::Beginning).await?;
+    let latest = offsets::find(admin, &led, Position::End).await?;
+    let line = |partition: &Partition| {
+        let key = TopicPartition::new(topic.name.clone(), partition.index);
+        PartitionLine {
+            earliest: earliest.get(&key).copied(),
+            latest: latest.get(&key).copied(),
+            size: partition.leader.and_then(|leader| sizes.get(&(leader, key)).copied()),
+            partition: partition.clone(),
+        }
     };
     let partitions = topic.partitions.iter().map(line).collect();
     Ok(Description { topic, configs, partitions })
 }
 
-/// Bytes of each partition on its leader; empty where brokers do not tell.
-fn sizes(cluster: &mut Cluster, topic: &Topic) -> Result<BTreeMap<i32, i64>> {
-    let request = DescribeLogDirsRequest {
-        topics: Some(vec![DescribableLogDirTopic {
-            topic: topic.name.as_str().into(),
-            partitions: topic.partitions.iter().map(|partition| partition.index).collect(),
-            ..Default::default()
-        }]),
-        ..Default::default()
-    };
-    let mut sizes = BTreeMap::new();
-    let mut leaders: Vec<i32> = topic.partitions.iter().filter_map(|partition| partition.leader).collect();
-    leaders.sort_unstable();
-    leaders.dedup();
-    for node in leaders {
-        let client = cluster.node(node)?;
-        if !client.serves::<DescribeLogDirsRequest<'_>>() {
-            continue;
-        }
-        let response = client.call(&request)?;
-        let reported =
-            response.results.iter().flat_map(|dir| &dir.topics).flat_map(|topic| &topic.partitions);
-        for partition in reported.filter(|partition| !partition.is_future_key) {
-            let led = topic.partition(partition.partition_index).is_ok_and(|p| p.leader == Some(node));
-            if led {
-                sizes.insert(partition.partition_index, partition.partition_size);
-            }
-        }
+/// Bytes of all partitions on the nodes that lead some of the topics; empty where brokers do not tell.
+async fn sizes(admin: &Admin, topics: &[Arc<Topic>]) -> Result<Sizes> {
+    let leaders = topics.iter().flat_map(|topic| &topic.partitions).filter_map(|partition| partition.leader);
+    let mut sizes = Sizes::new();
+    for node in leaders.collect::<BTreeSet<_>>() {
+        let dirs = match admin.log_dirs(node).await {
+            Err(Error::Unsupported { .. }) => continue,
+            dirs => dirs?,
+        };
+        let replicas = dirs.into_iter().flat_map(|dir| dir.replicas).filter(|replica| !replica.is_future);
+        sizes.extend(replicas.map(|replica| ((node, replica.partition), replica.size_bytes)));
     }
     Ok(sizes)
 }
 
 impl Description {
     fn to_json(&self) -> Value {
-        let configs: Value = self.configs.iter().map(Config::to_json).collect();
+        let configs: Value = self.configs.iter().map(configs::to_json).collect();
         let partitions: Value = self.partitions.iter().map(PartitionLine::to_json).collect();
         json!({
-            "name": self.topic.name,
+            "name": &*self.topic.name,
             "id": self.topic.id.to_string(),
             "internal": self.topic.is_internal,
             "configs": configs,
@@ -130,11 +123,11 @@ impl Description {
         let mut lines = vec![format!("topic {}, id {}", topic.name, topic.id)];
         let resource = Resource::topic(&topic.name);
         for config in &self.configs {
-            let source = match config.source.is_own(&resource) {
+            let source = match resource.owns(config) {
                 true => String::new(),
                 false => format!("  ({})", config.source.name()),
             };
-            lines.push(format!("  {}={}{source}", config.name, config.shown()));
+            lines.push(format!("  {}={}{source}", config.name, configs::shown(config)));
         }
         let columns = [">PARTITION", ">LEADER", "REPLICAS", "IN SYNC", ">EARLIEST", ">LATEST", ">SIZE"];
         lines.push(table(&columns, self.partitions.iter().map(PartitionLine::to_row).collect()));
@@ -174,10 +167,9 @@ impl PartitionLine {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use mainstem_wire::Uuid;
+    use mainstem_client::{ConfigSource, Uuid};
 
     use super::*;
-    use crate::configs::Source;
 
     fn sample() -> Description {
         let partition =
@@ -191,19 +183,24 @@ mod tests {
             },
             PartitionLine { partition: partition(1, None), earliest: None, latest: None, size: None },
         ];
-        let config = |name: &str, value: Option<&str>, source| Config {
+        let config = |name: &str, value: Option<&str>, source| ConfigEntry {
             name: name.into(),
             value: value.map(str::to_owned),
-            source: Source(source),
+            source,
+            is_read_only: false,
+            is_sensitive: value.is_none(),
         };
         Description {
-            topic: Topic {
+            topic: Arc::new(Topic {
                 name: "orders".into(),
                 id: Uuid::from_u128(1),
                 is_internal: false,
                 partitions: Vec::new(),
-            },
-            configs: vec![config("retention.ms", Some("1000"), 1), config("segment.bytes", None, 5)],
+            }),
+            configs: vec![
+                config("retention.ms", Some("1000"), ConfigSource::Topic),
+                config("segment.bytes", None, ConfigSource::Default),
+            ],
             partitions: lines,
         }
     }

@@ -1,10 +1,12 @@
 //! `mainstem topic list`.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use clap::Args;
+use mainstem_client::Topic;
 use serde_json::{Value, json};
 
-use crate::cluster::Topic;
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
@@ -22,11 +24,11 @@ pub(crate) struct List {
 }
 
 /// Lists the topics.
-pub(crate) fn run(list: &List) -> Result<()> {
-    let mut topics = list.target.connect()?.topics()?;
+pub(crate) async fn run(list: &List) -> Result<()> {
+    let mut topics = list.target.connect().await?.topics().await?;
     topics.retain(|topic| list.internal || !topic.is_internal);
     if list.json {
-        return print_json(&topics.iter().map(as_json).collect());
+        return print_json(&topics.iter().map(|topic| as_json(topic)).collect());
     }
     match topics.is_empty() {
         true => print("there are no topics; create one with `mainstem topic create NAME`"),
@@ -40,7 +42,7 @@ fn replication_factor(topic: &Topic) -> usize {
 
 fn as_json(topic: &Topic) -> Value {
     json!({
-        "name": topic.name,
+        "name": &*topic.name,
         "id": topic.id.to_string(),
         "internal": topic.is_internal,
         "partitions": topic.partitions.len(),
@@ -48,10 +50,10 @@ fn as_json(topic: &Topic) -> Value {
     })
 }
 
-fn as_table(topics: &[Topic]) -> String {
-    let row = |topic: &Topic| {
+fn as_table(topics: &[Arc<Topic>]) -> String {
+    let row = |topic: &Arc<Topic>| {
         let partitions = topic.partitions.len().to_string();
-        vec![topic.name.clone(), partitions, replication_factor(topic).to_string(), topic.id.to_string()]
+        vec![topic.name.to_string(), partitions, replication_factor(topic).to_string(), topic.id.to_string()]
     };
     table(&["TOPIC", ">PARTITIONS", ">REPLICAS", "ID"], topics.iter().map(row).collect())
 }
@@ -59,20 +61,21 @@ fn as_table(topics: &[Topic]) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use mainstem_wire::Uuid;
+    use mainstem_client::{Partition, Uuid};
 
     use super::*;
-    use crate::cluster::Partition;
 
     #[test]
     fn a_line_per_topic() {
         let partition =
             |index| Partition { index, leader: Some(1), leader_epoch: 0, replicas: vec![1], isr: vec![1] };
-        let topic = |name: &str, partitions: i32| Topic {
-            name: name.into(),
-            id: Uuid::from_u128(7),
-            is_internal: false,
-            partitions: (0..partitions).map(partition).collect(),
+        let topic = |name: &str, partitions: i32| {
+            Arc::new(Topic {
+                name: name.into(),
+                id: Uuid::from_u128(7),
+                is_internal: false,
+                partitions: (0..partitions).map(partition).collect(),
+            })
         };
         expect![[r#"
             TOPIC   PARTITIONS  REPLICAS  ID

@@ -42,7 +42,9 @@ fn beat(beat: &Heartbeat) -> String {
 fn step(step: &Step) -> String {
     match step {
         Step::Beat(heartbeat) => beat(heartbeat),
-        Step::Reconcile(change) => format!("reconcile -{} +{}", keys(&change.revoked), keys(&change.added)),
+        Step::Revoke(revoked) => format!("revoke {}", keys(revoked)),
+        Step::Assign(added) => format!("assign {}", keys(added)),
+        Step::Withdraw => "withdraw".to_owned(),
         Step::GiveUp => "give up".to_owned(),
         Step::Fail(error) => format!("fail {}", error.code().unwrap().name()),
         Step::Wait(u64::MAX) => "wait".to_owned(),
@@ -73,6 +75,7 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
             member.refused(&lost, now_ms, 0.5);
         }
         ["reconciled"] => member.reconciled(),
+        ["withdrawn"] => member.withdrawn(),
         ["given", "up"] => member.given_up(now_ms),
         ["idle", sends @ ..] => {
             let leave = member.go_idle().map(|leave| beat(&leave)).unwrap_or_default();
@@ -102,7 +105,7 @@ fn a_member_joins_takes_over_acknowledges_and_beats_in_time() {
         "0                       -> beat 0 full has -
          0                       -> wait
          5 name ab               -> wait
-         7 answer 1 5000 a0,a1   -> reconcile - +a0,a1
+         7 answer 1 5000 a0,a1   -> assign a0,a1
          7                       -> wait 5000
          90 reconciled           -> beat 1 has a0,a1
          95 answer 1 5000        -> wait 5090
@@ -117,32 +120,81 @@ fn what_is_revoked_is_acknowledged_before_more_comes() {
         false,
         "0                       -> beat 0 full has -
          0 name ab               -> wait
-         1 answer 1 100 a0,a1    -> reconcile - +a0,a1
+         1 answer 1 100 a0,a1    -> assign a0,a1
          2 reconciled            -> beat 1 has a0,a1
          3 answer 1 100          -> wait 102
          102                     -> beat 1
-         103 answer 1 100 a0     -> reconcile -a1 +
+         103 answer 1 100 a0     -> revoke a1
          202                     -> beat 1
          203 answer 1 100        -> wait 302
          250 reconciled          -> beat 1 has a0
          251 answer 2 100 a0,b0  -> wait 350
-         252 name b              -> reconcile - +b0
+         252 name b              -> assign b0
          260 reconciled          -> beat 2 has a0,b0",
     );
 }
 
 #[test]
-fn a_target_that_changes_meanwhile_comes_next() {
+fn what_is_given_up_is_acknowledged_before_the_rest_is_taken_over() {
     check(
         false,
         "0                       -> beat 0 full has -
          0 name ab               -> wait
-         1 answer 1 100 a0       -> reconcile - +a0
+         1 answer 1 100 a0       -> assign a0
+         2 reconciled            -> beat 1 has a0
+         3 answer 2 100 b0       -> revoke a0
+         4 name b                -> wait 102
+         4 reconciled            -> assign b0
+         5                       -> beat 2 has -
+         6 answer 2 100          -> wait 105
+         7 reconciled            -> beat 2 has b0",
+    );
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_withdrawn_and_that_is_told() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0       -> assign a0
          100                     -> beat 1
-         101 answer 2 100 b0     -> wait 200
+         101 answer 2 100 b0     -> withdraw
          102 name b              -> wait 200
-         150 reconciled          -> reconcile -a0 +b0
-         160 reconciled          -> beat 2 has b0",
+         102 withdrawn           -> assign b0
+         103                     -> beat 2 has -
+         104 answer 2 100        -> wait 203
+         110 reconciled          -> beat 2 has b0",
+    );
+}
+
+#[test]
+fn what_the_consumer_has_begun_with_is_given_up_behind_it() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0       -> assign a0
+         100                     -> beat 1
+         101 answer 2 100 b0     -> withdraw
+         102 name b              -> wait 200
+         103 answer 3 100 b1     -> wait 200
+         150 reconciled          -> revoke a0
+         160 reconciled          -> assign b1
+         161                     -> beat 3 has -",
+    );
+}
+
+#[test]
+fn more_of_the_same_waits_for_what_is_under_way() {
+    check(
+        false,
+        "0                       -> beat 0 full has -
+         0 name ab               -> wait
+         1 answer 1 100 a0       -> assign a0
+         100                     -> beat 1
+         101 answer 2 100 a0,a1  -> wait 200
+         150 reconciled          -> assign a1",
     );
 }
 
@@ -152,10 +204,10 @@ fn topics_are_taken_over_when_their_names_are_known() {
         false,
         "0                       -> beat 0 full has -
          0 name a                -> wait
-         1 answer 1 100 a0,b0    -> reconcile - +a0
+         1 answer 1 100 a0,b0    -> assign a0
          2 reconciled            -> beat 1 has a0
          3 answer 1 100          -> wait 102
-         50 name b               -> reconcile - +b0
+         50 name b               -> assign b0
          51 reconciled           -> beat 1 has a0,b0",
     );
 }
@@ -166,11 +218,11 @@ fn a_topic_that_is_made_anew_is_another_one() {
         false,
         "0                       -> beat 0 full has -
          0 name ab               -> wait
-         1 answer 1 100 a0       -> reconcile - +a0
+         1 answer 1 100 a0       -> assign a0
          2 reconciled            -> beat 1 has a0
-         3 answer 2 100 b0       -> reconcile -a0 +
+         3 answer 2 100 b0       -> revoke a0
          4 name b                -> wait 102
-         5 reconciled            -> reconcile - +b0",
+         5 reconciled            -> assign b0",
     );
 }
 
@@ -182,13 +234,13 @@ fn who_is_thrown_out_gives_up_and_joins_again() {
             &format!(
                 "0                       -> beat 0 full has -
                  0 name a                -> wait
-                 1 answer 3 100 a0       -> reconcile - +a0
+                 1 answer 3 100 a0       -> assign a0
                  2 reconciled            -> beat 3 has a0
                  3 refuse {code}         -> give up
                  4                       -> wait
                  5 reconciled            -> wait
                  6 given up              -> beat 0 full has -
-                 7 answer 4 100 a0       -> reconcile - +a0"
+                 7 answer 4 100 a0       -> assign a0"
             ),
         );
     }
@@ -203,7 +255,7 @@ fn after_a_failure_everything_is_said_again() {
          100                               -> beat 0 full has -
          101 refuse NOT_COORDINATOR        -> wait 301
          301 name a                        -> beat 0 full has -
-         302 answer 1 1000 a0              -> reconcile - +a0
+         302 answer 1 1000 a0              -> assign a0
          303 reconciled                    -> beat 1 has a0
          304 refuse COORDINATOR_LOAD_IN_PROGRESS -> wait 404
          404                               -> beat 1 full has a0
@@ -237,7 +289,7 @@ fn who_is_idle_leaves_and_comes_back() {
         let transcript = format!(
             "0                     -> beat 0 full has -
              0 name a              -> wait
-             1 answer 1 100 a0     -> reconcile - +a0
+             1 answer 1 100 a0     -> assign a0
              2 reconciled          -> beat 1 has a0
              3 answer 1 100        -> wait 102
              50 idle beat {epoch}  -> give up

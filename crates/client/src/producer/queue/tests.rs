@@ -5,8 +5,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PRODUCER: Option<(i64, i16)> = Some((7, 0));
-
 fn config() -> QueueConfig {
     QueueConfig {
         batch_bytes: 200,
@@ -35,12 +33,14 @@ struct Fixture {
     config: QueueConfig,
     ids: BatchIds,
     now_ms: u64,
+    /// The producer id and its first epoch.
+    producer: (i64, i16),
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let queue = PartitionQueue::new("t".into(), 0);
-        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0 }
+        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0, producer: (7, 0) }
     }
 
     /// With a broker that knows the producer.
@@ -64,7 +64,7 @@ impl Fixture {
     fn take(&mut self) -> Option<Sendable> {
         let ready = self.queue.ready_at(true, &self.config)?;
         (ready <= self.now_ms).then(|| {
-            let unsent = self.queue.take(PRODUCER, &self.config);
+            let unsent = self.queue.take(Some(self.producer), &self.config);
             self.queue.built(unsent.id, unsent.contents.build().unwrap()).unwrap()
         })
     }
@@ -158,6 +158,41 @@ fn what_may_be_written_is_not_renumbered() {
 }
 
 #[test]
+fn a_broker_that_has_forgotten_the_producer_gets_the_first_batch_alone() {
+    let mut fixture = Fixture::known();
+    let (_, first) = fixture.send("a");
+    fixture.fail(&first, broker_error(ErrorCode::UNKNOWN_PRODUCER_ID));
+    fixture.now_ms = 10;
+    let again = fixture.take().unwrap();
+    assert_eq!(place(&again), (1, 0));
+    let _ = fixture.append("b");
+    assert!(fixture.take().is_none(), "the broker would take it for the first");
+    fixture.queue.succeeded(again.id, Written { base_offset: Some(0), append_time_ms: None });
+    assert_eq!(place(&fixture.take().unwrap()), (1, 1));
+}
+
+#[test]
+fn behind_the_last_epoch_comes_another_producer_id() {
+    let mut fixture = Fixture::known();
+    fixture.producer = (7, i16::MAX);
+    let (_, first) = fixture.send("a");
+    let (_, second) = fixture.send("b");
+    fixture.fail(&first, broker_error(ErrorCode::INVALID_RECORD));
+    fixture.fail(&second, lost());
+    assert!(fixture.queue.has_used_up(7));
+    fixture.producer = (8, 0);
+    assert!(!fixture.queue.has_used_up(8), "one is enough");
+    fixture.now_ms = 10;
+    let probe = fixture.take().unwrap();
+    assert_eq!(place(&probe), (i16::MAX, 1), "it may be written under the old one");
+    fixture.fail(&probe, broker_error(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+    fixture.now_ms = 40;
+    let again = fixture.take().unwrap();
+    assert_eq!((place(&again), values(&again)), ((0, 0), vec!["b".to_owned()]));
+    assert_eq!(View::split_first(&again.bytes).unwrap().0.producer_id(), 8);
+}
+
+#[test]
 fn a_batch_that_is_too_large_goes_in_halves_with_the_same_numbers() {
     let mut fixture = Fixture::known();
     let deliveries: Vec<Delivery> = ["a", "b", "c"].iter().map(|value| fixture.append(value)).collect();
@@ -191,10 +226,22 @@ fn nobody_waits_longer_than_the_delivery_may_take() {
     let (under_way, _) = fixture.send("a");
     let waiting = fixture.append("b");
     assert_eq!(fixture.queue.next_deadline_ms(), Some(1_000));
-    assert!(fixture.queue.expire(999, &fixture.config) == 0 && waiting.poll_outcome().is_none());
-    assert!(fixture.queue.expire(1_000, &fixture.config) > 0);
+    assert!(fixture.queue.expire(999, &fixture.config, None) == 0 && waiting.poll_outcome().is_none());
+    assert!(fixture.queue.expire(1_000, &fixture.config, None) > 0);
     for delivery in [under_way, waiting] {
-        assert!(matches!(delivery.poll_outcome(), Some(Err(Error::TimedOut { .. }))));
+        assert!(matches!(delivery.poll_outcome(), Some(Err(Error::TimedOut { last: None, .. }))));
+    }
+}
+
+#[test]
+fn who_has_waited_too_long_is_told_what_for() {
+    for (trouble, told) in [(None, broker_error(ErrorCode::NOT_ENOUGH_REPLICAS)), (Some(lost()), lost())] {
+        let mut fixture = Fixture::known();
+        let (delivery, sent) = fixture.send("a");
+        fixture.fail(&sent, broker_error(ErrorCode::NOT_ENOUGH_REPLICAS));
+        let _ = fixture.queue.expire(1_000, &fixture.config, trouble.as_ref());
+        let Some(Err(Error::TimedOut { last, .. })) = delivery.poll_outcome() else { panic!("{delivery:?}") };
+        assert_eq!(last, Some(Box::new(told)));
     }
 }
 
@@ -319,7 +366,7 @@ impl World {
             }
             Step::Wait(ms) => {
                 self.fixture.now_ms += u64::from(ms);
-                self.fixture.queue.expire(self.fixture.now_ms, &self.fixture.config);
+                self.fixture.queue.expire(self.fixture.now_ms, &self.fixture.config, None);
             }
         }
     }

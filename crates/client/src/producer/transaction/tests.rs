@@ -65,8 +65,10 @@ fn with_version_1_the_coordinator_hears_of_partitions_first() {
     assert!(transactions.may_send(&t(0)));
     assert_eq!(transactions.begin_adding(), Some(BTreeSet::from([t(2)])));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask { name: (7, 0), needs_epoch: false }));
-    transactions.ended(None);
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    transactions.end_answered(Ok(None)).unwrap();
+    assert_eq!(transactions.end(), Ok(End::Nothing));
+    transactions.ended(None).unwrap();
     transactions.begin().unwrap();
     assert!(!transactions.may_send(&t(0)), "the next transaction knows no partition");
 }
@@ -79,8 +81,10 @@ fn with_version_2_each_end_gives_a_new_epoch() {
     transactions.begin_commit().unwrap();
     assert!(transactions.may_send(&t(0)), "what waits is sent first");
     assert!(transactions.check_open().is_err(), "but nothing more is taken");
-    assert_eq!(transactions.end(), Ok(End::Ask { name: (7, 0), needs_epoch: false }));
-    transactions.ended(Some((7, 1)));
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+    assert_eq!(transactions.end(), Ok(End::Nothing));
+    transactions.ended(None).unwrap();
     assert_eq!(transactions.name(), Some((7, 1)));
 }
 
@@ -90,17 +94,17 @@ fn a_transaction_of_which_nobody_has_heard_needs_no_end() {
         let mut transactions = open(is_v2);
         transactions.begin_commit().unwrap();
         assert_eq!(transactions.end(), Ok(End::Nothing));
-        transactions.ended(None);
+        transactions.ended(None).unwrap();
         transactions.begin().unwrap();
         transactions.touch();
         transactions.begin_abort().unwrap();
-        assert!(matches!(transactions.end(), Ok(End::Ask { .. })), "offsets were sent");
+        assert!(matches!(transactions.end(), Ok(End::Ask(_))), "offsets were sent");
     }
 }
 
 #[test]
 fn after_a_failure_it_can_only_be_aborted() {
-    for (is_v2, needs_epoch) in [(false, true), (true, false)] {
+    for (is_v2, next) in [(false, End::NextEpoch((7, 0))), (true, End::Nothing)] {
         let mut transactions = open(is_v2);
         transactions.touch();
         transactions.batch_failed(&refusal(ErrorCode::INVALID_RECORD));
@@ -108,8 +112,10 @@ fn after_a_failure_it_can_only_be_aborted() {
         let refused = transactions.begin_commit().unwrap_err();
         assert_eq!(refused.class(), ErrorClass::Abortable);
         transactions.begin_abort().unwrap();
-        assert_eq!(transactions.end(), Ok(End::Ask { name: (7, 0), needs_epoch }));
-        transactions.ended(Some((7, 1)));
+        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        transactions.end_answered(Ok(None)).unwrap();
+        assert_eq!(transactions.end(), Ok(next));
+        transactions.ended(Some((7, 1))).unwrap();
         transactions.begin().unwrap();
         assert_eq!(transactions.check_open(), Ok(()));
     }
@@ -133,4 +139,106 @@ fn who_is_fenced_is_done() {
     assert_eq!(transactions.check_open().unwrap_err().class(), ErrorClass::Abortable, "it may be its own");
     transactions.failed(&refusal(ErrorCode::PRODUCER_FENCED));
     assert_eq!(transactions.begin_abort().unwrap_err().class(), ErrorClass::Fatal);
+}
+
+#[test]
+fn what_was_refused_before_anything_began_can_be_aborted() {
+    let refused = || refusal(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+    let unheard_of = || Err(refusal(ErrorCode::INVALID_TXN_STATE));
+    let adding_is_refused = |one: &mut Transactions| {
+        one.may_send(&t(0));
+        let partitions = one.begin_adding().unwrap();
+        one.was_added(partitions, Err(refused()));
+    };
+    let offsets_are_refused = |one: &mut Transactions| {
+        one.touch();
+        one.failed(&refused());
+    };
+    // The caller has dropped the future, so that nobody knows.
+    let offsets_have_no_answer = Transactions::touch;
+    let ways: [&dyn Fn(&mut Transactions); 3] =
+        [&adding_is_refused, &offsets_are_refused, &offsets_have_no_answer];
+    for begin in ways {
+        let mut transactions = open(false);
+        begin(&mut transactions);
+        transactions.begin_abort().unwrap();
+        assert_eq!(
+            transactions.end(),
+            Ok(End::Ask((7, 0))),
+            "the answer may have been another before it was lost"
+        );
+        transactions.end_answered(unheard_of()).unwrap();
+        assert_eq!(transactions.end(), Ok(End::Nothing));
+        transactions.ended(None).unwrap();
+        transactions.begin().unwrap();
+    }
+}
+
+#[test]
+fn a_transaction_that_has_begun_cannot_be_unheard_of() {
+    let mut transactions = open(false);
+    transactions.may_send(&t(0));
+    let partitions = transactions.begin_adding().unwrap();
+    transactions.was_added(partitions, Ok(()));
+    transactions.begin_commit().unwrap();
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    let unheard_of = refusal(ErrorCode::INVALID_TXN_STATE);
+    assert_eq!(transactions.end_answered(Err(unheard_of.clone())), Err(unheard_of.clone()));
+    assert_eq!(transactions.begin_abort(), Err(unheard_of), "asking again would be answered alike");
+}
+
+#[test]
+fn whether_it_is_committed_is_asked_until_it_is_known() {
+    let late = || Error::TimedOut { what: String::new(), after: std::time::Duration::ZERO, last: None };
+    for answer in [None, Some(Err(late()))] {
+        let mut transactions = open(true);
+        transactions.may_send(&t(0));
+        transactions.begin_commit().unwrap();
+        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        // None: the caller has dropped the future.
+        if let Some(answer) = answer {
+            transactions.end_answered(answer).unwrap_err();
+        }
+        let misused = transactions.begin_abort().unwrap_err();
+        assert!(misused.to_string().contains("call commit_transaction again"), "{misused}");
+        transactions.begin_commit().unwrap();
+        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+        transactions.ended(None).unwrap();
+        transactions.begin().unwrap();
+    }
+}
+
+#[test]
+fn a_commit_that_asked_for_nothing_yet_can_be_aborted_and_so_can_one_that_was_refused() {
+    let mut transactions = open(true);
+    transactions.may_send(&t(0));
+    transactions.begin_commit().unwrap();
+    transactions.begin_abort().unwrap();
+    let misused = transactions.begin_commit().unwrap_err();
+    assert!(misused.to_string().contains("call abort_transaction again"), "{misused}");
+    let mut transactions = open(true);
+    transactions.may_send(&t(0));
+    transactions.begin_commit().unwrap();
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
+    transactions.begin_abort().unwrap();
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+}
+
+#[test]
+fn the_next_epoch_is_asked_for_again_after_the_end() {
+    let mut transactions = open(false);
+    transactions.touch();
+    transactions.batch_failed(&refusal(ErrorCode::INVALID_RECORD));
+    transactions.begin_abort().unwrap();
+    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    transactions.end_answered(Ok(None)).unwrap();
+    assert_eq!(transactions.end(), Ok(End::NextEpoch((7, 0))));
+    transactions.begin_abort().unwrap();
+    assert_eq!(
+        transactions.end(),
+        Ok(End::NextEpoch((7, 0))),
+        "the coordinator does not know the old name any more"
+    );
 }

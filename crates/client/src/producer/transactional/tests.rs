@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{BrokenNetwork, World, eventually, on_kafka};
 use crate::{
     ClientConfig, Consumer, ConsumerConfig, ErrorClass, ErrorCode, GroupConfig, GroupConsumer, Isolation,
-    NewTopic, Position, ProducerConfig, Record,
+    Position, ProducerConfig, Record,
 };
 
 on_kafka!(
@@ -22,6 +22,7 @@ on_kafka!(
     after_a_failure_with_version_1_the_epoch_goes_on,
     what_is_not_sent_when_a_transaction_is_aborted_fails,
     transactions_survive_connections_that_break,
+    what_could_not_be_added_with_version_1_is_aborted,
 );
 
 fn config(client: ClientConfig, world: &World) -> ProducerConfig {
@@ -38,12 +39,16 @@ async fn producer(world: &World) -> Producer {
 /// The same, as with a cluster that has only version 1 of the protocol; every broker still serves it.
 async fn producer_v1(world: &World) -> Producer {
     let producer = producer(world).await;
+    downgrade(&producer);
+    producer
+}
+
+fn downgrade(producer: &Producer) {
     let downgrade = |one: &mut Transactions| {
         one.initialized(one.name().unwrap(), false);
         Ok(())
     };
     producer.owner.shared.transactions(downgrade).unwrap();
-    producer
 }
 
 /// Sends numbers to the partitions of the topic in turn.
@@ -136,7 +141,7 @@ async fn offsets_are_committed_with_version_1_of_the_protocol(world: World) {
 async fn pass_on(world: &World, producer: &Producer) {
     world.create(1, &[]).await;
     let output = world.name("output");
-    world.admin().create_topic(&NewTopic::new(output.as_str()).partitions(1)).await.unwrap();
+    world.admin().create_topic(&world.new_topic(output.as_str(), 1)).await.unwrap();
     let input = Producer::new(ProducerConfig::new(world.client())).unwrap();
     for number in 0..10 {
         let _ = input.send(Record::new(world.topic.clone(), number.to_string())).await.unwrap();
@@ -258,6 +263,27 @@ async fn transactions_survive_connections_that_break(world: World) {
         }
     }
     becomes_committed(world, &expected).await;
+}
+
+/// The coordinator is asked to add a partition of a topic that is gone: to it no transaction has begun.
+async fn what_could_not_be_added_with_version_1_is_aborted(world: World) {
+    world.create(2, &[]).await;
+    let gone = world.name("gone");
+    world.admin().create_topic(&world.new_topic(gone.as_str(), 1)).await.unwrap();
+    let config = ProducerConfig { max_block: Duration::from_millis(300), ..config(world.client(), &world) };
+    let producer = Producer::new(config).unwrap();
+    producer.init_transactions().await.unwrap();
+    downgrade(&producer);
+    producer.topic(&gone).await.unwrap();
+    world.admin().delete_topic(&gone).await.unwrap();
+    producer.begin_transaction().unwrap();
+    let delivery = producer.send(Record::new(gone.as_str(), "a")).await.unwrap();
+    assert_eq!(delivery.await.unwrap_err().class(), ErrorClass::Abortable);
+    producer.abort_transaction().await.unwrap();
+    producer.begin_transaction().unwrap();
+    send(&producer, &world, 0..4).await;
+    producer.commit_transaction().await.unwrap();
+    becomes_committed(&world, &[0, 1, 2, 3]).await;
 }
 
 #[tokio::test]

@@ -5,27 +5,28 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use mainstem_client::TopicPartition;
 
 use super::plan::Planned;
-use crate::committed::Committed;
+use crate::offsets::Offsets;
 
 /// Reads the offsets of a file.
 ///
 /// # Errors
 /// When it cannot be read, a line is not understood, or names a partition again.
-pub(super) fn read(path: &Path) -> Result<Committed> {
+pub(super) fn read(path: &Path) -> Result<Offsets> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| format!("in {}", path.display()))
 }
 
-fn parse(text: &str) -> Result<Committed> {
-    let mut offsets = Committed::new();
+fn parse(text: &str) -> Result<Offsets> {
+    let mut offsets = Offsets::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let Some((topic, partition, offset)) = parse_line(line) else {
+        let Some((key, offset)) = parse_line(line) else {
             bail!("line {number} is not TOPIC,PARTITION,OFFSET such as orders,0,42: {line:?}");
         };
-        if offsets.insert((topic.to_owned(), partition), offset).is_some() {
-            bail!("line {number} names {topic}-{partition} for the second time");
+        if offsets.insert(key.clone(), offset).is_some() {
+            bail!("line {number} names {key} for the second time");
         }
     }
     if offsets.is_empty() {
@@ -35,17 +36,20 @@ fn parse(text: &str) -> Result<Committed> {
 }
 
 /// Topics have names without quotes and commas; Kafka's tool quotes them at times.
-fn parse_line(line: &str) -> Option<(&str, i32, i64)> {
+fn parse_line(line: &str) -> Option<(TopicPartition, i64)> {
     let mut fields = line.split(',').map(|field| field.trim().trim_matches('"'));
     let topic = fields.next().filter(|topic| !topic.is_empty())?;
     let partition = fields.next()?.parse().ok().filter(|partition| *partition >= 0)?;
     let offset = fields.next()?.parse().ok().filter(|offset| *offset >= 0)?;
-    fields.next().is_none().then_some((topic, partition, offset))
+    fields.next().is_none().then(|| (TopicPartition::new(topic, partition), offset))
 }
 
 /// The planned offsets as such a file.
 pub(super) fn write(planned: &[Planned]) -> String {
-    let line = |planned: &Planned| format!("{},{},{}", planned.topic, planned.partition, planned.new);
+    let line = |planned: &Planned| {
+        let TopicPartition { topic, partition } = &planned.partition;
+        format!("{topic},{partition},{}", planned.new)
+    };
     planned.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -55,11 +59,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let planned =
-            |partition, new| Planned { topic: "t".into(), partition, current: None, new, note: None };
+        let key = |partition| TopicPartition::new("t", partition);
+        let planned = |partition, new| Planned { partition: key(partition), current: None, new, note: None };
         let text = write(&[planned(0, 5), planned(12, 0)]);
         assert_eq!(text, "t,0,5\nt,12,0");
-        let expected: Committed = [(("t".to_owned(), 0), 5), (("t".to_owned(), 12), 0)].into();
+        let expected: Offsets = [(key(0), 5), (key(12), 0)].into();
         assert_eq!(parse(&text).expect("it was just written"), expected);
         assert_eq!(parse("\"t\",0,5\r\n\n t , 12 , 0 \n").expect("as Kafka writes it"), expected);
     }

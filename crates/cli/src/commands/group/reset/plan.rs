@@ -1,13 +1,11 @@
 //! Which offset each partition gets.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::BTreeSet;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use mainstem_client::{Admin, Position, TopicPartition};
 
-use crate::cluster::Cluster;
-use crate::committed::Committed;
-use crate::offsets::{EARLIEST, LATEST, list_offsets};
+use crate::offsets::{self, Offsets};
 
 /// Where a group is to go on, in every partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +23,13 @@ pub(super) enum To {
     /// The first record at or after this time, in ms.
     Time(i64),
     /// An offset for each partition.
-    Each(Committed),
+    Each(Offsets),
 }
 
 /// One partition's offset, as it is and as it is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    pub(super) topic: String,
-    pub(super) partition: i32,
+    pub(super) partition: TopicPartition,
     /// None where the group has none.
     pub(super) current: Option<i64>,
     pub(super) new: i64,
@@ -45,60 +42,44 @@ pub(super) struct Planned {
 struct Range {
     earliest: i64,
     latest: i64,
-    /// Negative where all records are older.
+    /// None where all records are older.
     at_time: Option<i64>,
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Finds the offset of every partition.
 ///
 /// # Errors
 /// When a topic or a partition is not there, or the group has no offset to shift.
-pub(super) fn plan(
-    cluster: &mut Cluster,
+pub(super) async fn plan(
+    admin: &Admin,
     to: &To,
-    partitions: &BTreeSet<(String, i32)>,
-    committed: &Committed,
+    partitions: &BTreeSet<TopicPartition>,
+    committed: &Offsets,
 ) -> Result<Vec<Planned>> {
-    let mut by_topic: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for (topic, partition) in partitions {
-        by_topic.entry(topic).or_default().push(*partition);
-    }
+    let earliest = offsets::find(admin, partitions, Position::Beginning).await?;
+    let latest = offsets::find(admin, partitions, Position::End).await?;
+    let at_time = match to {
+        To::Time(ms) => offsets::find(admin, partitions, Position::Time(*ms)).await?,
+        _ => Offsets::new(),
+    };
     let mut planned = Vec::new();
-    for (topic, partitions) in by_topic {
-        let earliest = list_offsets(cluster, topic, &partitions, EARLIEST)?;
-        let latest = list_offsets(cluster, topic, &partitions, LATEST)?;
-        let at_time = match to {
-            To::Time(ms) => list_offsets(cluster, topic, &partitions, *ms)?,
-            _ => BTreeMap::new(),
+    for key in partitions {
+        let end = |ends: &Offsets| ends.get(key).copied().unwrap_or(0);
+        let range =
+            Range { earliest: end(&earliest), latest: end(&latest), at_time: at_time.get(key).copied() };
+        let current = committed.get(key).copied();
+        let wanted = match to {
+            To::Each(offsets) => offsets.get(key).copied(),
+            _ => wanted(to, current, range),
         };
-        for partition in partitions {
-            let end = |ends: &BTreeMap<i32, i64>| ends.get(&partition).copied().unwrap_or(0);
-            let range = Range {
-                earliest: end(&earliest),
-                latest: end(&latest),
-                at_time: at_time.get(&partition).copied(),
-            };
-            let key = (topic.to_owned(), partition);
-            let current = committed.get(&key).copied();
-            let wanted = match to {
-                To::Each(offsets) => offsets.get(&key).copied(),
-                _ => wanted(to, current, range),
-            };
-            let Some(wanted) = wanted else {
-                bail!(
-                    "the group has no offset in {topic}-{partition} that could be shifted; leave the partition out, or \
-                     give it an offset first, such as by --to-earliest"
-                );
-            };
-            let (new, note) = within(range, wanted);
-            planned.push(Planned { topic: topic.to_owned(), partition, current, new, note });
-        }
+        let wanted = wanted.with_context(|| {
+            format!(
+                "the group has no offset in {key} that could be shifted; leave the partition out, or give it an \
+                 offset first, such as by --to-earliest"
+            )
+        })?;
+        let (new, note) = within(range, wanted);
+        planned.push(Planned { partition: key.clone(), current, new, note });
     }
     Ok(planned)
 }
@@ -111,7 +92,7 @@ fn wanted(to: &To, current: Option<i64>, range: Range) -> Option<i64> {
         To::Current => current.unwrap_or(range.latest),
         To::Offset(offset) => *offset,
         To::ShiftBy(count) => current?.saturating_add(*count),
-        To::Time(_) => range.at_time.filter(|offset| *offset >= 0).unwrap_or(range.latest),
+        To::Time(_) => range.at_time.unwrap_or(range.latest),
         To::Each(_) => return None,
     })
 }
@@ -154,6 +135,6 @@ mod tests {
         check(To::ShiftBy(i64::MAX), Some(15), None, Some((20, true)));
         check(To::ShiftBy(1), None, None, None);
         check(To::Time(1), None, Some(12), Some((12, false)));
-        check(To::Time(1), None, Some(-1), Some((20, false)));
+        check(To::Time(1), None, None, Some((20, false)));
     }
 }

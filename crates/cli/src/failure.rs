@@ -1,0 +1,113 @@
+//! What a person is told of an error: the words of the tool for those of the client, and what to do.
+
+use std::time::Duration;
+
+use mainstem_client::{Error, ErrorCode};
+
+/// The whole of an error, from what was wanted to what came between.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    let causes = error.chain().map(|cause| match cause.downcast_ref::<Error>() {
+        Some(error) => words(error),
+        None => cause.to_string(),
+    });
+    causes.collect::<Vec<_>>().join(": ")
+}
+
+fn words(error: &Error) -> String {
+    match error {
+        // There is mostly one broker, and it was named on the command line.
+        Error::Broker { code, message, what, .. } => format!("{what}: {message} ({})", code.name()),
+        Error::Connect { broker, reason } => format!(
+            "cannot connect to {broker}; is a broker running there? Start one with `mainstem start`, or name another \
+             with --bootstrap HOST:PORT: {reason}"
+        ),
+        Error::TimedOut { after, last: Some(last), .. } => {
+            format!("gave up after {} of retries (--timeout): {}", seconds(*after), words(last))
+        }
+        Error::TimedOut { what, after, last: None } => {
+            format!(
+                "{what} was not done within {} (--timeout), as the broker does not answer",
+                seconds(*after)
+            )
+        }
+        Error::Damaged { what, reason } => {
+            format!("{what} cannot be read: {reason}; start behind it with --from to go on")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
+/// The same refusal with what a person can do about it in place of the broker's words, where there is something.
+pub(crate) fn advised(error: Error, advice: impl FnOnce(ErrorCode) -> Option<&'static str>) -> Error {
+    match error {
+        Error::Broker { code, message, what, broker } => {
+            let message = advice(code).map_or(message, str::to_owned);
+            Error::Broker { code, message, what, broker }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    fn refused() -> Error {
+        Error::Broker {
+            code: ErrorCode::NOT_ENOUGH_REPLICAS,
+            message: "1 of 2".into(),
+            what: "cannot write to t-0".into(),
+            broker: "b:9092".into(),
+        }
+    }
+
+    #[test]
+    fn words_say_what_happened_to_what_and_what_to_do() {
+        let late = |last: Option<Error>| Error::TimedOut {
+            what: "finding topic t".into(),
+            after: Duration::from_secs(30),
+            last: last.map(Box::new),
+        };
+        for (error, expected) in [
+            (refused(), "cannot write to t-0: 1 of 2 (NOT_ENOUGH_REPLICAS)"),
+            (
+                late(Some(refused())),
+                "gave up after 30 s of retries (--timeout): cannot write to t-0: 1 of 2 (NOT_ENOUGH_REPLICAS)",
+            ),
+            (
+                late(None),
+                "finding topic t was not done within 30 s (--timeout), as the broker does not answer",
+            ),
+            (
+                Error::Damaged { what: "t-0 from offset 5 on".into(), reason: "it is cut off".into() },
+                "t-0 from offset 5 on cannot be read: it is cut off; start behind it with --from to go on",
+            ),
+            (
+                Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() },
+                "the broker at b:9092 does not serve ListGroups",
+            ),
+        ] {
+            assert_eq!(text(&error.into()), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_wanted_comes_first() {
+        let error: anyhow::Result<()> = Err(refused()).context("no partition was added");
+        let expected = "no partition was added: cannot write to t-0: 1 of 2 (NOT_ENOUGH_REPLICAS)";
+        assert_eq!(text(&error.unwrap_err()), expected);
+    }
+
+    #[test]
+    fn advice_takes_the_place_of_the_brokers_words() {
+        let advice = |code| (code == ErrorCode::NOT_ENOUGH_REPLICAS).then_some("start the other broker");
+        let advised = advised(refused(), advice).into();
+        assert_eq!(text(&advised), "cannot write to t-0: start the other broker (NOT_ENOUGH_REPLICAS)");
+    }
+}

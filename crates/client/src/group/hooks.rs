@@ -1,0 +1,89 @@
+//! What a program does when the partitions of its consumer change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+
+use super::GroupOffsets;
+use crate::consumer::Position;
+use crate::topic_partition::TopicPartition;
+
+/// What a hook does.
+pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What is done when the partitions of a [`GroupConsumer`] change. It runs within [`GroupConsumer::next`], and the group
+/// waits for it. A hook whose `next` is dropped before it is done is called again by the next one. None is called for no
+/// partition at all.
+///
+/// Offsets that are kept elsewhere than in the group are where to begin:
+///
+/// ```
+/// use std::collections::{BTreeMap, HashMap};
+/// # use mainstem_client::{
+/// #     ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Producer, ProducerConfig, Record,
+/// # };
+/// use mainstem_client::{HookFuture, Position, RebalanceHooks, TopicPartition};
+///
+/// struct Kept(HashMap<TopicPartition, i64>);
+///
+/// impl RebalanceHooks for Kept {
+///     fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+///         Box::pin(async move {
+///             for (partition, position) in begin {
+///                 let kept = self.0.get(partition);
+///                 *position = kept.map_or(Position::Beginning, |offset| Position::Offset(*offset));
+///             }
+///         })
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # for value in ["one", "two"] {
+/// #     producer.send(Record::new("orders", value)).await?.await?;
+/// # }
+/// # let config = GroupConfig::new("billing", ["orders"], ConsumerConfig::new(ClientConfig::new(address)?));
+/// let kept = Kept(HashMap::from([(TopicPartition::new("orders", 0), 1)]));
+/// let mut consumer = GroupConsumer::with_hooks(config, kept)?;
+/// let batch = consumer.next().await?;
+/// let first = batch.records().next().expect("a batch has records")?;
+/// assert_eq!((first.offset, first.value), (1, Some(&b"two"[..])));
+/// # Ok(())
+/// # }
+/// ```
+pub trait RebalanceHooks: Send {
+    /// Partitions are about to be given to other members; each with the offset where they will go on unless another one is
+    /// committed now. Those whose position was not even found yet are left out.
+    fn revoked<'a>(
+        &'a mut self,
+        positions: &'a BTreeMap<TopicPartition, i64>,
+        offsets: &'a GroupOffsets,
+    ) -> HookFuture<'a> {
+        let _ = (positions, offsets);
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Partitions were given to this member; each with where it begins: behind what was committed, or at
+    /// [`GroupConfig::start`]. Another position that is set here is where it begins instead.
+    fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
+        let _ = begin;
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Partitions were given to other members already, as the group has not heard of this one for too long. Nothing can be
+    /// committed.
+    fn lost<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
+        let _ = partitions;
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// No hooks.
+pub(crate) struct NoHooks;
+
+impl RebalanceHooks for NoHooks {}

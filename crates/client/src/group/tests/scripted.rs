@@ -1,0 +1,187 @@
+//! A member whose coordinator does what a real one does too seldom to be waited for.
+
+use mainstem_wire::ApiKey;
+use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
+use mainstem_wire::messages::join_group_request::JoinGroupRequest;
+use mainstem_wire::messages::join_group_response::JoinGroupResponse;
+use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
+use mainstem_wire::messages::offset_commit_response::{
+    OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequest;
+use mainstem_wire::messages::offset_fetch_response::{
+    OffsetFetchResponse, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
+};
+use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+
+use super::super::handover::{Offer, hand_over};
+use super::super::protocol::{decode_subscription, encode_assignment};
+use super::*;
+use crate::ClientConfig;
+use crate::testing::{Answered, Asked, ScriptedBroker, answer};
+
+fn t(partition: i32) -> TopicPartition {
+    TopicPartition::new("t", partition)
+}
+
+fn member(client: ClientConfig, hooks: impl RebalanceHooks + 'static) -> GroupConsumer {
+    let config = GroupConfig {
+        auto_commit: None,
+        heartbeat_interval: Duration::from_millis(10),
+        ..GroupConfig::new("g", ["t"], ConsumerConfig::new(client))
+    };
+    GroupConsumer::with_hooks(config, hooks).unwrap()
+}
+
+/// The generation of each commit that is asked for; all are told to wait.
+fn refuse_commits(asked: &mut Asked<'_>, generations: &mpsc::UnboundedSender<i32>) -> Answered {
+    if asked.api_key != ApiKey::OffsetCommit {
+        return None;
+    }
+    let request: OffsetCommitRequest<'_> = asked.decode().unwrap();
+    generations.send(request.generation_id_or_member_epoch).unwrap();
+    let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.code();
+    let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
+    let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
+    answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+}
+
+#[tokio::test]
+async fn a_commit_ends_with_the_loss_of_its_partition() {
+    let (sender, mut generations) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(1, move |asked| refuse_commits(asked, &sender));
+    let mut member = member(broker.client(), NoHooks);
+    let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
+    *member.shared.identity.lock() = is_in(3);
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    let commit = member.start(BTreeMap::from([(t(0), 5)]));
+    assert_eq!(generations.recv().await, Some(3));
+    member.change = Some(Change::told(What::Lost));
+    member.take_over().await.unwrap();
+    *member.shared.identity.lock() = is_in(5);
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(9).into())])).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
+    assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: "t-0".into() }));
+    while let Ok(generation) = generations.try_recv() {
+        assert_eq!(generation, 3, "others may have committed more by then");
+    }
+}
+
+#[tokio::test]
+async fn hooks_hear_of_no_change_that_is_none() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let mut member = member(broker.client(), Told(told));
+    for what in [What::Revoked(BTreeSet::from([t(0)])), What::Assigned(BTreeMap::new()), What::Lost] {
+        member.change = Some(Change::told(what));
+        member.take_over().await.unwrap();
+    }
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let offer = Offer::default();
+    let begin = BTreeMap::from([(t(0), Position::End.into())]);
+    let done = hand_over(&sender, What::Assigned(begin.clone()), offer.clone());
+    assert!(offer.withdraw());
+    member.change = changes.recv().await;
+    member.take_over().await.unwrap();
+    done.await.unwrap();
+    assert_eq!((hears.try_recv().ok(), member.assignment()), (None, vec![]));
+    let offer = Offer::default();
+    let done = hand_over(&sender, What::Assigned(begin), offer.clone());
+    member.change = changes.recv().await;
+    member.take_over().await.unwrap();
+    assert!(!offer.withdraw(), "it is read already");
+    done.await.unwrap();
+    assert_eq!((hears.try_recv().unwrap(), member.assignment()), ("assigned 1".to_owned(), vec![t(0)]));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_member_that_panics_is_told() {
+    let (changes, mut heard) = mpsc::unbounded_channel();
+    let alarm = Alarm { group_id: "g".into(), changes };
+    let panics = tokio::spawn(async move {
+        let _alarm = alarm;
+        panic!("on purpose");
+    });
+    let told = heard.recv().await.expect("the consumer hears of it");
+    let what = "the member of group g".to_owned();
+    assert!(matches!(&told.what, What::Failed(error) if *error == Error::Panicked { what }));
+    assert!(panics.await.unwrap_err().is_panic());
+}
+
+/// A coordinator that assigns partition 0 in the first generation and partition 1 in all others, whose offset a
+/// transaction holds back; each heartbeat asks for the next generation.
+#[derive(Default)]
+struct Coordinator {
+    generation: i32,
+    /// What the member says that it has when it joins.
+    joins: Vec<BTreeSet<TopicPartition>>,
+}
+
+impl Coordinator {
+    fn serve(&mut self, asked: &mut Asked<'_>) -> Answered {
+        match asked.api_key {
+            ApiKey::JoinGroup => {
+                let request: JoinGroupRequest<'_> = asked.decode().unwrap();
+                self.joins.push(decode_subscription(&request.protocols[0].metadata).unwrap().owned);
+                self.generation += 1;
+                let joined = JoinGroupResponse {
+                    generation_id: self.generation,
+                    protocol_type: Some("consumer".into()),
+                    protocol_name: Some("cooperative-sticky".into()),
+                    leader: "other".into(),
+                    member_id: "m".into(),
+                    ..Default::default()
+                };
+                answer(asked, &joined)
+            }
+            ApiKey::SyncGroup => {
+                let assigned = BTreeSet::from([t(i32::from(self.generation > 1))]);
+                let assignment = encode_assignment(&assigned).unwrap();
+                answer(asked, &SyncGroupResponse { assignment: assignment.into(), ..Default::default() })
+            }
+            ApiKey::Heartbeat => {
+                let error_code = ErrorCode::REBALANCE_IN_PROGRESS.code();
+                answer(asked, &HeartbeatResponse { error_code, ..Default::default() })
+            }
+            ApiKey::OffsetCommit => answer(asked, &OffsetCommitResponse::default()),
+            ApiKey::OffsetFetch => {
+                let request: OffsetFetchRequest<'_> = asked.decode().unwrap();
+                let partition_index = request.topics.unwrap()[0].partition_indexes[0];
+                let error_code =
+                    if partition_index == 0 { 0 } else { ErrorCode::UNSTABLE_OFFSET_COMMIT.code() };
+                let one = OffsetFetchResponsePartition {
+                    partition_index,
+                    error_code,
+                    committed_offset: 5,
+                    ..Default::default()
+                };
+                let topic = OffsetFetchResponseTopic {
+                    name: "t".into(),
+                    partitions: vec![one],
+                    ..Default::default()
+                };
+                answer(asked, &OffsetFetchResponse { topics: vec![topic], ..Default::default() })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_offsets_but_the_partitions_they_are_of() {
+    let coordinator = Arc::new(parking_lot::Mutex::new(Coordinator::default()));
+    let served = coordinator.clone();
+    let broker = ScriptedBroker::start(2, move |asked| served.lock().serve(asked));
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let mut member = member(broker.client(), Told(told));
+    let reading = tokio::spawn(async move { member.next().await });
+    // The third join lets others have what was revoked in the second generation, the fourth is one for which others wait.
+    eventually("it joins again", async || coordinator.lock().joins.len() >= 4).await;
+    let owned: Vec<BTreeSet<_>> = coordinator.lock().joins[..4].to_vec();
+    let expected = [vec![], vec![t(0)], vec![t(1)], vec![t(1)]];
+    assert_eq!(owned, expected.map(BTreeSet::from_iter));
+    assert_eq!(hears.recv().await.unwrap(), "assigned 1");
+    assert_eq!(hears.recv().await.unwrap(), "revoked 1");
+    assert_eq!(hears.try_recv().ok(), None, "the offset is not known yet");
+    reading.abort();
+}
