@@ -1,8 +1,8 @@
 //! Opening the logs of topics, at start and when they are created or grow.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use mainstem_coordination::metadata::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
@@ -55,17 +55,19 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
         .collect();
     let mut results = in_parallel(&jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
     let mut opened = Opened::default();
-    for plan in &plans {
+    for plan in plans {
         let count = plan.image.partitions.len().saturating_sub(plan.known.len());
-        let results: Result<Vec<_>, _> =
-            results.by_ref().take(count).collect::<Vec<_>>().into_iter().collect();
-        match results {
-            Ok(results) => {
-                let shorter = results.iter().filter(|result| result.is_shorter);
-                opened.shorter.extend(shorter.map(|result| (plan.image.id, result.index)));
-                broker.topics.put(Arc::new(plan.topic(results)));
+        let partitions: Vec<_> = results.by_ref().take(count).flatten().collect();
+        match plan.refusal.into_inner() {
+            Some(error) => opened.refused.push((plan.image.id, error)),
+            None => {
+                let shorter = partitions.iter().filter(|opened| opened.is_shorter);
+                opened.shorter.extend(shorter.map(|opened| (plan.image.id, opened.index)));
+                let partitions =
+                    plan.known.into_iter().chain(partitions.into_iter().map(|one| one.partition));
+                let topic = Topic { name: plan.name, id: plan.image.id, partitions: partitions.collect() };
+                broker.topics.put(Arc::new(topic));
             }
-            Err(error) => opened.refused.push((plan.image.id, error)),
         }
     }
     opened
@@ -100,6 +102,8 @@ struct TopicPlan<'a> {
     settings: Arc<TopicSettings>,
     /// Partitions that are open already: the first ones.
     known: Vec<Arc<Partition>>,
+    /// Why the topic is refused; nothing more of it is opened then.
+    refusal: OnceLock<ControllerError>,
 }
 
 /// A partition that was not known before, open or offline.
@@ -116,16 +120,14 @@ impl<'a> TopicPlan<'a> {
             Some(topic) => (topic.name.clone(), topic.partitions.clone()),
             None => (Arc::from(image.name.as_str()), Vec::new()),
         };
-        TopicPlan { image, name, settings: settings_of(broker, image), known }
+        TopicPlan { image, name, settings: settings_of(broker, image), known, refusal: OnceLock::new() }
     }
 
-    /// Opens one partition; fails if the topic is to be refused.
-    fn open(
-        &self,
-        broker: &Broker,
-        index: usize,
-        unopened: Unopened<'_>,
-    ) -> Result<OpenedPartition, ControllerError> {
+    /// Opens one partition, unless its topic is refused.
+    fn open(&self, broker: &Broker, index: usize, unopened: Unopened<'_>) -> Option<OpenedPartition> {
+        if self.refusal.get().is_some() {
+            return None;
+        }
         let (image, settings) = (&self.image.partitions[index], &self.settings);
         let identity = PartitionIdentity {
             topic: self.name.clone(),
@@ -138,7 +140,11 @@ impl<'a> TopicPlan<'a> {
             Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
             _ => match open_partition(broker, &identity, image, settings) {
                 Ok(opened) => Some(opened),
-                Err(error) if unopened.refuses(&error) => return Err(error),
+                Err(error) if unopened.refuses(&error) => {
+                    // Another thread may have found the same.
+                    let _ = self.refusal.set(error);
+                    return None;
+                }
                 Err(error) => {
                     tracing::error!("{error}; until then it is offline, the others are served");
                     None
@@ -148,14 +154,7 @@ impl<'a> TopicPlan<'a> {
         let (partition, is_shorter) = opened.unwrap_or_else(|| {
             (Partition::offline(identity.topic, index, settings.clone(), image.leader_epoch), false)
         });
-        Ok(OpenedPartition { index, partition, is_shorter })
-    }
-
-    /// The topic with what was opened.
-    fn topic(&self, opened: Vec<OpenedPartition>) -> Topic {
-        let mut partitions = self.known.clone();
-        partitions.extend(opened.into_iter().map(|opened| opened.partition));
-        Topic { name: self.name.clone(), id: self.image.id, partitions }
+        Some(OpenedPartition { index, partition, is_shorter })
     }
 }
 
