@@ -32,6 +32,10 @@ const IN_FLIGHT_MAX: usize = 128;
 /// Response bytes that may wait for a slow reader before its next request is served.
 const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
+/// A received byte counts as so many sent ones: it is copied and checked, where those from a file are only referred to.
+/// Readers of what two producers write as fast as they can keep up with them then.
+const RECEIVED_COST: usize = 4;
+
 /// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
 const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 
@@ -203,8 +207,7 @@ impl Connection {
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
-                // The turn is used up and there is more to do: others first.
-                context.waker().wake_by_ref();
+                wake::end_turn(context);
                 Poll::Pending
             }
             Poll::Pending => self.poll_timer(context),
@@ -350,7 +353,7 @@ impl Connection {
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
             Poll::Ready(Ok(read)) => {
                 self.active_at = self.now;
-                *turn = turn.saturating_sub(read);
+                *turn = turn.saturating_sub(RECEIVED_COST * read);
             }
             Poll::Ready(Err(error)) => return Err(error.into()),
             Poll::Pending => {

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use crate::buffers;
 use crate::cold_reads::{ColdRead, ColdReads};
 
-/// Bytes that one connection sends before others on its loop get their turn.
-pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that one connection sends before others on its loop get their turn: less than a millisecond's work.
+pub(crate) const TURN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Sent bytes from which on it pays to move the unsent ones to the front.
 const COMPACT_BYTES_MIN: usize = 32 * 1024;
