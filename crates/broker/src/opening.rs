@@ -17,9 +17,6 @@ use crate::placing::PartitionKey;
 use crate::settings::TopicSettings;
 use crate::topics::Topic;
 
-/// Threads that open logs at start.
-const OPENERS: usize = 2;
-
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Unopened<'a> {
@@ -53,7 +50,8 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
         .iter()
         .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
         .collect();
-    let mut results = in_parallel(&jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
+    let mut results =
+        in_parallel(openers(broker), &jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
     let mut opened = Opened::default();
     for plan in plans {
         let count = plan.image.partitions.len().saturating_sub(plan.known.len());
@@ -73,8 +71,13 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
     opened
 }
 
-/// The results of all jobs, in their order; they are done by up to [`OPENERS`] threads.
-fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+/// Threads that open logs. They take them as they come, whatever directories these are in.
+fn openers(broker: &Broker) -> usize {
+    broker.config().logs.recovery_threads_per_dir.saturating_mul(broker.dirs.online().count())
+}
+
+/// The results of all jobs, in their order; they are done by up to `threads` threads, the calling one included.
+fn in_parallel<J: Sync, R: Send>(threads: usize, jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(jobs.len()));
     let run = || {
@@ -86,7 +89,7 @@ fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> V
         }
     };
     std::thread::scope(|scope| {
-        let helpers = OPENERS.min(jobs.len()).saturating_sub(1);
+        let helpers = threads.min(jobs.len()).saturating_sub(1);
         (0..helpers).for_each(|_| drop(scope.spawn(run)));
         run();
     });
@@ -191,5 +194,33 @@ fn dir_of<'a>(
         Some(dir) if dir.failure().is_none() => Ok(dir),
         Some(_) => Err(ControllerError::DirectoryOffline { partition: identity.topic_partition() }),
         None => Err(ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn jobs_are_shared_by_as_many_threads_as_are_allowed() {
+        let jobs: Vec<usize> = (0..12).collect();
+        for threads in [1, 3, 4] {
+            // Passes only while as many jobs as threads are under way.
+            let together = Barrier::new(threads);
+            let results = in_parallel(threads, &jobs, |job| {
+                together.wait();
+                (job * 10, std::thread::current().id())
+            });
+            assert!(
+                results.iter().map(|(result, _)| *result).eq((0..12).map(|job| job * 10)),
+                "in their order"
+            );
+            let used: HashSet<_> = results.iter().map(|(_, thread)| thread).collect();
+            assert_eq!(used.len(), threads);
+        }
+        assert_eq!(in_parallel(0, &jobs, |job| *job), jobs, "the calling thread is always there");
+        assert!(in_parallel(4, &[], |job: &usize| *job).is_empty());
     }
 }

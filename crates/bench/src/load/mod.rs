@@ -263,6 +263,7 @@ fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::Ordering::SeqCst;
 
     use super::*;
     use crate::probe;
@@ -282,10 +283,13 @@ mod tests {
         let target = Target { address, has_topics_and_groups: false };
         let warmup = Duration::from_millis(50);
         let keeps = Keeps::All;
-        let plan = Plan { shape, target, durability, keeps, warmup, acked: Arc::default() };
+        let acked = Arc::new(AtomicU64::new(0));
+        let plan = Plan { shape, target, durability, keeps, warmup, acked: acked.clone() };
         let observe = || {
             thread::sleep(Duration::from_millis(150));
-            Ok(())
+            // A busy machine may need longer for the first ones.
+            let before = acked.load(SeqCst);
+            wait_for("acknowledgement", || Ok((acked.load(SeqCst) > before).then_some(())))
         };
         Load::prepare(&plan).unwrap().run(observe).unwrap().0
     }

@@ -125,8 +125,16 @@ pub fn alter_broker(
     };
     let changed = current.with_dynamic(cluster, node);
     let changed = changed.map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
-    let threads = |config: &BrokerConfig| config.network.num_network_threads;
-    check_threads("num.network.threads", threads(current), threads(&changed))?;
+    check_threads(
+        "num.network.threads",
+        current.network.num_network_threads,
+        changed.network.num_network_threads,
+    )?;
+    check_threads(
+        "num.recovery.threads.per.data.dir",
+        current.logs.recovery_threads_per_dir,
+        changed.logs.recovery_threads_per_dir,
+    )?;
     Ok(difference(own, after))
 }
 

@@ -164,6 +164,8 @@ pub struct TransactionLogConfig {
 /// Background work on logs, and producers' state. Milliseconds unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMaintenance {
+    /// `num.recovery.threads.per.data.dir`, at least 1.
+    pub recovery_threads_per_dir: usize,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval_ms: u64,
     /// `log.flush.offset.checkpoint.interval.ms`.
@@ -496,6 +498,7 @@ impl Typed<'_> {
 
     fn logs(&self) -> LogMaintenance {
         LogMaintenance {
+            recovery_threads_per_dir: self.count("num.recovery.threads.per.data.dir"),
             retention_check_interval_ms: self.millis("log.retention.check.interval.ms"),
             recovery_checkpoint_interval_ms: self.millis("log.flush.offset.checkpoint.interval.ms"),
             start_offset_checkpoint_interval_ms: self.millis("log.flush.start.offset.checkpoint.interval.ms"),

@@ -215,6 +215,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
              go on working."),
     broker("num.partitions", Int).default("1").at_least(1)
         .doc("Partitions of a topic that is created without saying how many."),
+    broker("num.recovery.threads.per.data.dir", Int).default("2").at_least(1).high().cluster_wide()
+        .doc("Threads for each log directory that open, and where needed verify, logs at start. A change may at \
+             most double or halve it."),
     broker("offset.metadata.max.bytes", Int).default("4096").high()
         .doc("Bytes of metadata that a client may store beside a committed offset."),
     broker("offsets.commit.timeout.ms", Int).default("5000").at_least(1).high()

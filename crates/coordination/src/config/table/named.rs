@@ -250,9 +250,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds in one sample of a metric."),
     broker("num.io.threads", Int).default("8").at_least(1).high().cluster_wide().unused(reason::THREADS)
         .doc("Threads that serve requests."),
-    broker("num.recovery.threads.per.data.dir", Int).default("2").at_least(1).high().cluster_wide()
-        .unused(reason::THREADS)
-        .doc("Threads per directory for recovery at start."),
     broker("num.replica.alter.log.dirs.threads", Int).high().unused(reason::MOVER)
         .doc("Threads that move partitions between directories."),
     broker("num.replica.fetchers", Int).default("1").at_least(1).high().cluster_wide().later(reason::REPLICA)
