@@ -168,7 +168,7 @@ fn read_through(range: &FileRange, piece: &mut [u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::future::poll_fn;
     use std::io::IoSlice;
     use std::os::fd::BorrowedFd;
@@ -178,11 +178,17 @@ mod tests {
 
     use super::*;
 
-    /// A file of which a piece is only read while as many others are.
-    #[derive(Debug, Default)]
+    /// A file that is not in memory, of which so many pieces have to be read at the same time.
+    #[derive(Debug)]
     struct Together {
+        pieces: usize,
         begun: Mutex<usize>,
         changed: Condvar,
+    }
+
+    /// Such a file, as long as one wants.
+    pub(crate) fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
+        Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
     }
 
     impl StorageFile for Together {
@@ -190,7 +196,7 @@ mod tests {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.changed.notify_all();
-            let all = begun.next_multiple_of(HELPERS);
+            let all = begun.next_multiple_of(self.pieces);
             let late = self.changed.wait_while_for(&mut begun, |begun| *begun < all, Duration::from_secs(20));
             if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
         }
@@ -238,12 +244,7 @@ mod tests {
     fn slow_reads_do_not_wait_for_each_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let cold_reads = ColdReads::start().expect("a thread can be made");
-        let range = FileRange {
-            file: Arc::new(Together::default()),
-            position: 0,
-            len: 2 * PIECE_BYTES,
-            recent: false,
-        };
+        let range = FileRange { file: cold_file(HELPERS), position: 0, len: 2 * PIECE_BYTES, recent: false };
         let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
         for read in reads {
             runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
