@@ -88,8 +88,16 @@ struct Inner {
     slots: Mutex<HashMap<Arc<str>, Slot>>,
 }
 
-/// The connection to an address; the lock is held while one is made, so that there is never a second one.
-type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
+/// The lock is held while a connection is made, so that there is never a second one to an address.
+type Slot = Arc<tokio::sync::Mutex<Link>>;
+
+/// The connection to an address.
+#[derive(Debug, Default)]
+struct Link {
+    open: Option<Connection>,
+    /// When the last attempt to make one failed, if it did.
+    failed: Option<(Instant, Error)>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -161,8 +169,8 @@ impl Cluster {
 
     fn open_already(&self, address: &Arc<str>) -> Option<Connection> {
         let slot = self.inner.slots.lock().get(address).cloned()?;
-        let open = slot.try_lock().ok()?;
-        open.as_ref().filter(|connection| !connection.is_lost()).cloned()
+        let link = slot.try_lock().ok()?;
+        link.open.as_ref().filter(|connection| !connection.is_lost()).cloned()
     }
 
     /// The connection to a node that some metadata named.
@@ -181,13 +189,26 @@ impl Cluster {
 
     async fn connect(&self, address: &Arc<str>) -> Result<Connection, Error> {
         let slot = self.inner.slots.lock().entry(address.clone()).or_default().clone();
-        let mut open = slot.lock().await;
-        if let Some(connection) = open.as_ref().filter(|connection| !connection.is_lost()) {
+        let asked_at = Instant::now();
+        let mut link = slot.lock().await;
+        if let Some(connection) = link.open.as_ref().filter(|connection| !connection.is_lost()) {
             return Ok(connection.clone());
         }
-        let connection = Connection::open(address, self.inner.config.connection()).await?;
-        *open = Some(connection.clone());
-        Ok(connection)
+        // Who has waited for another's attempt does not repeat it: one after the other they would wait for a broker that does
+        // not answer.
+        if let Some((_, error)) = link.failed.as_ref().filter(|(at, _)| *at >= asked_at) {
+            return Err(error.clone());
+        }
+        match Connection::open(address, self.inner.config.connection()).await {
+            Ok(connection) => {
+                *link = Link { open: Some(connection.clone()), failed: None };
+                Ok(connection)
+            }
+            Err(error) => {
+                link.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     /// A topic as it was last heard of.
@@ -472,3 +493,6 @@ impl Partition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
