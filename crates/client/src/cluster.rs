@@ -27,6 +27,22 @@ const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
 
 /// A topic as the cluster describes it.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let topic = admin.topic("orders").await?;
+/// assert_eq!((&*topic.name, topic.partitions.len()), ("orders", 2));
+/// assert!(topic.partition(2).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
     /// Its name.
@@ -40,6 +56,23 @@ pub struct Topic {
 }
 
 /// A partition as the cluster describes it.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let topic = admin.topic("orders").await?;
+/// let partition = topic.partition(1)?;
+/// assert_eq!(partition.index, 1);
+/// assert_eq!(partition.leader, partition.replicas.first().copied());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     /// Its number in the topic.
