@@ -284,7 +284,7 @@ impl Cluster {
     /// A topic, as known or asked for now. `create`: brokers may create it if their configuration has it so.
     pub(crate) async fn topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
         match self.known_topic(name) {
-            Some((topic, Freshness::Fresh | Freshness::Old)) => Ok(topic),
+            Some((topic, Freshness::Fresh)) => Ok(topic),
             _ => self.ask_topic(name, create).await,
         }
     }

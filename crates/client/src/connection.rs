@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use mainstem_wire::frame::{self, LENGTH_BYTES};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
-use mainstem_wire::{ApiKey, ErrorCode, Request};
+use mainstem_wire::{ApiKey, ErrorCode, Request, Unencodable};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -264,9 +264,13 @@ impl Connection {
             ..Default::default()
         };
         let mut bytes = Vec::new();
-        frame::write_request(&mut bytes, &header, request).map_err(|error| Error::Unsupported {
-            broker: self.broker.to_string(),
-            reason: format!("{} in version {version}: {error}", R::KEY.name()),
+        frame::write_request(&mut bytes, &header, request).map_err(|error| {
+            let reason = format!("{} in version {version}: {error}", R::KEY.name());
+            match error.kind {
+                // No broker could be told.
+                Unencodable::Length(_) => Error::Invalid(format!("a request has no room for it: {reason}")),
+                _ => Error::Unsupported { broker: self.broker.to_string(), reason },
+            }
         })?;
         self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost())?;
         Ok(correlation_id)

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::{ScriptedBroker, eventually};
+use crate::testing::{ScriptedBroker, World, eventually};
 
 #[tokio::test]
 async fn a_broker_that_is_silent_is_given_up_though_nobody_waits_so_long() {
@@ -48,4 +48,23 @@ async fn an_attempt_to_connect_is_one_for_all_who_wait() {
     assert!(cluster.any().await.is_err());
     assert_eq!(attempts.load(Ordering::Relaxed), 2, "who comes later tries again");
     refusing.abort();
+}
+
+#[tokio::test]
+async fn a_topic_is_asked_for_again_when_it_is_old() {
+    let world = World::mainstem();
+    world.create(1, &[]).await;
+    let count = async |cluster: &Cluster| cluster.topic(&world.topic, false).await.unwrap().partitions.len();
+    let young = Cluster::new(world.client());
+    let old = Cluster::new(ClientConfig { metadata_max_age: Duration::ZERO, ..world.client() });
+    assert_eq!((count(&young).await, count(&old).await), (1, 1));
+    world.admin().create_partitions(&world.topic, 3).await.unwrap();
+    assert_eq!((count(&young).await, count(&old).await), (1, 3));
+}
+
+#[tokio::test]
+async fn what_no_request_can_hold_is_not_the_fault_of_a_broker() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let refused = Cluster::new(broker.client()).topic(&"x".repeat(70_000), false).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
 }
