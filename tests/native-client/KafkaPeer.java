@@ -20,12 +20,16 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * Apache Kafka beside the tests of the native client, in one JVM: its broker, and members of groups by its consumer.
+ * Apache Kafka beside the tests of the native client, in one JVM: its broker, members of groups by its consumer, and
+ * its producer.
  *
  * <p>Each line of standard input is a command whose words are separated by tabs; what happens is told by such lines on
  * standard output. The process ends with its input, however the test ends, and removes the folder that it is given.
@@ -34,6 +38,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * broker PROPERTIES                                   starts a broker, with the controller or ZooKeeper that it needs
  * member NAME BOOTSTRAP GROUP PROTOCOL TOPIC          joins; "assigned NAME COUNT", "read NAME VALUE"
  * close NAME                                          commits and leaves; "closed NAME"
+ * write NAME BOOTSTRAP TOPIC CODEC KEY...             writes a record of each key, where the key has it; "written NAME"
  * </pre>
  *
  * <p>It compiles with the jars of every release from 0.11 on: what only some have is found by reflection.
@@ -57,6 +62,7 @@ public final class KafkaPeer {
                     member.start();
                 }
                 case "close" -> members.remove(words[1]).consumer.wakeup();
+                case "write" -> write(words);
                 default -> throw new IllegalArgumentException(line);
             }
         }
@@ -109,6 +115,21 @@ public final class KafkaPeer {
         }, name);
         thread.setDaemon(true);
         thread.start();
+    }
+
+    private static void write(String[] words) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", words[2]);
+        properties.put("compression.type", words[4]);
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
+            for (String key : List.of(words).subList(5, words.length)) {
+                ProducerRecord<String, String> record = new ProducerRecord<>(words[3], key, "value of " + key);
+                record.headers().add("codec", words[4].getBytes(StandardCharsets.UTF_8));
+                producer.send(record);
+            }
+        }
+        tell("written\t" + words[1]);
     }
 
     private static synchronized void tell(String line) {

@@ -34,6 +34,9 @@ const PARTITIONS: i32 = 2;
 /// Rounds unless `TEST_KILLS` says otherwise.
 const KILLS: u64 = 30;
 
+/// The same as it is measured beside Kafka: in the page cache.
+const KILLS_IN_THE_PAGE_CACHE: u64 = 10;
+
 /// The same where partitions move.
 const KILLS_WITH_MOVES: u64 = 20;
 
@@ -221,6 +224,14 @@ fn what_was_acknowledged_survives_kills_under_load() {
     let (seed, kills) = choices(KILLS);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
     let done = run(|| Setup::new("crash"), seed, kills);
+    println!("{} acknowledgements", done.acknowledged);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_in_the_page_cache() {
+    let (seed, kills) = choices(KILLS_IN_THE_PAGE_CACHE);
+    println!("TEST_SEED={seed} TEST_KILLS={kills}");
+    let done = run(|| Setup::new("crash-cached").set("write.caching.default", true), seed, kills);
     println!("{} acknowledgements", done.acknowledged);
 }
 

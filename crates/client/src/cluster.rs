@@ -27,6 +27,22 @@ const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
 
 /// A topic as the cluster describes it.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let topic = admin.topic("orders").await?;
+/// assert_eq!((&*topic.name, topic.partitions.len()), ("orders", 2));
+/// assert!(topic.partition(2).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
     /// Its name.
@@ -40,6 +56,23 @@ pub struct Topic {
 }
 
 /// A partition as the cluster describes it.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let topic = admin.topic("orders").await?;
+/// let partition = topic.partition(1)?;
+/// assert_eq!(partition.index, 1);
+/// assert_eq!(partition.leader, partition.replicas.first().copied());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     /// Its number in the topic.
@@ -88,8 +121,16 @@ struct Inner {
     slots: Mutex<HashMap<Arc<str>, Slot>>,
 }
 
-/// The connection to an address; the lock is held while one is made, so that there is never a second one.
-type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
+/// The lock is held while a connection is made, so that there is never a second one to an address.
+type Slot = Arc<tokio::sync::Mutex<Link>>;
+
+/// The connection to an address.
+#[derive(Debug, Default)]
+struct Link {
+    open: Option<Connection>,
+    /// When the last attempt to make one failed, if it did.
+    failed: Option<(Instant, Error)>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -161,8 +202,8 @@ impl Cluster {
 
     fn open_already(&self, address: &Arc<str>) -> Option<Connection> {
         let slot = self.inner.slots.lock().get(address).cloned()?;
-        let open = slot.try_lock().ok()?;
-        open.as_ref().filter(|connection| !connection.is_lost()).cloned()
+        let link = slot.try_lock().ok()?;
+        link.open.as_ref().filter(|connection| !connection.is_lost()).cloned()
     }
 
     /// The connection to a node that some metadata named.
@@ -181,13 +222,26 @@ impl Cluster {
 
     async fn connect(&self, address: &Arc<str>) -> Result<Connection, Error> {
         let slot = self.inner.slots.lock().entry(address.clone()).or_default().clone();
-        let mut open = slot.lock().await;
-        if let Some(connection) = open.as_ref().filter(|connection| !connection.is_lost()) {
+        let asked_at = Instant::now();
+        let mut link = slot.lock().await;
+        if let Some(connection) = link.open.as_ref().filter(|connection| !connection.is_lost()) {
             return Ok(connection.clone());
         }
-        let connection = Connection::open(address, self.inner.config.connection()).await?;
-        *open = Some(connection.clone());
-        Ok(connection)
+        // Who has waited for another's attempt does not repeat it: one after the other they would wait for a broker that does
+        // not answer.
+        if let Some((_, error)) = link.failed.as_ref().filter(|(at, _)| *at >= asked_at) {
+            return Err(error.clone());
+        }
+        match Connection::open(address, self.inner.config.connection()).await {
+            Ok(connection) => {
+                *link = Link { open: Some(connection.clone()), failed: None };
+                Ok(connection)
+            }
+            Err(error) => {
+                link.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     /// A topic as it was last heard of.
@@ -230,7 +284,7 @@ impl Cluster {
     /// A topic, as known or asked for now. `create`: brokers may create it if their configuration has it so.
     pub(crate) async fn topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, Error> {
         match self.known_topic(name) {
-            Some((topic, Freshness::Fresh | Freshness::Old)) => Ok(topic),
+            Some((topic, Freshness::Fresh)) => Ok(topic),
             _ => self.ask_topic(name, create).await,
         }
     }
@@ -472,3 +526,6 @@ impl Partition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,18 @@ use crate::connection::ConnectionOptions;
 use crate::error::Error;
 
 /// How clients connect and how long they try.
+///
+/// ```
+/// use mainstem_client::ClientConfig;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let config = ClientConfig::new("10.0.0.1:9092, 10.0.0.2:9092")?.client_id("billing");
+/// let config = ClientConfig { request_timeout: Duration::from_secs(5), ..config };
+/// assert_eq!(config.bootstrap.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// Brokers to connect to first, as HOST:PORT; the others are found through them.

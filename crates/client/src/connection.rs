@@ -14,15 +14,17 @@ use bytes::{Bytes, BytesMut};
 use mainstem_wire::frame::{self, LENGTH_BYTES};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
-use mainstem_wire::{ApiKey, ErrorCode, Request};
+use mainstem_wire::{ApiKey, ErrorCode, Request, Unencodable};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::reply::Reply;
+use crate::retry::deadline;
 
 /// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
@@ -65,6 +67,7 @@ struct Offers {
 struct Shared {
     outgoing: mpsc::UnboundedSender<Outgoing>,
     next_id: AtomicI32,
+    in_flight: InFlight,
     /// Why the connection ended.
     lost: Arc<Lost>,
 }
@@ -82,13 +85,25 @@ struct Outgoing {
 #[derive(Debug)]
 enum Promise {
     /// Its response.
-    Answer(oneshot::Sender<Bytes>),
+    Answer(Awaited),
     /// That it was written to the socket: it gets no response.
     Written(oneshot::Sender<()>),
 }
 
+/// A response that has to come, whether or not somebody still waits for it.
+#[derive(Debug)]
+struct Awaited {
+    answer: oneshot::Sender<Bytes>,
+    /// Name of the request.
+    api: &'static str,
+    /// How long it may take.
+    limit: Duration,
+    /// When that is over.
+    until: Instant,
+}
+
 /// The promises of requests in flight, oldest first.
-type InFlight = Arc<Mutex<VecDeque<oneshot::Sender<Bytes>>>>;
+type InFlight = Arc<Mutex<VecDeque<Awaited>>>;
 
 impl Connection {
     /// Connects and asks which versions the broker has.
@@ -137,7 +152,20 @@ impl Connection {
 
     /// Whether the connection has ended, so that nothing more can be asked.
     pub(crate) fn is_lost(&self) -> bool {
+        self.give_up_if_overdue();
         self.shared.lost.lock().is_some() || self.shared.outgoing.is_closed()
+    }
+
+    /// Gives the connection up if its oldest response is overdue. Who waits for it does so too; but callers whose own time
+    /// is shorter have all gone by then, and the next ones would ask a broker that has been silent for long.
+    fn give_up_if_overdue(&self) {
+        let overdue = {
+            let in_flight = self.shared.in_flight.lock();
+            in_flight.front().filter(|oldest| oldest.until <= Instant::now()).map(|one| (one.api, one.limit))
+        };
+        if let Some((api, limit)) = overdue {
+            self.give_up(api, limit);
+        }
     }
 
     /// The newest version of a request that both sides have, up to `newest`.
@@ -198,15 +226,22 @@ impl Connection {
         version: i16,
         limit: Duration,
     ) -> Result<Reply<R>, Error> {
-        self.ask(request, version)?.reply(limit).await
+        self.ask(request, version, limit)?.reply().await
     }
 
     /// Sends a request in a version, before this returns and so behind all that was asked before; the response comes
-    /// later.
-    pub(crate) fn ask<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Pending, Error> {
+    /// later, within `limit`.
+    pub(crate) fn ask<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        version: i16,
+        limit: Duration,
+    ) -> Result<Pending, Error> {
         let (answer, answered) = oneshot::channel();
-        let correlation_id = self.send(request, version, Promise::Answer(answer))?;
-        Ok(Pending { connection: self.clone(), version, correlation_id, answered })
+        let until = deadline(limit);
+        let awaited = Awaited { answer, api: R::KEY.name(), limit, until };
+        let correlation_id = self.send(request, version, Promise::Answer(awaited))?;
+        Ok(Pending { connection: self.clone(), version, correlation_id, answered, limit, until })
     }
 
     /// Sends a request that gets no response: a produce with acks=0. The order is that of [`Connection::ask`].
@@ -229,15 +264,19 @@ impl Connection {
             ..Default::default()
         };
         let mut bytes = Vec::new();
-        frame::write_request(&mut bytes, &header, request).map_err(|error| Error::Unsupported {
-            broker: self.broker.to_string(),
-            reason: format!("{} in version {version}: {error}", R::KEY.name()),
+        frame::write_request(&mut bytes, &header, request).map_err(|error| {
+            let reason = format!("{} in version {version}: {error}", R::KEY.name());
+            match error.kind {
+                // No broker could be told.
+                Unencodable::Length(_) => Error::Invalid(format!("a request has no room for it: {reason}")),
+                _ => Error::Unsupported { broker: self.broker.to_string(), reason },
+            }
         })?;
         self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost())?;
         Ok(correlation_id)
     }
 
-    /// Gives the connection up: nothing behind what took too long can be.
+    /// Gives the connection up: nothing behind what took too long can be. The error that says so.
     fn give_up(&self, api: &'static str, after: Duration) -> Error {
         let late = Error::RequestTimedOut { broker: self.broker.to_string(), api, after };
         self.shared.lost.lock().get_or_insert(late.clone());
@@ -259,16 +298,18 @@ pub(crate) struct Pending {
     version: i16,
     correlation_id: i32,
     answered: oneshot::Receiver<Bytes>,
+    limit: Duration,
+    until: Instant,
 }
 
 impl Pending {
-    /// The response to a request of kind `R`, as which it was asked; after `limit` the connection is given up.
-    pub(crate) async fn reply<'q, R: Request<'q>>(self, limit: Duration) -> Result<Reply<R>, Error> {
+    /// The response to a request of kind `R`, as which it was asked; when it is overdue, the connection is given up.
+    pub(crate) async fn reply<'q, R: Request<'q>>(self) -> Result<Reply<R>, Error> {
         let connection = &self.connection;
-        let frame = match tokio::time::timeout(limit, self.answered).await {
+        let frame = match tokio::time::timeout_at(self.until, self.answered).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(_)) => return Err(connection.why_lost()),
-            Err(_) => return Err(connection.give_up(R::KEY.name(), limit)),
+            Err(_) => return Err(connection.give_up(R::KEY.name(), self.limit)),
         };
         Reply::open(frame, self.version, self.correlation_id, &connection.broker)
     }
@@ -316,16 +357,24 @@ fn run(stream: TcpStream, broker: &str) -> Shared {
             });
         }
     };
-    let promises = in_flight.clone();
+    let unanswered = Unanswered(in_flight.clone());
     tokio::spawn(async move {
         tokio::select! {
             // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
-            end = read(reading, promises) => note(end),
-            () = write(writing, requests, &in_flight) => note(End::Lost("it was closed".to_owned())),
+            end = read(reading, &unanswered.0) => note(end),
+            () = write(writing, requests, &unanswered.0) => note(End::Lost("it was closed".to_owned())),
         }
-        in_flight.lock().clear();
     });
-    Shared { outgoing, next_id: AtomicI32::new(0), lost }
+    Shared { outgoing, next_id: AtomicI32::new(0), in_flight, lost }
+}
+
+/// Lets those who wait know, when the task that reads ends, with its runtime too.
+struct Unanswered(InFlight);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.lock().clear();
+    }
 }
 
 /// Writes requests until the connection is dropped or fails.
@@ -368,14 +417,14 @@ enum End {
 }
 
 /// Reads responses until the connection fails; why it did.
-async fn read(mut socket: OwnedReadHalf, in_flight: InFlight) -> End {
+async fn read(mut socket: OwnedReadHalf, in_flight: &InFlight) -> End {
     let mut buffer = BytesMut::new();
     loop {
         loop {
             match take_frame(&mut buffer) {
                 Ok(Some(frame)) => match in_flight.lock().pop_front() {
                     // Who asked may have given up.
-                    Some(answer) => drop(answer.send(frame)),
+                    Some(awaited) => drop(awaited.answer.send(frame)),
                     None => return End::Lost("it sent a response that nobody asked for".to_owned()),
                 },
                 Ok(None) => break,

@@ -9,6 +9,23 @@ use crate::topic_partition::TopicPartition;
 /// A failure of the client: what happened, to what, and of whom it was asked.
 ///
 /// Errors can be cloned, for one failure may concern every record of a batch.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, Error, ErrorCode, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders")).await?;
+/// match admin.create_topic(&NewTopic::new("orders")).await {
+///     Err(Error::Broker { code: ErrorCode::TOPIC_ALREADY_EXISTS, broker, .. }) => assert_eq!(broker, address),
+///     outcome => panic!("{outcome:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -153,6 +170,19 @@ pub enum Error {
 }
 
 /// What a caller can do about an error.
+///
+/// ```
+/// use mainstem_client::{Error, ErrorClass};
+///
+/// /// Whether a record that was not written is worth another try.
+/// fn is_worth_another_try(error: &Error) -> bool {
+///     match error.class() {
+///         ErrorClass::Retriable => true,
+///         ErrorClass::Permanent | ErrorClass::Abortable | ErrorClass::Fatal => false,
+///     }
+/// }
+/// assert!(!is_worth_another_try(&Error::Closed));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The same request may succeed later; the client itself retries until its time-outs.

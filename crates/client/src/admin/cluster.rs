@@ -22,6 +22,20 @@ const METADATA_TOPIC: &str = "__cluster_metadata";
 const BROKERS: i8 = 1;
 
 /// A cluster, as one of its brokers describes it.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let cluster = admin.cluster().await?;
+/// assert!(cluster.controller.is_some_and(|node| cluster.brokers.contains_key(&node)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterDescription {
     /// The cluster's id.
@@ -33,6 +47,21 @@ pub struct ClusterDescription {
 }
 
 /// A broker of a [`ClusterDescription`].
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let cluster = admin.cluster().await?;
+/// let first = cluster.brokers.values().next().expect("one has answered");
+/// assert_eq!(format!("{}:{}", first.host, first.port), address);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerDescription {
     /// Where clients reach it.
@@ -50,6 +79,21 @@ impl BrokerDescription {
 }
 
 /// A feature of a cluster (KIP-584).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let features = admin.features().await?;
+/// let version = &features["metadata.version"];
+/// assert!(version.supported.contains(&version.level));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
     /// Levels that the asked broker can have.
@@ -59,6 +103,21 @@ pub struct Feature {
 }
 
 /// What may happen to a feature's level.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, FeatureUpgrade};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let level = admin.features().await?["metadata.version"].level;
+/// // Nothing lowers it by mistake.
+/// assert!(admin.update_feature("metadata.version", level - 1, FeatureUpgrade::Upgrade, true).await.is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureUpgrade {
     /// It only grows.
@@ -70,6 +129,20 @@ pub enum FeatureUpgrade {
 }
 
 /// The nodes that keep a cluster's metadata (KIP-595).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let quorum = admin.quorum().await?;
+/// assert!(quorum.voters.iter().any(|voter| voter.node == quorum.leader));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quorum {
     /// The node that leads.
@@ -85,6 +158,21 @@ pub struct Quorum {
 }
 
 /// A node's copy of the metadata.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let quorum = admin.quorum().await?;
+/// let voter = &quorum.voters[0];
+/// assert!(voter.log_end_offset.is_some_and(|end| end >= quorum.high_watermark));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuorumReplica {
     /// The node.

@@ -17,6 +17,22 @@ use crate::error::Error;
 const ALL_KINDS_SINCE: i16 = 1;
 
 /// What has settings.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let orders = ConfigResource::Topic("orders".into());
+/// assert!(admin.config_resources().await?.contains(&orders));
+/// assert!(!admin.configs(&ConfigResource::Broker(admin.nodes().await?[0])).await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigResource {
     /// A topic.
@@ -82,6 +98,23 @@ impl fmt::Display for ConfigResource {
 }
 
 /// Where a value comes from.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, ConfigResource, ConfigSource, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let orders = ConfigResource::Topic("orders".into());
+/// let configs = admin.configs(&orders).await?;
+/// assert!(configs.iter().all(|config| config.source != ConfigSource::Topic), "nothing was set");
+/// assert_eq!(ConfigSource::Default.name(), "DEFAULT_CONFIG");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigSource {
     /// Set for the topic.
@@ -140,6 +173,23 @@ impl ConfigSource {
 }
 
 /// A setting.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let orders = ConfigResource::Topic("orders".into());
+/// let configs = admin.configs(&orders).await?;
+/// let size = configs.iter().find(|config| config.name == "segment.bytes").expect("every topic has it");
+/// assert_eq!((size.value.as_deref(), size.is_sensitive), (Some("1073741824"), false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigEntry {
     /// Kafka's name.
@@ -167,6 +217,29 @@ impl ConfigEntry {
 }
 
 /// A change of a setting (KIP-339).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, ConfigChange, ConfigResource, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let orders = ConfigResource::Topic("orders".into());
+/// let changes = [
+///     ConfigChange::Set("retention.ms".into(), "3600000".into()),
+///     ConfigChange::Append("cleanup.policy".into(), "compact".into()),
+///     ConfigChange::Delete("segment.bytes".into()),
+/// ];
+/// admin.alter_configs(&orders, &changes, false).await?;
+/// let configs = admin.configs(&orders).await?;
+/// let policy = configs.iter().find(|one| one.name == "cleanup.policy").and_then(|one| one.value.as_deref());
+/// assert_eq!(policy, Some("delete,compact"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigChange {
     /// Gives it a value.

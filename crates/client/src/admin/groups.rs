@@ -27,6 +27,26 @@ use crate::topic_partition::{TopicPartition, by_topic};
 const DEAD: &str = "Dead";
 
 /// A group in a list.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic, TopicPartition};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let offsets = [(TopicPartition::new("orders", 0), 0)].into();
+/// admin.set_group_offsets("billing", &offsets).await?;
+/// let groups = admin.groups().await?;
+/// assert_eq!((groups[0].group_id.as_str(), groups[0].state.as_str()), ("billing", "Empty"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupListing {
     /// Its name.
@@ -42,6 +62,27 @@ pub struct GroupListing {
 }
 
 /// A group as its coordinator describes it, whichever protocol its members speak.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic, TopicPartition};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let offsets = [(TopicPartition::new("orders", 0), 0)].into();
+/// admin.set_group_offsets("billing", &offsets).await?;
+/// let group = admin.describe_group("billing").await?.expect("it has offsets");
+/// assert!(group.members.is_empty());
+/// assert_eq!(admin.describe_group("nobody").await?, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// Its name.
@@ -55,6 +96,31 @@ pub struct GroupDescription {
 }
 
 /// A member of a group.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Position};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// # let config = ConsumerConfig::new(ClientConfig::new(address)?);
+/// # let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+/// let mut consumer = GroupConsumer::new(config)?;
+/// let batch = consumer.next().await?;
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let group = admin.describe_group("billing").await?.expect("it has a member");
+/// assert_eq!(group.members[0].client_id, "mainstem-client");
+/// assert!(group.members[0].assignment.contains(batch.partition()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
     /// The coordinator's name for it.

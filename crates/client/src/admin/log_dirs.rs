@@ -9,6 +9,24 @@ use crate::reply::Reply;
 use crate::topic_partition::TopicPartition;
 
 /// A log directory of a node.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// for node in admin.nodes().await? {
+///     for dir in admin.log_dirs(node).await? {
+///         assert_eq!(dir.error, None, "{} is online", dir.path);
+///         assert!(dir.usable_bytes <= dir.total_bytes);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogDir {
     /// Its path there.
@@ -24,6 +42,24 @@ pub struct LogDir {
 }
 
 /// A partition in a log directory.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let dirs = admin.log_dirs(admin.nodes().await?[0]).await?;
+/// let orders = dirs[0].replicas.iter().find(|one| &*one.partition.topic == "orders").expect("it is there");
+/// assert!(orders.size_bytes > 0 && !orders.is_future);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogDirReplica {
     /// The partition.

@@ -22,6 +22,23 @@ use crate::error::Error;
 use crate::topic_partition::{TopicPartition, by_topic};
 
 /// A producer as the leader of a partition remembers it (KIP-664).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let producers = admin.producers(&TopicPartition::new("orders", 0)).await?;
+/// assert_eq!((producers.len(), producers[0].last_sequence), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveProducer {
     /// Its id.
@@ -50,6 +67,22 @@ impl ActiveProducer {
 }
 
 /// How a leader is chosen (KIP-460).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, Election, NewTopic, TopicPartition};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// let partitions = [TopicPartition::new("orders", 0)].into();
+/// let outcomes = admin.elect_leaders(Election::Preferred, Some(&partitions)).await?;
+/// assert!(outcomes.values().all(Election::was_needless));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Election {
     /// The first of the replicas, if it is in sync.
@@ -59,6 +92,20 @@ pub enum Election {
 }
 
 /// A partition whose replicas move (KIP-455).
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, Reassignment};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let moving: Vec<Reassignment> = admin.reassignments().await?;
+/// assert!(moving.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reassignment {
     /// The partition.

@@ -21,6 +21,23 @@ use crate::error::Error;
 pub type QuotaEntity = BTreeMap<String, Option<String>>;
 
 /// A condition on one kind of name in [`Admin::quotas`].
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, QuotaEntity, QuotaFilter};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let reports = QuotaEntity::from([("client-id".to_owned(), Some("reports".to_owned()))]);
+/// let quotas = [("producer_byte_rate".to_owned(), Some(1e6))].into();
+/// admin.alter_quotas(&reports, &quotas, false).await?;
+/// let found = admin.quotas(&[QuotaFilter::Any("client-id".into())], true).await?;
+/// assert_eq!(found[&reports]["producer_byte_rate"], 1e6);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuotaFilter {
     /// This name of the kind.

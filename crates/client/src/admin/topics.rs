@@ -49,6 +49,21 @@ pub struct NewTopic {
 }
 
 /// A topic that was created, as far as brokers tell.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, NewTopic};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let admin = Admin::new(ClientConfig::new(address)?);
+/// let created = admin.create_topic(&NewTopic::new("orders").partitions(2)).await?;
+/// assert_eq!((created.partitions, created.replication_factor), (Some(2), Some(1)));
+/// assert_eq!(admin.topic("orders").await?.id, created.id);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedTopic {
     /// The id that it has for life; zero where brokers are too old to know, and where it was only tried.

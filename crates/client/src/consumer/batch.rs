@@ -10,6 +10,27 @@ use crate::topic_partition::TopicPartition;
 /// Records of one partition, as they were written together.
 ///
 /// It keeps the whole answer of the broker in memory for as long as it lives: copy what is to be kept for long.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// consumer.assign([(TopicPartition::new("orders", 0), Position::Beginning)]);
+/// let batch = consumer.next().await?;
+/// assert_eq!((batch.partition().to_string().as_str(), batch.next_offset()), ("orders-0", 1));
+/// let kept = batch.owned_records().collect::<Result<Vec<_>, _>>()?;
+/// drop(batch);
+/// assert_eq!(kept[0].value.as_deref(), Some(&b"one"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct FetchedBatch {
     partition: TopicPartition,
@@ -107,6 +128,29 @@ fn view(bytes: &Bytes) -> Batch<'_> {
 }
 
 /// The records of a [`FetchedBatch`]; ends after the first error.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// # let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// # consumer.assign([(TopicPartition::new("orders", 0), Position::Beginning)]);
+/// let batch = consumer.next().await?;
+/// let mut bytes = 0;
+/// for record in batch.records() {
+///     // The value is a part of the answer that arrived, not a copy.
+///     bytes += record?.value.map_or(0, <[u8]>::len);
+/// }
+/// assert_eq!(bytes, 3);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct FetchedRecords<'a> {
     partition: &'a TopicPartition,

@@ -9,6 +9,17 @@ use crate::offsets::{EARLIEST, FoundOffsets, LATEST};
 use crate::topic_partition::TopicPartition;
 
 /// Which records a consumer sees.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, Isolation};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let config = ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// assert_eq!(config.isolation, Isolation::ReadUncommitted);
+/// let config = ConsumerConfig { isolation: Isolation::ReadCommitted, ..config };
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// All, also those of transactions that are open or were aborted.
@@ -29,6 +40,29 @@ impl Isolation {
 }
 
 /// Where to read.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// producer.send(Record::new("orders", "one").timestamp_ms(1_000)).await?.await?;
+/// producer.send(Record::new("orders", "two").timestamp_ms(2_000)).await?.await?;
+/// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// let orders = TopicPartition::new("orders", 0);
+/// let found = consumer.offsets([(orders.clone(), Position::End)]).await?;
+/// assert_eq!(found[&orders], Some(2));
+/// consumer.assign([(orders.clone(), Position::Beginning)]);
+/// consumer.seek(&orders, Position::Time(1_500))?;
+/// let batch = consumer.next().await?;
+/// assert_eq!(batch.records().next().expect("a batch has records")?.offset, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// At the first record that is there.
@@ -74,6 +108,25 @@ impl Position {
 
 /// What happens when the offset to read is not there any more, or not yet; or when records that were read are others under
 /// a new leader: then all but [`OutOfRange::Fail`] go on where the logs part, if the leader can tell (KIP-320).
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, OutOfRange, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// let config = ConsumerConfig::new(ClientConfig::new(address)?);
+/// let config = ConsumerConfig { out_of_range: OutOfRange::Beginning, ..config };
+/// let mut consumer = Consumer::new(config)?;
+/// consumer.assign([(TopicPartition::new("orders", 0), Position::Offset(1_000))]);
+/// assert_eq!(consumer.next().await?.next_offset(), 1, "there is no record 1,000");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfRange {
     /// [`Consumer::next`](crate::Consumer::next) returns the error, and the partition is not read until a seek.

@@ -79,6 +79,19 @@ struct Shared {
 }
 
 /// The positions of a consumer, to be looked at while [`Consumer::next`] is under way.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+/// let positions = consumer.positions();
+/// consumer.assign([(TopicPartition::new("orders", 0), Position::Offset(7))]);
+/// assert_eq!(positions.assignment(), [TopicPartition::new("orders", 0)]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Positions(Arc<Shared>);
 

@@ -13,6 +13,25 @@ use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
 /// A record that can be kept: it shares its bytes with the batch that it came in, and keeps them all in memory.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, OwnedRecord, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// # let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// # consumer.assign([(TopicPartition::new("orders", 0), Position::Beginning)]);
+/// let batch = consumer.next().await?;
+/// let records: Vec<OwnedRecord> = batch.owned_records().collect::<Result<_, _>>()?;
+/// assert_eq!((records[0].offset, &records[0].key), (0, &None));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedRecord {
     /// The partition that it comes from.

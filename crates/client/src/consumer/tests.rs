@@ -10,9 +10,9 @@ use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
 use crate::testing::{
-    Answered, Asked, BrokenNetwork, ScriptedBroker, World, answer, eventually, on_both_brokers,
+    Answered, Asked, BrokenNetwork, ScriptedBroker, World, answer, eventually, java_writes, on_both_brokers,
 };
-use crate::{Compression, Producer, ProducerConfig, Record};
+use crate::{Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
 
 on_both_brokers!(
     partitions_are_read_in_order_and_on_from_there,
@@ -24,6 +24,7 @@ on_both_brokers!(
     a_topic_that_comes_later_is_read_when_it_is_there,
     a_partition_that_comes_later_holds_up_no_other,
     connections_that_break_neither_lose_nor_double_nor_swap_records,
+    records_of_java_are_read_and_lie_where_our_keys_would,
 );
 
 struct Fixture {
@@ -234,6 +235,40 @@ async fn a_partition_that_comes_later_holds_up_no_other(world: World) {
 }
 
 /// Answers ListOffsets and OffsetForLeaderEpoch of the partitions in `refused` with an error; others are at offset 5.
+async fn records_of_java_are_read_and_lie_where_our_keys_would(world: World) {
+    // A prime, and keys of all lengths modulo the four bytes that the hash takes at a time; some beyond ASCII.
+    const PARTITIONS: i32 = 7;
+    let keys: Vec<String> =
+        (0..100).map(|number| format!("{}{number}", "\u{fc}b".repeat(number % 9))).collect();
+    let fixture = Fixture::new(world, PARTITIONS).await;
+    let mut consumer = fixture.consumer();
+    consumer.assign((0..PARTITIONS).map(|partition| (fixture.t(partition), Position::Beginning)));
+    for codec in fixture.world.codecs() {
+        if !java_writes(&fixture.world, codec, &keys).await {
+            return;
+        }
+        let mut read = Vec::new();
+        while read.len() < keys.len() {
+            let next = tokio::time::timeout(Duration::from_secs(20), consumer.next());
+            let batch = next.await.unwrap_or_else(|_| panic!("{codec:?}: only {} came", read.len())).unwrap();
+            for record in batch.records() {
+                let record = record.unwrap();
+                let key = std::str::from_utf8(record.key.unwrap()).unwrap();
+                let partition = partition_of_key(key.as_bytes(), PARTITIONS as usize) as i32;
+                assert_eq!(batch.partition().partition, partition, "{key}");
+                assert_eq!(record.value, Some(format!("value of {key}").as_bytes()));
+                let header = Header { key: b"codec", value: Some(codec.name().as_bytes()) };
+                assert_eq!(record.headers.collect::<Vec<_>>(), [header]);
+                read.push(key.to_owned());
+            }
+        }
+        read.sort_unstable();
+        let mut expected = keys.clone();
+        expected.sort_unstable();
+        assert_eq!(read, expected, "{codec:?}");
+    }
+}
+
 fn offsets_but_of(asked: &mut Asked<'_>, refused: i32) -> Answered {
     let code = |partition: i32| match partition == refused {
         true => ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),

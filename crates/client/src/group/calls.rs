@@ -134,8 +134,14 @@ impl Calls {
         })
     }
 
-    /// JoinGroup (11): takes part in the next generation.
-    pub(crate) async fn join(&self, member_id: &str, subscription: &[u8]) -> Result<Joined, Error> {
+    /// JoinGroup (11): takes part in the next generation. `named` hears of a new name as soon as the coordinator knows it:
+    /// who gives up then has to leave under it.
+    pub(crate) async fn join(
+        &self,
+        member_id: &str,
+        subscription: &[u8],
+        named: impl Fn(&str),
+    ) -> Result<Joined, Error> {
         if self.config.instance_id.is_some() {
             self.needs::<JoinGroupRequest<'_>>(STATIC_SINCE, "a static member (KIP-345)").await?;
         }
@@ -159,14 +165,15 @@ impl Calls {
             };
             let reply = self.call(&request, i16::MAX).await?;
             let response = reply.read()?;
-            let named = response.member_id.clone().into_owned();
+            let name = response.member_id.clone().into_owned();
             if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() && member_id.is_empty() {
                 // KIP-394: a member joins under the name that it was given, so that nobody waits for one who is gone.
-                member_id = named;
+                named(&name);
+                member_id = name;
                 continue;
             }
             self.check(&reply, response.error_code, "join")?;
-            let identity = Identity { member_id: named, generation: response.generation_id };
+            let identity = Identity { member_id: name, generation: response.generation_id };
             let leads = response.leader == identity.member_id && !response.skip_assignment;
             let members = response.members.iter();
             let members = members.map(|one| (one.member_id.clone().into_owned(), one.metadata.to_vec()));

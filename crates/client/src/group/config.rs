@@ -11,6 +11,18 @@ use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
 /// The topics that a member reads.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, Subscription};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let consumer = ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// let config = GroupConfig::new("billing", ["orders", "returns"], consumer);
+/// assert_eq!(config.subscription, Subscription::Topics(vec!["orders".into(), "returns".into()]));
+/// let config = GroupConfig { subscription: Subscription::Pattern("orders-.*".into()), ..config };
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subscription {
     /// These.

@@ -8,6 +8,27 @@ use crate::consumer::Position;
 use crate::topic_partition::TopicPartition;
 
 /// What a hook does.
+///
+/// ```
+/// use mainstem_client::{GroupOffsets, HookFuture, RebalanceHooks, TopicPartition};
+/// use std::collections::BTreeMap;
+///
+/// struct Log;
+///
+/// impl RebalanceHooks for Log {
+///     fn revoked<'a>(
+///         &'a mut self,
+///         positions: &'a BTreeMap<TopicPartition, i64>,
+///         offsets: &'a GroupOffsets,
+///     ) -> HookFuture<'a> {
+///         Box::pin(async move {
+///             if let Err(error) = offsets.commit(positions).await {
+///                 eprintln!("{error}");
+///             }
+///         })
+///     }
+/// }
+/// ```
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// What is done when the partitions of a [`GroupConsumer`] change. It runs within [`GroupConsumer::next`], and the group

@@ -177,7 +177,8 @@ impl Member {
         };
         let subscription =
             encode_subscription(&subscription).map_err(|error| Error::Invalid(error.to_string()))?;
-        let joined = self.calls.join(&before.member_id, &subscription).await?;
+        let named = |name: &str| name.clone_into(&mut self.shared.identity.lock().member_id);
+        let joined = self.calls.join(&before.member_id, &subscription, named).await?;
         *self.shared.identity.lock() = joined.identity.clone();
         self.assigned_by = None;
         let assignments = match joined.to_assign {

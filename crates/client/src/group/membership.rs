@@ -93,6 +93,8 @@ pub(crate) struct Membership {
     /// The next heartbeat repeats everything, as nobody knows what of the last one was heard.
     is_full: bool,
     in_flight: bool,
+    /// It has asked to join, and was not thrown out since.
+    may_be_in: bool,
     interval_ms: u64,
     /// When the next heartbeat is due.
     beat_at_ms: u64,
@@ -116,6 +118,7 @@ impl Membership {
             told: None,
             is_full: true,
             in_flight: false,
+            may_be_in: false,
             interval_ms: 0,
             beat_at_ms: 0,
             retry_at_ms: 0,
@@ -155,7 +158,7 @@ impl Membership {
         if now_ms < due_ms {
             return Step::Wait(due_ms);
         }
-        self.in_flight = true;
+        (self.in_flight, self.may_be_in) = (true, true);
         self.beat_at_ms = now_ms + self.interval_ms;
         Step::Beat(self.heartbeat(is_news))
     }
@@ -292,11 +295,11 @@ impl Membership {
         leave
     }
 
-    /// The heartbeat by which the member leaves, if it is in the group. A static member keeps its partitions until its
-    /// session ends.
+    /// The heartbeat by which the member leaves, if the coordinator may have it in the group: an answer to joining may be
+    /// still to come. A static member keeps its partitions until its session ends.
     pub(crate) fn leave(&self) -> Option<Heartbeat> {
         let epoch = if self.is_static { LEAVE_FOR_NOW_EPOCH } else { LEAVE_EPOCH };
-        self.epoch().map(|_| Heartbeat { epoch, is_full: false, owned: None })
+        self.may_be_in.then_some(Heartbeat { epoch, is_full: false, owned: None })
     }
 
     /// Whether the member is in the group, or on its way into it.
@@ -309,7 +312,8 @@ impl Membership {
         self.epoch = JOIN_EPOCH;
         self.target.clear();
         self.current.clear();
-        (self.reconciling, self.is_withdrawing, self.in_flight) = (None, false, false);
+        (self.reconciling, self.is_withdrawing) = (None, false);
+        (self.in_flight, self.may_be_in) = (false, false);
         (self.is_full, self.told) = (true, None);
     }
 

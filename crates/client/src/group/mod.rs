@@ -43,6 +43,31 @@ use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
 /// The offsets of a group, as its member commits them. Cheap to clone.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Position};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// # let config = ConsumerConfig::new(ClientConfig::new(address)?);
+/// # let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+/// let mut consumer = GroupConsumer::new(config)?;
+/// let batch = consumer.next().await?;
+/// let done = [(batch.partition().clone(), batch.next_offset())].into();
+/// consumer.offsets().commit(&done).await?;
+/// let partitions = done.keys().cloned().collect();
+/// assert_eq!(consumer.offsets().committed(&partitions).await?, done);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct GroupOffsets {
     calls: Calls,
@@ -134,6 +159,31 @@ impl GroupOffsets {
 }
 
 /// A commit that is under way; await it for the outcome, or drop it.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Position};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+/// #     ("group.initial.rebalance.delay.ms", "0"),
+/// #     ("offsets.topic.num.partitions", "1"),
+/// # ]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one")).await?.await?;
+/// # let config = ConsumerConfig::new(ClientConfig::new(address)?);
+/// # let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+/// let mut consumer = GroupConsumer::new(config)?;
+/// let batch = consumer.next().await?;
+/// let commit = consumer.start_commit();
+/// // There is time for something else.
+/// assert_eq!(batch.records().count(), 1);
+/// commit.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PendingCommit {
     task: JoinHandle<Result<(), Error>>,

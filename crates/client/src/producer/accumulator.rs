@@ -38,7 +38,7 @@ pub(crate) struct Accumulator {
     failure: Option<Error>,
     /// Why nothing can be sent at present, if a broker or the metadata cannot be reached.
     pub(crate) trouble: Option<Error>,
-    /// Flushes that run: nothing waits for company meanwhile.
+    /// Flushes that run, and senders that wait for room: nothing waits for company meanwhile.
     pub(crate) flushes: usize,
 }
 

@@ -13,6 +13,18 @@ use crate::error::Error;
 const IN_FLIGHT_MAX: usize = 5;
 
 /// Who has to have a record before it counts as written.
+///
+/// ```
+/// use mainstem_client::{Acks, ClientConfig, ProducerConfig};
+///
+/// # fn main() -> Result<(), mainstem_client::Error> {
+/// let config = ProducerConfig::new(ClientConfig::new("127.0.0.1:9092")?);
+/// assert_eq!(config.acks, Acks::All);
+/// let config = config.acks(Acks::Leader);
+/// assert!(!config.idempotence);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acks {
     /// Nobody: the broker does not answer, and deliveries have no offset.

@@ -9,6 +9,20 @@ use tokio::sync::Notify;
 use crate::error::Error;
 
 /// Where a record was written.
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// let delivered = producer.send(Record::new("orders", "one")).await?.await?;
+/// assert_eq!((&*delivered.topic, delivered.partition, delivered.offset), ("orders", 0, Some(0)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
     /// Name of the topic.
@@ -88,6 +102,28 @@ impl Promise {
 }
 
 /// The delivery of one record: await it for the outcome, or drop it.
+///
+/// Many records are given first; their deliveries, of which those of one batch share what they wait for, are awaited
+/// together:
+///
+/// ```
+/// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// let mut deliveries = Vec::new();
+/// for number in 0..100 {
+///     deliveries.push(producer.send(Record::new("orders", number.to_string())).await?);
+/// }
+/// for (number, delivery) in deliveries.into_iter().enumerate() {
+///     assert_eq!(delivery.await?.offset, Some(number as i64));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "whether the record was written is known only by awaiting this; drop it explicitly if that does not matter"]
 pub struct Delivery {

@@ -180,13 +180,8 @@ impl Producer {
     /// known. The deliveries tell which.
     pub async fn flush(&self) {
         let shared = &self.owner.shared;
-        let promises = {
-            let mut state = shared.state.lock();
-            state.queues.flushes += 1;
-            state.queues.promises()
-        };
-        let _flushing = Flushing(shared);
-        shared.work.notify_one();
+        let promises = shared.state.lock().queues.promises();
+        let _flushing = Flushing::begin(shared);
         for promise in promises {
             promise.settled().await;
         }
@@ -254,6 +249,14 @@ impl Drop for Owner {
 /// A flush that runs; it ends when it is dropped.
 struct Flushing<'a>(&'a Shared);
 
+impl Flushing<'_> {
+    fn begin(shared: &Shared) -> Flushing<'_> {
+        shared.state.lock().queues.flushes += 1;
+        shared.work.notify_one();
+        Flushing(shared)
+    }
+}
+
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         self.0.state.lock().queues.flushes -= 1;
@@ -291,6 +294,8 @@ impl Shared {
         if let Ok(room) = self.memory.try_acquire_many(bytes) {
             return Ok(room);
         }
+        // What waits for company holds the room that is missing.
+        let _flushing = Flushing::begin(self);
         match tokio::time::timeout(self.config.max_block, self.memory.acquire_many(bytes)).await {
             Ok(Ok(room)) => Ok(room),
             Ok(Err(_)) => Err(self.state.lock().refusal.clone().unwrap_or(Error::Closed)),

@@ -311,7 +311,7 @@ impl Sender {
         let version = request::version(connection, &loads, self.newest, shared.config.compression);
         let begun = version.and_then(|version| match shared.config.acks {
             Acks::None => connection.tell(&request, version).map(UnderWay::Told),
-            _ => connection.ask(&request, version).map(UnderWay::Asked),
+            _ => connection.ask(&request, version, limit).map(UnderWay::Asked),
         });
         match begun {
             Ok(under_way) => {
@@ -434,7 +434,7 @@ impl UnderWay {
     async fn outcomes(self, loads: &[Load], limit: Duration) -> Result<Vec<Result<Written, Error>>, Error> {
         match self {
             UnderWay::Asked(pending) => {
-                let reply = pending.reply::<ProduceRequest<'static>>(limit).await?;
+                let reply = pending.reply::<ProduceRequest<'static>>().await?;
                 request::outcomes(loads, &reply)
             }
             UnderWay::Told(told) => {

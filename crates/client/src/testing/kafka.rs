@@ -1,4 +1,4 @@
-//! Apache Kafka in a JVM beside the tests: its broker, and members of groups by its own client.
+//! Apache Kafka in a JVM beside the tests: its broker, and its own client as a member of groups and as a producer.
 //!
 //! Needs a JDK and Kafka's jars, which `cargo xtask test` puts into `target/interop/kafka-VERSION/lib`;
 //! `MAINSTEM_KAFKA_JARS` names another folder with those of the newest release. Without them a test says that it is
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::releases::{NEWEST, Release, skipped};
 use super::{SETTINGS, World};
-use crate::{Admin, ClientConfig};
+use crate::{Admin, ClientConfig, Compression};
 
 /// How many tests may reach the broker through a proxy.
 const PROXIED: usize = 4;
@@ -225,6 +225,22 @@ impl JavaMember {
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
+}
+
+/// Has Java's producer write a record of each key to the topic of `world`, where the key has it, as `value of KEY` with the
+/// codec's name in a header; false where no JVM can run.
+pub(crate) async fn java_writes(world: &World, codec: Compression, keys: &[String]) -> bool {
+    let release = world.kafka_release().unwrap_or(&NEWEST);
+    let Some(peer) = KafkaPeer::get(release, "records of Java's client") else { return false };
+    let name = format!("writer-{}-{}", world.topic, codec.name());
+    let (sender, mut hears) = mpsc::unbounded_channel();
+    peer.members.lock().insert(name.clone(), sender);
+    let mut words = vec!["write", &name, world.address(), &world.topic, codec.name()];
+    words.extend(keys.iter().map(String::as_str));
+    peer.tell(&words);
+    let told = tokio::time::timeout(START_LIMIT, hears.recv()).await.expect("Java's producer writes");
+    assert_eq!(told.expect("the JVM goes on")[0], "written");
+    true
 }
 
 /// Passes on what the JVM tells of its members.

@@ -13,7 +13,7 @@ use mainstem_broker::EmbeddedBroker;
 use tokio::time::Instant;
 
 pub(crate) use broken_network::BrokenNetwork;
-pub(crate) use kafka::{JavaMember, KafkaPeer};
+pub(crate) use kafka::{JavaMember, KafkaPeer, java_writes};
 pub(crate) use releases::Release;
 pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer};
 

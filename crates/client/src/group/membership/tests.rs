@@ -77,6 +77,10 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
         ["reconciled"] => member.reconciled(),
         ["withdrawn"] => member.withdrawn(),
         ["given", "up"] => member.given_up(now_ms),
+        ["stop", sends @ ..] => {
+            let leave = member.leave().map(|leave| beat(&leave)).unwrap_or_default();
+            assert_eq!(leave, sends.join(" "));
+        }
         ["idle", sends @ ..] => {
             let leave = member.go_idle().map(|leave| beat(&leave)).unwrap_or_default();
             assert_eq!(leave, sends.join(" "));
@@ -294,6 +298,25 @@ fn who_is_idle_leaves_and_comes_back() {
              3 answer 1 100        -> wait 102
              50 idle beat {epoch}  -> give up
              60 given up           -> beat 0 full has -"
+        );
+        check(is_static, &transcript);
+    }
+}
+
+#[test]
+fn who_stops_leaves_as_soon_as_it_has_asked_to_join() {
+    for (is_static, epoch) in [(false, -1), (true, -2)] {
+        let transcript = format!(
+            "0 stop                        -> beat 0 full has -
+             1 stop beat {epoch}           -> wait
+             2 lose connection             -> wait 102
+             3 stop beat {epoch}           -> wait 102
+             102                           -> beat 0 full has -
+             103 answer 1 100              -> wait 202
+             104 stop beat {epoch}         -> wait 202
+             202                           -> beat 1
+             203 refuse UNKNOWN_MEMBER_ID  -> give up
+             204 stop                      -> wait"
         );
         check(is_static, &transcript);
     }

@@ -4,6 +4,8 @@ use mainstem_wire::ApiKey;
 use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
+use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
+use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_commit_response::{
     OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -184,4 +186,30 @@ async fn nobody_waits_for_offsets_but_the_partitions_they_are_of() {
     assert_eq!(hears.recv().await.unwrap(), "revoked 1");
     assert_eq!(hears.try_recv().ok(), None, "the offset is not known yet");
     reading.abort();
+}
+
+#[tokio::test]
+async fn who_stops_while_it_joins_leaves_under_the_name_that_it_was_given() {
+    let (sender, mut asked_for) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(1, move |asked| match asked.api_key {
+        ApiKey::JoinGroup => {
+            let request: JoinGroupRequest<'_> = asked.decode().unwrap();
+            let (error_code, member_id) = (ErrorCode::MEMBER_ID_REQUIRED.code(), "m".into());
+            sender.send(format!("join {}", request.member_id)).unwrap();
+            let named = JoinGroupResponse { error_code, member_id, ..Default::default() };
+            // With a name it waits for others.
+            if request.member_id.is_empty() { answer(asked, &named) } else { None }
+        }
+        ApiKey::LeaveGroup => {
+            let request: LeaveGroupRequest<'_> = asked.decode().unwrap();
+            sender.send(format!("leave {}", request.members[0].member_id)).unwrap();
+            answer(asked, &LeaveGroupResponse::default())
+        }
+        _ => None,
+    });
+    let member = member(broker.client(), NoHooks);
+    assert_eq!(asked_for.recv().await.unwrap(), "join ");
+    assert_eq!(asked_for.recv().await.unwrap(), "join m");
+    member.close().await.unwrap();
+    assert_eq!(asked_for.try_recv().ok().as_deref(), Some("leave m"));
 }

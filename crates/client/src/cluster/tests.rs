@@ -1,0 +1,70 @@
+//! Connections that a cluster shares among callers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::testing::{ScriptedBroker, World, eventually};
+
+#[tokio::test]
+async fn a_broker_that_is_silent_is_given_up_though_nobody_waits_so_long() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let request_timeout = Duration::from_millis(200);
+    let cluster = Cluster::new(ClientConfig { request_timeout, ..broker.client() });
+    let silent = cluster.any().await.unwrap();
+    eventually("the connection is given up", async || {
+        let request = ListGroupsRequest::default();
+        let _ = tokio::time::timeout(Duration::from_millis(20), cluster.call_any(&request)).await;
+        silent.is_lost()
+    })
+    .await;
+    assert!(!cluster.any().await.unwrap().is_lost(), "there is another one");
+}
+
+#[tokio::test]
+async fn an_attempt_to_connect_is_one_for_all_who_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let refusing = tokio::spawn(async move {
+        loop {
+            let _ = listener.accept().await.unwrap();
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let cluster = Cluster::new(ClientConfig::new(&address).unwrap());
+    let mut asking = JoinSet::new();
+    for _ in 0..20 {
+        let cluster = cluster.clone();
+        asking.spawn(async move { cluster.any().await });
+    }
+    let outcomes = asking.join_all().await;
+    assert!(outcomes.iter().all(Result::is_err));
+    assert_eq!(attempts.load(Ordering::Relaxed), 1);
+    assert!(cluster.any().await.is_err());
+    assert_eq!(attempts.load(Ordering::Relaxed), 2, "who comes later tries again");
+    refusing.abort();
+}
+
+#[tokio::test]
+async fn a_topic_is_asked_for_again_when_it_is_old() {
+    let world = World::mainstem();
+    world.create(1, &[]).await;
+    let count = async |cluster: &Cluster| cluster.topic(&world.topic, false).await.unwrap().partitions.len();
+    let young = Cluster::new(world.client());
+    let old = Cluster::new(ClientConfig { metadata_max_age: Duration::ZERO, ..world.client() });
+    assert_eq!((count(&young).await, count(&old).await), (1, 1));
+    world.admin().create_partitions(&world.topic, 3).await.unwrap();
+    assert_eq!((count(&young).await, count(&old).await), (1, 3));
+}
+
+#[tokio::test]
+async fn what_no_request_can_hold_is_not_the_fault_of_a_broker() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let refused = Cluster::new(broker.client()).topic(&"x".repeat(70_000), false).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
