@@ -171,6 +171,11 @@ impl Broker {
         command
     }
 
+    /// Sets the soft and the hard limit of open descriptors from the next start on; `None` is what the test has.
+    pub fn limit_descriptors(&mut self, limits: Option<(u64, u64)>) {
+        self.descriptors = limits;
+    }
+
     /// Changes a setting from the next start on.
     pub fn set(&mut self, key: &str, value: impl ToString) {
         self.settings.retain(|(other, _)| other != key);
@@ -220,6 +225,23 @@ impl Broker {
         let id = i32::try_from(self.process_id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: Some(bytes), ..getrlimit(Resource::Fsize) };
         prlimit(id, Resource::Fsize, limit).expect("an own child can be limited");
+    }
+
+    /// Lets the running broker open so many descriptors; those that it has stay.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn limit_open_files(&self, soft: u64) {
+        let id = i32::try_from(self.process_id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) };
+        prlimit(id, Resource::Nofile, limit).expect("an own child can be limited");
+    }
+
+    /// Processor time that it has used, in ticks of the system (100 a second).
+    pub fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process_id())).expect("it runs");
+        let fields = stat.rsplit(')').next().expect("the name is in parentheses").split_whitespace();
+        fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
 
     fn home(&self) -> &Path {

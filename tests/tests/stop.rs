@@ -163,6 +163,24 @@ fn a_taken_data_directory_is_told() {
 }
 
 #[test]
+fn more_partitions_than_descriptors_are_told() {
+    let (mut broker, mut client) = broker_with_topic("few-descriptors", 300);
+    for partition in 0..300 {
+        client.produce(TOPIC, partition, 1, &batch(&[b"a"])).unwrap();
+    }
+    broker.kill();
+    broker.limit_descriptors(Some((256, 256)));
+    let refused = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    assert_refused(refused, &["cannot be opened", "Too many open files", "ulimit -n"]);
+    broker.limit_descriptors(None);
+    broker.start_again();
+    let mut client = broker.connect();
+    for partition in 0..300 {
+        assert_eq!(client.offset_at(TOPIC, partition, LATEST).unwrap(), 1);
+    }
+}
+
+#[test]
 fn a_directory_of_a_newer_release_is_told_and_left_alone() {
     let (mut broker, _) = broker_with_topic("newer-format", 1);
     broker.stop();

@@ -14,6 +14,7 @@ use mainstem_coordination::metadata::{
 };
 use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
+use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
 use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
@@ -61,9 +62,7 @@ const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// A partition's files cannot be opened.
-    #[error(
-        "partition {partition} cannot be opened: {source}; mend or move away its directory, then start again"
-    )]
+    #[error("partition {partition} cannot be opened: {source}; {}, then start again", advice(.source))]
     Open {
         /// Which.
         partition: TopicPartition,
@@ -151,6 +150,27 @@ pub enum ControllerError {
     },
 }
 
+impl ControllerError {
+    /// Whether what is missing is a descriptor, and the files are as they were.
+    pub(crate) fn is_short_of_handles(&self) -> bool {
+        matches!(
+            self,
+            ControllerError::Open { source: LogError::Io { source, .. }, .. } if is_short_of_handles(source)
+        )
+    }
+}
+
+/// What a person does before a partition can be opened.
+fn advice(error: &LogError) -> &'static str {
+    match error {
+        LogError::Io { source, .. } if is_short_of_handles(source) => {
+            "raise the limit of open files (ulimit -n) above twice the number of partitions"
+        }
+        LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
+        _ => "mend or move away its directory",
+    }
+}
+
 /// Partitions that were on their way into another log directory.
 pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
@@ -213,7 +233,8 @@ impl Controller {
     /// short.
     ///
     /// # Errors
-    /// When the start cannot be noted, or too little is left of the log directories.
+    /// When the start cannot be noted, too little is left of the log directories, or there are fewer descriptors than
+    /// logs.
     pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
         server::reconfigure(broker, self.heart.read().config().clone());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
@@ -243,6 +264,9 @@ impl Controller {
         drop(image);
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
         let opened = open_all(broker, &topics, Unopened::Offline(&placed.refused));
+        if let Some((_, error)) = opened.refused.into_iter().next() {
+            return Err(error);
+        }
         self.raise_leader_epochs(broker, &opened.shorter)?;
         Ok(placed.moves)
     }

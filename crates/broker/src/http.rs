@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,7 +20,13 @@ use crate::metrics;
 const CONNECTIONS_MAX: usize = 16;
 
 /// A request's header has to arrive in this time.
-const HEADER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection is for one request, and its answer has to be read in this time: a seat does not stay taken.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Pause after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves until the broker stops.
 pub(crate) async fn serve(broker: Arc<Broker>, socket: std::net::TcpListener) {
@@ -35,13 +42,15 @@ pub(crate) async fn serve(broker: Arc<Broker>, socket: std::net::TcpListener) {
             accepted = socket.accept() => accepted,
             () = &mut stopping => return,
         };
-        if let Ok((stream, _)) = accepted {
-            let broker = broker.clone();
-            tokio::spawn(async move {
-                answer(broker, stream).await;
-                drop(seat);
-            });
-        }
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let broker = broker.clone();
+        tokio::spawn(async move {
+            answer(broker, stream).await;
+            drop(seat);
+        });
     }
 }
 
@@ -52,12 +61,13 @@ async fn answer(broker: Arc<Broker>, stream: TcpStream) {
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(false)
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let mut stopping = std::pin::pin!(broker.stopping.notified());
     tokio::select! {
         // A scraper that goes away early is its own affair.
-        _ = served => {}
+        _ = tokio::time::timeout(CONNECTION_TIMEOUT, served) => {}
         () = &mut stopping => {}
     }
 }

@@ -20,7 +20,8 @@ use crate::topics::Topic;
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Unopened<'a> {
-    /// It is offline until the broker is started again: somebody has to mend it. So are these from the outset.
+    /// It is offline until the broker is started again: somebody has to mend it. So are these from the outset. Where it
+    /// is descriptors that are missing its topic is refused: no connection could be served either.
     Offline(&'a HashSet<PartitionKey>),
     /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
     Refused,
@@ -30,7 +31,10 @@ impl Unopened<'_> {
     /// Whether the topic is refused. A directory that failed when something was assigned to it will not work later: what
     /// is in it is as offline as the rest.
     fn refuses(self, error: &ControllerError) -> bool {
-        matches!(self, Unopened::Refused) && !matches!(error, ControllerError::DirectoryOffline { .. })
+        match self {
+            Unopened::Refused => !matches!(error, ControllerError::DirectoryOffline { .. }),
+            Unopened::Offline(_) => error.is_short_of_handles(),
+        }
     }
 }
 

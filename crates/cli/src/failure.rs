@@ -4,13 +4,20 @@ use std::time::Duration;
 
 use mainstem_client::{Error, ErrorCode};
 
-/// The whole of an error, from what was wanted to what came between.
+/// The whole of an error, from what was wanted to what came between. A cause that the words above it tell already is not
+/// told again.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    let causes = error.chain().map(|cause| match cause.downcast_ref::<Error>() {
-        Some(error) => words(error),
-        None => cause.to_string(),
-    });
-    causes.collect::<Vec<_>>().join(": ")
+    error.chain().fold(String::new(), |told, cause| {
+        let cause = match cause.downcast_ref::<Error>() {
+            Some(error) => words(error),
+            None => cause.to_string(),
+        };
+        match () {
+            () if told.is_empty() => cause,
+            () if told.contains(&cause) => told,
+            () => told + ": " + &cause,
+        }
+    })
 }
 
 fn words(error: &Error) -> String {
@@ -102,6 +109,15 @@ mod tests {
         let error: anyhow::Result<()> = Err(refused()).context("no partition was added");
         let expected = "no partition was added: cannot write to t-0: 1 of 2 (NOT_ENOUGH_REPLICAS)";
         assert_eq!(text(&error.unwrap_err()), expected);
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let inner = || std::io::Error::other("port taken");
+        let quoting = anyhow::Error::new(inner()).context("cannot listen: port taken; choose another");
+        assert_eq!(text(&quoting), "cannot listen: port taken; choose another");
+        let plain = anyhow::Error::new(inner()).context("cannot listen");
+        assert_eq!(text(&plain), "cannot listen: port taken");
     }
 
     #[test]

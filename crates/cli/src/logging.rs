@@ -1,6 +1,6 @@
 //! What the broker logs, and the filter behind it, which clients can change while it runs.
 
-use std::io::stderr;
+use std::io::{IsTerminal, stderr};
 
 use mainstem_broker::Loggers;
 use mainstem_broker::config::loggers::{LogLevel, LoggerLevels};
@@ -15,14 +15,17 @@ pub(crate) const VARIABLE: &str = "MAINSTEM_LOG";
 /// Begins to log, as the environment wants it.
 pub(crate) fn to_stderr(json: bool) -> Loggers {
     let wanted = std::env::var(VARIABLE).ok();
-    let parsed = wanted.as_deref().map(|text| text.parse::<Targets>());
+    let parsed = wanted.as_deref().map(parse);
     let targets = match &parsed {
         Some(Ok(targets)) => targets.clone(),
         _ => Targets::new().with_default(LevelFilter::INFO),
     };
     let (filter, handle) = reload::Layer::new(targets.clone());
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+    // Colours are for who looks, unless NO_COLOR is set; what collects lines wants the lines.
+    let is_coloured =
+        stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(is_coloured);
     if json {
         registry.with(lines.json()).init()
     } else {
@@ -38,6 +41,15 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
             tracing::error!("the levels of loggers cannot be changed: {error}");
         }
     })
+}
+
+/// Levels as they are typed. A word alone has to be a level: as a target it would leave all others silent.
+fn parse(text: &str) -> Result<Targets, String> {
+    let mut words = text.split(',').map(str::trim).filter(|part| !part.contains('='));
+    match words.find(|word| word.parse::<LevelFilter>().is_err()) {
+        Some(word) => Err(format!("{word:?} is no level")),
+        None => text.parse().map_err(|error| format!("{error}")),
+    }
 }
 
 fn levels(targets: &Targets) -> LoggerLevels {
@@ -76,6 +88,16 @@ fn filter(level: LogLevel) -> LevelFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_silences_nobody() {
+        for text in ["warning", "verbose", "info,mainstem_log", "mainstem_log=loud"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        for text in ["warn", "INFO", "info, mainstem_log=debug"] {
+            assert!(parse(text).is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn levels_and_filters_say_the_same() {

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use mainstem_client::{Admin, ClientConfig, Error};
 
+/// The environment variable with the brokers to connect to.
+pub(crate) const VARIABLE: &str = "MAINSTEM_BOOTSTRAP";
 /// Names the tool in the brokers' logs, metrics and quotas.
 const CLIENT_ID: &str = "mainstem";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +21,7 @@ const LIMIT_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// Brokers to connect to first, separated by commas; the others are found through them.
-    #[arg(long, env = "MAINSTEM_BOOTSTRAP", default_value = "127.0.0.1:9092", value_name = "HOST:PORT")]
+    #[arg(long, env = VARIABLE, default_value = "127.0.0.1:9092", value_name = "HOST:PORT")]
     bootstrap: String,
     /// How long to retry what may succeed later, such as a leader that is being elected.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]

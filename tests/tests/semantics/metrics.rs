@@ -1,8 +1,11 @@
 //! `/metrics` under the names that Kafka's dashboards look for.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-use mainstem_tests::broker::Setup;
+use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::kafka::batch;
 
 use crate::{TOPIC, broker_with_topic};
@@ -130,4 +133,40 @@ fn series_of_partitions_are_bounded() {
     let shown: Vec<&str> = metrics.lines().filter(|line| line.starts_with("kafka_log_log_size{")).collect();
     assert_eq!(shown.len(), 3, "{shown:?}");
     assert_eq!(value_of(&metrics, "kafka_server_replicamanager_partitioncount"), Some(4.0));
+}
+
+/// Connections to the operator's listener.
+fn connect_to_http(broker: &Broker, count: usize) -> Vec<TcpStream> {
+    let address = broker.ready()["http"].as_str().unwrap();
+    (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
+}
+
+#[test]
+fn scrapers_that_stay_keep_nobody_out() {
+    let broker = Setup::new("metrics-seats").start();
+    let mut staying = connect_to_http(&broker, 32);
+    let begin = Instant::now();
+    for scraper in &mut staying {
+        scraper.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    }
+    for scraper in &mut staying {
+        assert!(scraper.read(&mut [0; 512]).unwrap() > 0);
+    }
+    assert!(broker.http("/health").contains("ok"));
+    assert!(begin.elapsed() < Duration::from_secs(5), "somebody waited for a seat");
+}
+
+#[test]
+fn want_of_descriptors_costs_no_time() {
+    let broker = Setup::new("metrics-descriptors").start();
+    broker.limit_open_files(3);
+    let waiting = connect_to_http(&broker, 1);
+    let (before, second) = (broker.ticks(), Duration::from_secs(1));
+    // Nothing can be waited for: it is to do nothing.
+    std::thread::sleep(second);
+    let used = broker.ticks() - before;
+    assert!(used < 8, "{used} ticks in {second:?} for a connection that cannot be accepted");
+    broker.limit_open_files(1000);
+    drop(waiting);
+    assert!(broker.http("/health").contains("ok"));
 }

@@ -15,11 +15,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::logging;
-
-/// Where data goes unless somebody says otherwise.
-const DATA_DIR: &str = "./mainstem-data";
-const LISTEN: &str = "127.0.0.1:9092";
+use crate::{logging, target};
 
 /// What `start` takes.
 #[derive(Debug, Args)]
@@ -68,7 +64,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| name != logging::VARIABLE)
+        .filter(|(name, _)| name != logging::VARIABLE && name != target::VARIABLE)
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let overrides = overrides(start)?;
@@ -76,7 +72,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     BrokerConfig::from_sources(sources).context("the broker cannot be configured like this")
 }
 
-/// `--set` and what stands for a setting: the options, and the defaults that only this command has.
+/// `--set` and the options that stand for a setting.
 fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
     let mut overrides = Vec::new();
     for set in &start.set {
@@ -85,16 +81,11 @@ fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
         };
         overrides.push((key.trim().to_owned(), value.to_owned()));
     }
-    let is_set = |overrides: &[(String, String)], key| overrides.iter().any(|(set, _)| set == key);
     if let Some(dir) = &start.data_dir {
         overrides.push(("log.dirs".into(), dir.display().to_string()));
-    } else if start.config.is_none() && !is_set(&overrides, "log.dirs") && !is_set(&overrides, "log.dir") {
-        overrides.push(("log.dirs".into(), DATA_DIR.into()));
     }
     if let Some(listen) = &start.listen {
         overrides.push(("listeners".into(), format!("PLAINTEXT://{listen}")));
-    } else if start.config.is_none() && !is_set(&overrides, "listeners") {
-        overrides.push(("listeners".into(), format!("PLAINTEXT://{LISTEN}")));
     }
     Ok(overrides)
 }

@@ -1,0 +1,59 @@
+//! What `mainstem start` takes from its environment, and how it says what it says.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn start() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstem"));
+    command.arg("start").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn the_environment_sets_what_nobody_typed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut broker = start()
+        .arg("--json")
+        .current_dir(home.path())
+        .env("MAINSTEM_LISTENERS", "OUTER://127.0.0.1:0")
+        .env("MAINSTEM_LISTENER_SECURITY_PROTOCOL_MAP", "OUTER:PLAINTEXT")
+        .env("MAINSTEM_INTER_BROKER_LISTENER_NAME", "OUTER")
+        .env("MAINSTEM_LOG_DIRS", "elsewhere")
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(broker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    kill_process(Pid::from_child(&broker), Signal::TERM).unwrap();
+    let (status, mut said) = (broker.wait().unwrap(), String::new());
+    broker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success(), "{said}");
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(ready["listeners"][0]["name"], "OUTER", "{ready}");
+    assert!(home.path().join("elsewhere/meta.properties").is_file());
+    assert!(!home.path().join("mainstem-data").exists());
+}
+
+#[test]
+fn lines_for_a_file_have_no_colours_and_say_a_cause_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let run = start()
+        .args(["--listen", &taken.local_addr().unwrap().to_string()])
+        .current_dir(home.path())
+        .env("MAINSTEM_BOOTSTRAP", "127.0.0.1:9092")
+        .env("MAINSTEM_NUM_PARTITION", "3")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(!run.status.success());
+    assert!(said.contains("WARN") && said.contains("MAINSTEM_NUM_PARTITION"), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+    assert_eq!(said.matches("Address already in use").count(), 1, "{said}");
+    // That one is the other commands'.
+    assert!(!said.contains("MAINSTEM_BOOTSTRAP"), "{said}");
+}
