@@ -15,6 +15,7 @@ mod connection;
 mod disk;
 mod environment;
 mod figures;
+mod filler;
 mod goals;
 mod latency;
 mod load;

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::process;
@@ -23,6 +23,14 @@ pub(crate) fn describe() -> Value {
         "kernel": read_trimmed("/proc/sys/kernel/osrelease"),
         "architecture": std::env::consts::ARCH,
     })
+}
+
+/// A field of /proc/meminfo, in bytes.
+pub(crate) fn memory_bytes(field: &str) -> Result<u64> {
+    let text = first_field("/proc/meminfo", &format!("{field}:"));
+    let kib =
+        text.as_deref().and_then(|text| text.strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("/proc/meminfo does not tell {field}"))? << 10)
 }
 
 /// CPUs that this process may use; 0 if that is not known.

@@ -48,6 +48,9 @@ fn write_head(text: &mut String, about: &Value) -> Result {
          rounds.",
         about["rounds"], about["warmup_s"], about["window_s"]
     )?;
+    if about["memory_filled"] == true {
+        writeln!(text, "\nFiles filled the memory before each run (--fill-memory).")?;
+    }
     if about["measured_on_a_busy_machine"] == true {
         writeln!(text, "\nMeasured with --force: nobody looked whether the machine was busy.")?;
     }

@@ -11,6 +11,7 @@ use crate::cases::{Case, Extent};
 use crate::clock;
 use crate::environment::{self, Environment, Settings};
 use crate::figures;
+use crate::filler::Filler;
 use crate::machine;
 use crate::plan::{Forecast, Selection, Step};
 use crate::progress::Progress;
@@ -29,6 +30,8 @@ pub struct Order {
     pub out: PathBuf,
     /// Whether to measure on a busy machine.
     pub force: bool,
+    /// Whether files fill the memory before each run.
+    pub fill_memory: bool,
 }
 
 /// The folder to which results go unless another is named.
@@ -56,9 +59,11 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
         machine::require_quiet()?;
     }
     write_json(&order.out.join(ABOUT), &about(order, &environment))?;
+    let mut filler = order.fill_memory.then(|| Filler::new(&environment.data_root)).transpose()?;
     let progress = Progress::start(steps.len(), Forecast::new(&steps, &order.extent));
     for step in &steps {
         progress.begin(step);
+        filler.as_mut().map_or(Ok(()), Filler::fill)?;
         let run = make(step, order.extent, &environment);
         run.write(&order.out)?;
         let headline = run
@@ -128,6 +133,7 @@ fn about(order: &Order, environment: &Environment) -> Value {
         "soak_s": order.extent.soak.as_secs_f64(),
         "cold_mib": order.extent.cold_mib,
         "measured_on_a_busy_machine": order.force,
+        "memory_filled": order.fill_memory,
     })
 }
 

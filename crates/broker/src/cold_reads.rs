@@ -1,6 +1,6 @@
-//! Reads from the disk, made by a helper thread so that no event loop waits for one.
+//! Reads from the disk, made by helper threads so that no event loop waits for one.
 //!
-//! The helper only brings a range into the page cache; the loop then reads or sends it from there.
+//! A helper only brings a range into the page cache; the loop then reads or sends it from there.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,13 +14,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::wake::TaskWaker;
 
-/// Bytes that the helper reads at once.
+/// Bytes that a helper reads at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The helper thread's queue.
+/// Helpers: reads that the disk has at the same time, so that one that is slow holds up few others.
+const HELPERS: usize = 4;
+
+/// The queue of the helper threads, which are started as they are needed.
 pub(crate) struct ColdReads {
     queue: Arc<Queue>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     orders: VecDeque<Arc<Order>>,
+    idle: usize,
+    threads: Vec<JoinHandle<()>>,
     stopped: bool,
 }
 
@@ -50,21 +54,30 @@ struct Outcome {
 pub(crate) struct ColdRead(Arc<Order>);
 
 impl ColdReads {
-    /// Starts the helper thread.
+    /// Starts the first helper thread.
     ///
     /// # Errors
     /// The system's, when no thread can be made.
     pub(crate) fn start() -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let own = queue.clone();
-        let thread = std::thread::Builder::new().name("cold-reads".into()).spawn(move || own.serve())?;
-        Ok(ColdReads { queue, thread: Mutex::new(Some(thread)) })
+        let first = queue.start_helper(0)?;
+        queue.state.lock().threads.push(first);
+        Ok(ColdReads { queue })
     }
 
     /// Asks for a range to be brought into memory.
     pub(crate) fn request(&self, range: FileRange) -> ColdRead {
         let order = Arc::new(Order { range, outcome: Mutex::default() });
-        self.queue.state.lock().orders.push_back(order.clone());
+        let mut state = self.queue.state.lock();
+        state.orders.push_back(order.clone());
+        let number = state.threads.len();
+        if state.orders.len() > state.idle && number < HELPERS {
+            match self.queue.start_helper(number) {
+                Ok(helper) => state.threads.push(helper),
+                Err(error) => tracing::warn!(%error, "a thread for reads from the disk could not be started"),
+            }
+        }
+        drop(state);
         self.queue.changed.notify_one();
         ColdRead(order)
     }
@@ -72,9 +85,13 @@ impl ColdReads {
 
 impl Drop for ColdReads {
     fn drop(&mut self) {
-        self.queue.state.lock().stopped = true;
+        let threads = {
+            let mut state = self.queue.state.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.threads)
+        };
         self.queue.changed.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
+        for thread in threads {
             let _ = thread.join();
         }
     }
@@ -95,6 +112,11 @@ impl ColdRead {
 }
 
 impl Queue {
+    fn start_helper(self: &Arc<Self>, number: usize) -> io::Result<JoinHandle<()>> {
+        let own = self.clone();
+        std::thread::Builder::new().name(format!("cold-reads-{number}")).spawn(move || own.serve())
+    }
+
     fn serve(&self) {
         let mut piece = vec![0; PIECE_BYTES];
         while let Some(order) = self.next() {
@@ -122,7 +144,9 @@ impl Queue {
             if let Some(order) = state.orders.pop_front() {
                 return Some(order);
             }
+            state.idle += 1;
             self.changed.wait(&mut state);
+            state.idle -= 1;
         }
     }
 }
@@ -141,4 +165,90 @@ fn read_through(range: &FileRange, piece: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::future::poll_fn;
+    use std::io::IoSlice;
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use mainstem_log::storage::StorageFile;
+
+    use super::*;
+
+    /// A file that is not in memory, of which so many pieces have to be read at the same time.
+    #[derive(Debug)]
+    struct Together {
+        pieces: usize,
+        begun: Mutex<usize>,
+        changed: Condvar,
+    }
+
+    /// Such a file, as long as one wants.
+    pub(crate) fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
+        Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
+    }
+
+    impl StorageFile for Together {
+        fn read_at(&self, buf: &mut [u8], _position: u64) -> io::Result<usize> {
+            let mut begun = self.begun.lock();
+            *begun += 1;
+            self.changed.notify_all();
+            let all = begun.next_multiple_of(self.pieces);
+            let late = self.changed.wait_while_for(&mut begun, |begun| *begun < all, Duration::from_secs(20));
+            if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
+        }
+
+        fn write_at(&self, _bufs: &[IoSlice<'_>], _position: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn read_at_nowait(&self, _buf: &mut [u8], _position: u64) -> io::Result<Option<usize>> {
+            Ok(None)
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(u64::MAX)
+        }
+
+        fn set_len(&self, _len: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn allocate(&self, _position: u64, _len: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_fs(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn advise(&self, _advice: Advice, _position: u64, _len: u64) {}
+
+        fn resident(&self, _position: u64, _len: u64) -> Option<bool> {
+            Some(false)
+        }
+
+        fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn slow_reads_do_not_wait_for_each_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let cold_reads = ColdReads::start().expect("a thread can be made");
+        let range = FileRange { file: cold_file(HELPERS), position: 0, len: 2 * PIECE_BYTES, recent: false };
+        let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
+        for read in reads {
+            runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
+        }
+        assert_eq!(cold_reads.queue.state.lock().threads.len(), HELPERS);
+    }
 }

@@ -16,6 +16,10 @@ use crate::cold_reads::{ColdRead, ColdReads};
 /// Bytes that one connection sends before others on its loop get their turn: less than a millisecond's work.
 pub(crate) const TURN_BYTES_MAX: usize = 1024 * 1024;
 
+/// Bytes of a file range that are read from the disk before they are sent: more would often be read long before a slow
+/// reader takes them.
+const COLD_BYTES_MAX: usize = 256 * 1024;
+
 /// Sent bytes from which on it pays to move the unsent ones to the front.
 const COMPACT_BYTES_MIN: usize = 32 * 1024;
 
@@ -27,7 +31,10 @@ pub(crate) struct ResponseBuffer {
     /// File ranges by the index in `bytes` before which they go, ascending.
     files: VecDeque<(usize, FileRange)>,
     sent: usize,
-    cold: Option<ColdRead>,
+    /// What is being read of the front range, and how many bytes.
+    cold: Option<(ColdRead, usize)>,
+    /// Bytes of the front range that were just read.
+    warm: usize,
     /// How long the connection is not read after these responses (throttling).
     pub(crate) mute: Option<Duration>,
     /// How long threads in the background were at a request that is answered later.
@@ -127,10 +134,11 @@ impl ResponseBuffer {
             self.sent += sent;
             return Poll::Ready(Ok(sent));
         }
-        ready!(self.poll_resident(cold_reads, turn, context))?;
+        let resident = ready!(self.poll_resident(cold_reads, turn, context))?;
         let (_, front) =
             self.files.front_mut().expect("bytes up to the range are sent, and something is left");
-        let sent = ready!(poll_sendfile(stream, front, turn, context))?;
+        let sent = ready!(poll_sendfile(stream, front, resident, context))?;
+        self.warm = self.warm.saturating_sub(sent);
         front.position += sent as u64;
         front.len -= sent;
         if front.len == 0 {
@@ -139,30 +147,31 @@ impl ResponseBuffer {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sees to it that the next bytes of the front range come from memory, since a read from the disk would hold up
-    /// the whole loop.
+    /// How many of the next bytes of the front range, at most a turn's, come from memory, at least one; what does not is read
+    /// by a helper first, since a read from the disk would hold up the whole loop.
     fn poll_resident(
         &mut self,
         cold_reads: &ColdReads,
         turn: usize,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<io::Result<usize>> {
         let (_, front) = self.files.front().expect("the caller sends a range");
-        if let Some(read) = &self.cold {
+        let length = front.len.min(turn);
+        if self.cold.is_none() && self.warm == 0 {
+            if front.recent || front.file.resident(front.position, length as u64) == Some(true) {
+                return Poll::Ready(Ok(length));
+            }
+            let chunk = FileRange { len: length.min(COLD_BYTES_MAX), ..front.clone() };
+            let bytes = chunk.len;
+            self.cold = Some((cold_reads.request(chunk), bytes));
+        }
+        if let Some((read, bytes)) = &self.cold {
             let result = ready!(read.poll(context));
+            self.warm = *bytes;
             self.cold = None;
-            return Poll::Ready(result);
+            result?;
         }
-        let chunk = FileRange { len: front.len.min(turn), ..front.clone() };
-        if chunk.recent || chunk.file.resident(chunk.position, chunk.len as u64) == Some(true) {
-            return Poll::Ready(Ok(()));
-        }
-        let read = cold_reads.request(chunk);
-        let polled = read.poll(context);
-        if polled.is_pending() {
-            self.cold = Some(read);
-        }
-        polled
+        Poll::Ready(Ok(self.warm.min(length)))
     }
 
     fn reset(&mut self) {
@@ -180,10 +189,9 @@ impl Drop for ResponseBuffer {
 fn poll_sendfile(
     stream: &TcpStream,
     front: &FileRange,
-    turn: usize,
+    length: usize,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    let length = front.len.min(turn);
     loop {
         ready!(stream.poll_write_ready(context))?;
         let send = || {
@@ -202,6 +210,8 @@ fn poll_sendfile(
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     fn response(bytes: usize) -> ResponseBuffer {
@@ -226,6 +236,24 @@ mod tests {
             );
             assert_eq!(output.backlog(), 101_000);
         }
+    }
+
+    #[test]
+    fn no_more_is_sent_than_was_read_from_the_disk() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let cold_reads = ColdReads::start().expect("a thread can be made");
+        let mut response = ResponseBuffer::default();
+        let file = crate::cold_reads::tests::cold_file(1);
+        response.insert_file(0, FileRange { file, position: 0, len: 10 << 20, recent: false });
+        let resident = |response: &mut ResponseBuffer, turn| {
+            let polled = poll_fn(|context| response.poll_resident(&cold_reads, turn, context));
+            runtime.block_on(polled).expect("the file can be read")
+        };
+        assert_eq!(resident(&mut response, 1000), 1000);
+        assert_eq!(resident(&mut response, TURN_BYTES_MAX), 1000, "a later turn may be longer");
+        assert_eq!(resident(&mut response, 10), 10, "or shorter");
+        response.warm = 0;
+        assert_eq!(resident(&mut response, TURN_BYTES_MAX), COLD_BYTES_MAX);
     }
 
     #[test]

@@ -61,13 +61,13 @@ impl Victim {
         std::fs::read_dir(self.proc("fd")).expect("the broker lives").count()
     }
 
-    /// Bytes that threads of this name have had read from the disk, their own read-ahead included.
+    /// Bytes that threads whose names begin so have had read from the disk, their own read-ahead included.
     pub fn bytes_from_disk(&self, thread: &str) -> u64 {
         let tasks = std::fs::read_dir(self.proc("task")).expect("the broker lives");
         let read = tasks.filter_map(|task| {
             let task = task.ok()?.path();
             let name = std::fs::read_to_string(task.join("comm")).ok()?;
-            let io = std::fs::read_to_string(task.join("io")).ok().filter(|_| name.trim() == thread)?;
+            let io = std::fs::read_to_string(task.join("io")).ok().filter(|_| name.starts_with(thread))?;
             let line = io.lines().find_map(|line| line.strip_prefix("read_bytes: "))?;
             line.parse::<u64>().ok()
         });

@@ -54,6 +54,10 @@ pub(crate) struct Run {
     /// Where results go: an empty folder. [default: bench/results/DATE-N-cores]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Fill the memory with pages of a file before each run, so that none has to get it from the host of a virtual machine
+    /// while it is measured. Takes as much disk as there is memory.
+    #[arg(long)]
+    fill_memory: bool,
     /// Measure although the machine is busy.
     #[arg(long)]
     force: bool,
@@ -115,7 +119,7 @@ impl Run {
             ..self.length.extent()
         };
         let out = self.out.clone().unwrap_or_else(mainstem_bench::default_out);
-        Ok(Order { selection, extent, out, force: self.force })
+        Ok(Order { selection, extent, out, force: self.force, fill_memory: self.fill_memory })
     }
 
     fn chosen_systems(&self) -> Vec<System> {
