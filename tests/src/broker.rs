@@ -237,6 +237,11 @@ impl Broker {
         prlimit(id, Resource::Nofile, limit).expect("an own child can be limited");
     }
 
+    /// Descriptors that it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process_id())).expect("it runs").count()
+    }
+
     /// Processor time that it has used, in ticks of the system (100 a second).
     pub fn ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process_id())).expect("it runs");

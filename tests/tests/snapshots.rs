@@ -110,6 +110,27 @@ fn a_snapshot_without_its_log_or_a_damaged_one_is_refused() {
 }
 
 #[test]
+fn a_metadata_log_that_is_empty_or_damaged_is_refused() {
+    let mut broker = Setup::new("metadata-damage").start();
+    broker.connect().create_topic("topic", 1, &[]).unwrap();
+    broker.stop();
+    let path = files(&broker, ".log").pop().unwrap();
+    let whole = fs::read(&path).unwrap();
+    let mut flipped = whole.clone();
+    // In the last record's value.
+    let at = flipped.len() - 4;
+    flipped[at] ^= 1;
+    for (damaged, why) in [(&flipped[..], "is corrupt"), (&[], "is empty")] {
+        fs::write(&path, damaged).unwrap();
+        let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+        assert!(!status.success() && said.contains(why) && said.contains("backup"), "{said}");
+    }
+    fs::write(&path, &whole).unwrap();
+    broker.start_again();
+    assert_eq!(broker.connect().topics().unwrap(), ["topic"]);
+}
+
+#[test]
 fn kafka_reads_a_snapshot() {
     let Some(jars) = jars() else { return };
     let mut broker = Setup::new("snapshot-dump").set(AT_ONCE.0, AT_ONCE.1).start();

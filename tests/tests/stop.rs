@@ -181,6 +181,17 @@ fn more_partitions_than_descriptors_are_told() {
 }
 
 #[test]
+fn a_partition_that_nobody_uses_holds_one_file_after_a_kill() {
+    const PARTITIONS: usize = 300;
+    let (mut broker, _) = broker_with_topic("one-file", PARTITIONS as i32);
+    broker.kill();
+    broker.start_again();
+    eventually("files to be closed that were open to be synced", || {
+        (broker.descriptors() < PARTITIONS + 100).then_some(())
+    });
+}
+
+#[test]
 fn a_directory_of_a_newer_release_is_told_and_left_alone() {
     let (mut broker, _) = broker_with_topic("newer-format", 1);
     broker.stop();

@@ -3,19 +3,17 @@
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use mainstem_coordination::config::BrokerConfig;
 use mainstem_coordination::metadata::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
-    Permit, ProducerIds, ReplayError as HeartError, ResourceKind, TopicImage, names,
+    Permit, ProducerIds, ResourceKind, TopicImage, names,
 };
-use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
-use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
-use mainstem_log::{Log, LogConfig, LogError, Origin, PartitionIdentity};
+use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
 use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
@@ -32,20 +30,21 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
 use crate::groups::OFFSETS_TOPIC;
+use crate::log_dirs::LogDirs;
 use crate::opening::{Unopened, open_all};
 use crate::partition::{Durable, NoLog, Partition};
 use crate::placing::{PartitionKey, place_all};
 use crate::quotas::resolvable;
 use crate::random;
-use crate::replay::ReplayError;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
 use crate::server;
 use crate::settings::TopicSettings;
-use crate::snapshots::SnapshotError;
 
+mod error;
 mod snapshot;
 
+pub use error::ControllerError;
 use snapshot::SinceSnapshot;
 
 /// Kafka's id of the metadata topic: the number one.
@@ -57,119 +56,6 @@ pub(crate) const METADATA_EPOCH: i32 = 1;
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
 const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
-
-/// Why the metadata or a partition cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ControllerError {
-    /// A partition's files cannot be opened.
-    #[error("partition {partition} cannot be opened: {source}; {}, then start again", advice(.source))]
-    Open {
-        /// Which.
-        partition: TopicPartition,
-        /// Why.
-        source: LogError,
-    },
-    /// The metadata log cannot be read.
-    #[error("the metadata log cannot be read: {0}")]
-    Replay(#[from] ReplayError),
-    /// The metadata log holds what cannot be.
-    #[error("{0}")]
-    Heart(#[from] HeartError),
-    /// A newer release has raised a feature beyond what this one knows.
-    #[error(
-        "the data is of a newer release: feature {name} has level {level}; start the release that wrote it"
-    )]
-    Feature {
-        /// The feature.
-        name: String,
-        /// Its level.
-        level: i16,
-    },
-    /// The node's registration could not be written.
-    #[error("the start could not be noted in the metadata log: {0}")]
-    Register(ErrorCode),
-    /// A snapshot cannot be used.
-    #[error("the metadata snapshot {path} {source}; put it back from a backup of the whole directory")]
-    Snapshot {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: SnapshotError,
-    },
-    /// Records are missing between the snapshot and the log.
-    #[error(
-        "the metadata log holds offsets {} to {}, and its newest snapshot ends at {end_offset}: what is between is \
-         missing; put the directory back from a backup",
-        ends.0, ends.1
-    )]
-    MetadataGap {
-        /// Where the log begins and ends.
-        ends: (i64, i64),
-        /// Where the snapshot ends; 0 is none.
-        end_offset: i64,
-    },
-    /// Where partitions were found could not be written.
-    #[error("where partitions were found could not be noted in the metadata log: {0}")]
-    Assign(ErrorCode),
-    /// The log directories do not suffice to start.
-    #[error("{0}")]
-    Directories(String),
-    /// Its log directory, or the only one that may have it, is offline.
-    #[error(
-        "partition {partition} is in a log directory that is offline, or may be; mend that directory's disk, then start \
-         again"
-    )]
-    DirectoryOffline {
-        /// Which.
-        partition: TopicPartition,
-    },
-    /// A partition is in two directories.
-    #[error(
-        "partition {partition} is in log directory {} and in {}; find out which of the two is the newer one, move the \
-         other away, then start again",
-        one.display(), other.display()
-    )]
-    Twice {
-        /// Which.
-        partition: TopicPartition,
-        /// One of the log directories.
-        one: PathBuf,
-        /// The other one.
-        other: PathBuf,
-    },
-    /// A partition is in a log directory that is not configured any more.
-    #[error(
-        "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
-         has this id in its meta.properties, then start again"
-    )]
-    DirectoryMissing {
-        /// Which.
-        partition: TopicPartition,
-        /// The directory's id.
-        directory: Uuid,
-    },
-}
-
-impl ControllerError {
-    /// Whether what is missing is a descriptor, and the files are as they were.
-    pub(crate) fn is_short_of_handles(&self) -> bool {
-        matches!(
-            self,
-            ControllerError::Open { source: LogError::Io { source, .. }, .. } if is_short_of_handles(source)
-        )
-    }
-}
-
-/// What a person does before a partition can be opened.
-fn advice(error: &LogError) -> &'static str {
-    match error {
-        LogError::Io { source, .. } if is_short_of_handles(source) => {
-            "raise the limit of open files (ulimit -n) above twice the number of partitions"
-        }
-        LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
-        _ => "mend or move away its directory",
-    }
-}
 
 /// Partitions that were on their way into another log directory.
 pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
@@ -236,6 +122,7 @@ impl Controller {
     /// When the start cannot be noted, too little is left of the log directories, or there are fewer descriptors than
     /// logs.
     pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
+        self.check_empty(&broker.dirs)?;
         server::reconfigure(broker, self.heart.read().config().clone());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {
@@ -269,6 +156,23 @@ impl Controller {
         }
         self.raise_leader_epochs(broker, &opened.shorter)?;
         Ok(placed.moves)
+    }
+
+    /// A metadata log that has lost all of its records would have every partition set aside.
+    fn check_empty(&self, dirs: &LogDirs) -> Result<(), ControllerError> {
+        if self.image().next_offset() > 0 {
+            return Ok(());
+        }
+        let is_topics = |found: &FoundPartition| &*found.partition.topic != names::CLUSTER_METADATA;
+        let has_partitions =
+            |dir: &&Arc<LogDir>| dir.partitions().is_ok_and(|found| found.iter().any(is_topics));
+        match dirs.online().find(has_partitions) {
+            Some(dir) => Err(ControllerError::MetadataEmpty {
+                path: dir.path().to_owned(),
+                metadata: dirs.metadata().path().to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Readers of a log that was left in order and is shorter now may be ahead of it, as after an unclean stop.

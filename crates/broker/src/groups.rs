@@ -20,7 +20,7 @@ use crate::context::RequestContext;
 use crate::dispatch::Handled;
 use crate::output::ResponseBuffer;
 use crate::partition::{Durable, Partition};
-use crate::replay::replay;
+use crate::replay::{Checksums, replay};
 use crate::scratch::with_scratch;
 
 /// The topic of groups and their offsets.
@@ -208,7 +208,7 @@ impl Groups {
             coordinator.begin_load(partition.index);
             let mut malformed = 0;
             let replayed = partition.with_log(|log| {
-                replay(log, |record| {
+                replay(log, Checksums::Unread, |record| {
                     let record = record.key.map(|key| (key, record.value));
                     malformed += coordinator.load(now, partition.index, record).malformed;
                 })

@@ -37,11 +37,24 @@ pub enum ReplayError {
     },
 }
 
+/// What of a batch is looked at beside its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checksums {
+    /// A batch that is not what was written ends the replay: all the rest follows from it.
+    Verified,
+    /// Each record stands for itself.
+    Unread,
+}
+
 /// Calls `each` with every record that is no control record, in order.
 ///
 /// # Errors
 /// When the log cannot be read or holds what is no record.
-pub(crate) fn replay(log: &Log, mut each: impl FnMut(Record<'_>)) -> Result<(), ReplayError> {
+pub(crate) fn replay(
+    log: &Log,
+    checksums: Checksums,
+    mut each: impl FnMut(Record<'_>),
+) -> Result<(), ReplayError> {
     let mut scratch = Scratch::new();
     let mut decompressed = Vec::new();
     let mut next = log.ends().log_start;
@@ -63,6 +76,10 @@ pub(crate) fn replay(log: &Log, mut each: impl FnMut(Record<'_>)) -> Result<(), 
                 Err(BatchError::Truncated { .. }) => break,
                 Err(error) => return Err(ReplayError::Batch { offset: next, error }),
             };
+            if checksums == Checksums::Verified && !batch.verify_crc() {
+                let error = InvalidBatch::Crc { stored: batch.crc(), computed: batch.computed_crc() };
+                return Err(ReplayError::Records { offset: batch.base_offset(), error });
+            }
             let skip = next;
             next = batch.next_offset();
             if !batch.attributes().is_control() {

@@ -57,3 +57,13 @@ fn lines_for_a_file_have_no_colours_and_say_a_cause_once() {
     // That one is the other commands'.
     assert!(!said.contains("MAINSTEM_BOOTSTRAP"), "{said}");
 }
+
+#[test]
+fn help_names_every_setting() {
+    let help = |option: &str| String::from_utf8(start().arg(option).output().unwrap().stdout).unwrap();
+    let (short, long) = (help("-h"), help("--help"));
+    for setting in ["log.retention.hours=168", "write.caching.default=false"] {
+        assert!(long.contains(setting) && !short.contains(setting), "{setting}");
+    }
+    assert!(short.contains("MAINSTEM_LOG=debug") && short.lines().count() < 40, "{short}");
+}

@@ -125,3 +125,18 @@ impl LogConfig {
         self.segment_index_bytes / entry_bytes as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_spreads_over_partitions_and_stays_below_its_bound() {
+        let config = LogConfig { segment_ms: 1000, segment_jitter_ms: 300, ..LogConfig::default() };
+        let all: std::collections::BTreeSet<_> = (0..1000).map(|seed| config.jitter_ms(seed, 7)).collect();
+        assert!(all.len() > 200 && all.iter().all(|jitter| (0..300).contains(jitter)), "{all:?}");
+        assert_eq!(config.jitter_ms(5, 7), config.jitter_ms(5, 7), "it does not change from look to look");
+        let beyond = LogConfig { segment_jitter_ms: i64::MAX, ..config };
+        assert!((0..1000).all(|seed| (0..1000).contains(&beyond.jitter_ms(seed, 0))));
+    }
+}

@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(crate) struct FlushState {
     files: Vec<Arc<dyn StorageFile>>,
     directories: Vec<Arc<Path>>,
-    /// A sync is due whether or not somebody waits for it: a segment was closed, or maintenance found what is unsynced.
+    /// A sync is due whether or not somebody waits for it: a segment was closed, the log was not left in order, or
+    /// maintenance found what is unsynced.
     due: bool,
     /// Where the sync in progress will bring the durable end.
     in_flight: Option<i64>,

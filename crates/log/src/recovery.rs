@@ -319,6 +319,8 @@ impl Opening<'_> {
                 self.note_unsynced(&segments)?;
                 // A cut, this one's or one that a crash has interrupted, may not be on disk.
                 self.flush.add_file(active.file.clone());
+                // With many partitions the files that are open for that alone are not to stay so.
+                self.flush.note_due();
                 self.recovery_point.min(log_end)
             }
         };

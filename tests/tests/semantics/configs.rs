@@ -109,6 +109,12 @@ fn flush_messages_makes_acks_1_wait_too() {
 }
 
 #[test]
+fn no_more_replicas_are_asked_for_than_there_are() {
+    let (_broker, mut client) = broker_with_topic("min-insync", 1, &[("min.insync.replicas", "3")]);
+    assert_eq!(client.produce(TOPIC, 0, -1, &batch(&[b"a"])).unwrap(), 0);
+}
+
+#[test]
 fn responses_are_not_throttled() {
     let (_broker, mut client) = broker_with_topic("throttle", 1, &[]);
     let one = batch(&[b"a"]);

@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 use super::{Controller, ControllerError, METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
 use crate::partition::Durable;
-use crate::replay::replay;
+use crate::replay::{Checksums, replay};
 use crate::snapshots::{SnapshotFile, encode};
 
 /// What the log has got since the last snapshot.
@@ -80,7 +80,7 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot
         heart.skip_to(end_offset);
     }
     let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
-    replay(log, |record| {
+    replay(log, Checksums::Verified, |record| {
         let value = record.value.filter(|_| failed.is_none() && record.offset >= end_offset);
         if let Some(value) = value {
             failed = heart.replay(record.offset, value).err();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use mainstem_broker::config::{BrokerConfig, Properties, Sources};
+use mainstem_broker::config::{BrokerConfig, Properties, Sources, docs};
 use mainstem_broker::{LastStop, Ready, Server};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -17,12 +17,17 @@ use signal_hook::iterator::Signals;
 
 use crate::{logging, target};
 
+const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
+                        docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
+
+/// The settings with an effect, from their table.
+fn long_help() -> String {
+    format!("{SETTINGS}\n\nSettings with their defaults:\n\n{}", docs::help())
+}
+
 /// What `start` takes.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
-    docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug."
-)]
+#[command(after_help = format!("{SETTINGS} `--help` names them."), after_long_help = long_help())]
 pub(crate) struct Start {
     /// Directory of the data; partition directories are directly under it. [default: ./mainstem-data]
     #[arg(long, value_name = "DIR")]

@@ -203,10 +203,12 @@ impl ListenerKeys<'_> {
 /// Each open listener is advertised, no other one is, and each at an address that a client can reach.
 fn check_advertised(advertised: &[Endpoint], open: &[Endpoint]) -> Result<(), Problem> {
     let is_in = |name: &str, endpoints: &[Endpoint]| endpoints.iter().any(|each| each.listener == name);
-    for Endpoint { listener, host, .. } in advertised {
+    for Endpoint { listener, host, port, .. } in advertised {
         if host == "0.0.0.0" || host == "::" {
             return Err(Problem::new(format!(
-                "advertised.listeners cannot use the nonroutable meta-address {host}. Use a routable IP address."
+                "advertised.listeners cannot use the nonroutable meta-address {host}. Use a routable IP address: set \
+                 advertised.listeners={listener}://HOST:{port} with the host that clients connect to, or listen on \
+                 {listener}://:{port}, which advertises this host's name"
             )));
         }
         if !is_in(listener, open) {
@@ -389,7 +391,9 @@ mod tests {
         );
         refused(
             "listeners=PLAINTEXT://0.0.0.0:1",
-            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address.",
+            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: set \
+             advertised.listeners=PLAINTEXT://HOST:1 with the host that clients connect to, or listen on \
+             PLAINTEXT://:1, which advertises this host's name",
         );
         refused(
             "listeners=PLAINTEXT://:1\nadvertised.listeners=SSL://a:1",

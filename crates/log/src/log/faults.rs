@@ -273,6 +273,34 @@ fn segments_roll_by_age_and_by_full_indexes() {
 }
 
 #[test]
+fn blocks_are_reserved_for_the_segment_that_is_written_and_for_no_other() {
+    use std::os::unix::fs::MetadataExt;
+    let config = LogConfig { preallocate: true, segment_bytes: 1 << 20, ..LogConfig::default() };
+    let bench = Bench::real(config);
+    let (mut log, _) = bench.open("a");
+    let value = "x".repeat(10_000);
+    while log.segment_count() < 3 {
+        bench.append(&mut log, &TestBatch::of(&[&value])).unwrap();
+    }
+    let sizes = |log: &Log| {
+        let mut found: Vec<_> =
+            std::fs::read_dir(log.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+        found.sort();
+        let sizes = found.iter().map(|path| std::fs::metadata(path).unwrap());
+        sizes.map(|found| (found.len(), found.blocks() * 512)).collect::<Vec<_>>()
+    };
+    let found = sizes(&log);
+    let (len, reserved) = found[2];
+    assert!(len < 20_000 && reserved >= 1 << 20, "the active one: {found:?}");
+    assert!(found[..2].iter().all(|(len, reserved)| *reserved < len + 16_384), "closed ones: {found:?}");
+    let records = bench.read_all(&log);
+    drop(log);
+    let (log, recovery) = bench.open("a");
+    assert_eq!((recovery.bytes_cut, bench.read_all(&log)), (0, records), "what is reserved is no tail");
+}
+
+#[test]
 fn other_files_are_left_alone() {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());

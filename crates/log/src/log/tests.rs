@@ -72,6 +72,20 @@ fn a_kill_costs_a_walk_of_the_last_segment() {
 }
 
 #[test]
+fn what_a_kill_may_have_left_unsynced_asks_for_its_sync() {
+    let bench = Bench::real(small_segments());
+    let (log, _) = bench.open("a");
+    drop(log);
+    let (mut log, _) = bench.open("a");
+    assert!(log.flush_due(0));
+    flush(&mut log);
+    assert!(!log.flush_due(0));
+    bench.stop_clean(log);
+    let (log, _) = bench.open("a");
+    assert!(!log.flush_due(0), "it was left in order");
+}
+
+#[test]
 fn another_boot_costs_a_walk_from_the_recovery_point() {
     let bench = Bench::real(small_segments());
     let (mut log, _) = bench.open("a");

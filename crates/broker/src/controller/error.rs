@@ -1,0 +1,137 @@
+//! Why the metadata or a partition cannot be used, and what a person can do about it.
+
+use std::path::PathBuf;
+
+use mainstem_coordination::metadata::ReplayError as HeartError;
+use mainstem_log::LogError;
+use mainstem_log::partition_dir::TopicPartition;
+use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
+use mainstem_wire::{ErrorCode, Uuid};
+
+use crate::replay::ReplayError;
+use crate::snapshots::SnapshotError;
+
+/// Why the metadata or a partition cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// A partition's files cannot be opened.
+    #[error("partition {partition} cannot be opened: {source}; {}, then start again", advice(.source))]
+    Open {
+        /// Which.
+        partition: TopicPartition,
+        /// Why.
+        source: LogError,
+    },
+    /// The metadata log cannot be read.
+    #[error("the metadata log cannot be read: {0}; put __cluster_metadata-0 back from a backup")]
+    Replay(#[from] ReplayError),
+    /// The metadata log holds what cannot be.
+    #[error("{0}")]
+    Heart(#[from] HeartError),
+    /// A newer release has raised a feature beyond what this one knows.
+    #[error(
+        "the data is of a newer release: feature {name} has level {level}; start the release that wrote it"
+    )]
+    Feature {
+        /// The feature.
+        name: String,
+        /// Its level.
+        level: i16,
+    },
+    /// The node's registration could not be written.
+    #[error("the start could not be noted in the metadata log: {0}")]
+    Register(ErrorCode),
+    /// A snapshot cannot be used.
+    #[error("the metadata snapshot {path} {source}; put it back from a backup of the whole directory")]
+    Snapshot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: SnapshotError,
+    },
+    /// Records are missing between the snapshot and the log.
+    #[error(
+        "the metadata log holds offsets {} to {}, and its newest snapshot ends at {end_offset}: what is between is \
+         missing; put the directory back from a backup",
+        ends.0, ends.1
+    )]
+    MetadataGap {
+        /// Where the log begins and ends.
+        ends: (i64, i64),
+        /// Where the snapshot ends; 0 is none.
+        end_offset: i64,
+    },
+    /// There are partitions, and the metadata log does not say of which topics.
+    #[error(
+        "log directory {} has partitions, and the metadata log in {} is empty; put __cluster_metadata-0 back from a \
+         backup, or move the partitions away to begin anew",
+        path.display(), metadata.display()
+    )]
+    MetadataEmpty {
+        /// One with partitions.
+        path: PathBuf,
+        /// Where the metadata log is.
+        metadata: PathBuf,
+    },
+    /// Where partitions were found could not be written.
+    #[error("where partitions were found could not be noted in the metadata log: {0}")]
+    Assign(ErrorCode),
+    /// The log directories do not suffice to start.
+    #[error("{0}")]
+    Directories(String),
+    /// Its log directory, or the only one that may have it, is offline.
+    #[error(
+        "partition {partition} is in a log directory that is offline, or may be; mend that directory's disk, then start \
+         again"
+    )]
+    DirectoryOffline {
+        /// Which.
+        partition: TopicPartition,
+    },
+    /// A partition is in two directories.
+    #[error(
+        "partition {partition} is in log directory {} and in {}; find out which of the two is the newer one, move the \
+         other away, then start again",
+        one.display(), other.display()
+    )]
+    Twice {
+        /// Which.
+        partition: TopicPartition,
+        /// One of the log directories.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
+    /// A partition is in a log directory that is not configured any more.
+    #[error(
+        "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \
+         has this id in its meta.properties, then start again"
+    )]
+    DirectoryMissing {
+        /// Which.
+        partition: TopicPartition,
+        /// The directory's id.
+        directory: Uuid,
+    },
+}
+
+impl ControllerError {
+    /// Whether what is missing is a descriptor, and the files are as they were.
+    pub(crate) fn is_short_of_handles(&self) -> bool {
+        matches!(
+            self,
+            ControllerError::Open { source: LogError::Io { source, .. }, .. } if is_short_of_handles(source)
+        )
+    }
+}
+
+/// What a person does before a partition can be opened.
+fn advice(error: &LogError) -> &'static str {
+    match error {
+        LogError::Io { source, .. } if is_short_of_handles(source) => {
+            "raise the limit of open files (ulimit -n) above twice the number of partitions"
+        }
+        LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
+        _ => "mend or move away its directory",
+    }
+}
