@@ -129,6 +129,24 @@ fn slow_consumers_of_cold_data_do_not_make_the_broker_large() {
 }
 
 #[test]
+fn what_is_measured_beside_plain_loads_has_its_figures() {
+    let bench = Bench::new();
+    let names = "pipelined-1kb idle start start-killed";
+    let told = bench.run(&format!("{names} --systems mainstem --killed-mib 16")).json();
+    let cells = told["summary"]["cells"].as_array().unwrap();
+    let median = |cell: &Value, key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
+    for cell in cells {
+        match cell["workload"].as_str().unwrap() {
+            "pipelined-1kb" => assert!(median(cell, "messages_per_s") > 0.0, "{cell}"),
+            "idle" => assert!(median(cell, "idle_cpu_percent") < 50.0, "{cell}"),
+            _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
+        }
+        assert!(median(cell, "vm_hwm_mib") > 0.0, "{cell}");
+    }
+    assert_eq!(cells.len(), names.split(' ').count());
+}
+
+#[test]
 fn a_run_that_fails_is_told_and_the_others_are_made() {
     let bench = Bench::new();
     let message = bench.run("small-msg-saturate --mainstem /bin/false").failed();

@@ -39,6 +39,7 @@ use member::Member;
 
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
+use crate::group::offsets::is_missing;
 use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
@@ -84,13 +85,33 @@ impl GroupOffsets {
     /// [`Error::CommitFailed`] if a partition is given up before it is done, or why the group refuses: a member that is not
     /// in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
+        self.commit_unless(offsets, |_| false).await
+    }
+
+    /// The same of the consumer's own accord: a topic that was deleted meanwhile holds up no other.
+    async fn commit_what_is_there(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
+        self.commit_unless(offsets, is_missing).await
+    }
+
+    /// Commits, where some errors do not matter.
+    async fn commit_unless(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        is_tolerated: fn(&Error) -> bool,
+    ) -> Result<(), Error> {
         if offsets.is_empty() {
             return Ok(());
         }
         let config = &self.config.consumer.client;
         let (places, terms) = (self.positions.places(offsets), self.terms(offsets));
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            self.calls.commit(&self.identity(&terms)?, &places).await
+            match self.calls.commit(&self.identity(&terms)?, &places).await {
+                Err(error) if is_tolerated(&error) => {
+                    tracing::warn!("{error}");
+                    Ok(())
+                }
+                done => done,
+            }
         })
         .await
     }
@@ -366,7 +387,7 @@ impl GroupConsumer {
         if !positions.is_empty() {
             if self.config.auto_commit.is_some() {
                 self.settle_commit().await;
-                if let Err(error) = self.offsets.commit(&positions).await {
+                if let Err(error) = self.offsets.commit_what_is_there(&positions).await {
                     tracing::warn!("partitions are given away without a commit: {error}");
                 }
             }
@@ -412,7 +433,9 @@ impl GroupConsumer {
         self.settle_commit().await;
         if self.done != self.committed {
             self.committed = self.done.clone();
-            self.commit = Some(self.start(self.done.clone()));
+            let (group, done) = (self.offsets.clone(), self.done.clone());
+            let task = tokio::spawn(async move { group.commit_what_is_there(&done).await });
+            self.commit = Some(PendingCommit { task });
         }
     }
 
@@ -511,7 +534,8 @@ impl GroupConsumer {
         let mut committed = Ok(());
         let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
-            committed = self.commit().await;
+            self.settle_commit().await;
+            committed = self.offsets.commit_what_is_there(&positions).await;
         }
         let is_member = self.shared.identity.lock().generation >= 0;
         if is_member && !positions.is_empty() {

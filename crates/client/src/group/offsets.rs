@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_request::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -56,17 +57,27 @@ pub(crate) fn commit_request<'a>(
     }
 }
 
-/// Whether all of a commit is done.
+/// Whether all of a commit is done. That a topic is not there is told only if nothing else is wrong: what is there was
+/// committed then.
 pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
     let response = reply.read()?;
+    let mut missing = Ok(());
     for topic in &response.topics {
         for one in &topic.partitions {
             let key = TopicPartition::new(&*topic.name, one.partition_index);
-            reply
-                .check(one.error_code, None, || format!("cannot set the offset of group {group} in {key}"))?;
+            let what = || format!("cannot set the offset of group {group} in {key}");
+            match reply.check(one.error_code, None, what) {
+                Err(error) if is_missing(&error) => missing = Err(error),
+                checked => checked?,
+            }
         }
     }
-    Ok(())
+    missing
+}
+
+/// Whether an offset was not committed as its topic is not there.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 /// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what

@@ -80,7 +80,7 @@ pub struct ProducerConfig {
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
     pub compression_level: Option<i32>,
-    /// How long a batch waits for more records. 5 ms by default.
+    /// How long a batch waits for more records; not while somebody waits for room. 5 ms by default.
     pub linger: Duration,
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.

@@ -213,3 +213,24 @@ async fn who_stops_while_it_joins_leaves_under_the_name_that_it_was_given() {
     member.close().await.unwrap();
     assert_eq!(asked_for.try_recv().ok().as_deref(), Some("leave m"));
 }
+
+#[tokio::test]
+async fn a_topic_that_was_deleted_holds_up_no_handing_over() {
+    let broker = ScriptedBroker::start(1, |asked| {
+        if asked.api_key != ApiKey::OffsetCommit {
+            return None;
+        }
+        let error_code = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code();
+        let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
+        let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
+        answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+    });
+    let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client()));
+    let mut member = GroupConsumer::new(config).unwrap();
+    *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    let revoked = BTreeSet::from([t(0)]);
+    let given_up = tokio::time::timeout(Duration::from_secs(20), member.let_go(&revoked)).await;
+    given_up.expect("nothing is waited for that may never come");
+    assert_eq!(member.assignment(), vec![]);
+}
