@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
+use crate::listener::ACCEPT_PAUSE;
 use crate::metrics;
 
 /// Scrapers that are served at the same time; others wait to be accepted.
@@ -24,9 +25,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection is for one request, and its answer has to be read in this time: a seat does not stay taken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Pause after an accept that failed for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves until the broker stops.
 pub(crate) async fn serve(broker: Arc<Broker>, socket: std::net::TcpListener) {

@@ -19,7 +19,7 @@ use crate::context::{ANONYMOUS, ConnectionContext};
 use crate::event_loop::Placement;
 
 /// Pause after an accept that failed for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections by address, and the limits on them.
 pub(crate) struct ConnectionCounts {
