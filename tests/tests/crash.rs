@@ -37,6 +37,10 @@ const KILLS: u64 = 30;
 /// The same as it is measured beside Kafka: in the page cache.
 const KILLS_IN_THE_PAGE_CACHE: u64 = 10;
 
+/// The same as it is measured where every record is synced, which takes its time: one for so many of the others in depth.
+const KILLS_WITH_EVERY_RECORD_SYNCED: u64 = 5;
+const OTHERS_FOR_ONE: u64 = 5;
+
 /// The same where partitions move.
 const KILLS_WITH_MOVES: u64 = 20;
 
@@ -232,6 +236,15 @@ fn what_was_acknowledged_survives_kills_in_the_page_cache() {
     let (seed, kills) = choices(KILLS_IN_THE_PAGE_CACHE);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
     let done = run(|| Setup::new("crash-cached").set("write.caching.default", true), seed, kills);
+    println!("{} acknowledgements", done.acknowledged);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_where_every_record_is_synced() {
+    let (seed, kills) = choices(KILLS_WITH_EVERY_RECORD_SYNCED * OTHERS_FOR_ONE);
+    let kills = kills.div_ceil(OTHERS_FOR_ONE);
+    println!("TEST_SEED={seed}, {kills} kills");
+    let done = run(|| Setup::new("crash-synced").set("log.flush.interval.messages", 1), seed, kills);
     println!("{} acknowledgements", done.acknowledged);
 }
 

@@ -2,15 +2,14 @@
 //!
 //! A helper only brings a range into the page cache; the loop then reads or sends it from there.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 
 use mainstem_log::FileRange;
+use mainstem_log::pool::Pool;
 use mainstem_log::storage::Advice;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::wake::TaskWaker;
 
@@ -20,23 +19,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Helpers: reads that the disk has at the same time, so that one that is slow holds up few others.
 const HELPERS: usize = 4;
 
-/// The queue of the helper threads, which are started as they are needed.
+/// The helper threads, which are started as they are needed.
 pub(crate) struct ColdReads {
-    queue: Arc<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct QueueState {
-    orders: VecDeque<Arc<Order>>,
-    idle: usize,
-    threads: Vec<JoinHandle<()>>,
-    stopped: bool,
+    pool: Pool,
 }
 
 struct Order {
@@ -54,46 +39,25 @@ struct Outcome {
 pub(crate) struct ColdRead(Arc<Order>);
 
 impl ColdReads {
-    /// Starts the first helper thread.
-    ///
-    /// # Errors
-    /// The system's, when no thread can be made.
-    pub(crate) fn start() -> io::Result<Self> {
-        let queue = Arc::new(Queue::default());
-        let first = queue.start_helper(0)?;
-        queue.state.lock().threads.push(first);
-        Ok(ColdReads { queue })
+    /// Without a thread yet.
+    pub(crate) fn new() -> Self {
+        ColdReads { pool: Pool::new("cold-reads".to_owned(), HELPERS) }
     }
 
-    /// Asks for a range to be brought into memory.
+    /// Asks for a range to be brought into memory. Where no thread can be made, this one does it.
     pub(crate) fn request(&self, range: FileRange) -> ColdRead {
         let order = Arc::new(Order { range, outcome: Mutex::default() });
-        let mut state = self.queue.state.lock();
-        state.orders.push_back(order.clone());
-        let number = state.threads.len();
-        if state.orders.len() > state.idle && number < HELPERS {
-            match self.queue.start_helper(number) {
-                Ok(helper) => state.threads.push(helper),
-                Err(error) => tracing::warn!(%error, "a thread for reads from the disk could not be started"),
-            }
+        let own = order.clone();
+        if let Err(job) = self.pool.run(Box::new(move || serve(&own))) {
+            job();
         }
-        drop(state);
-        self.queue.changed.notify_one();
         ColdRead(order)
     }
 }
 
 impl Drop for ColdReads {
     fn drop(&mut self) {
-        let threads = {
-            let mut state = self.queue.state.lock();
-            state.stopped = true;
-            std::mem::take(&mut state.threads)
-        };
-        self.queue.changed.notify_all();
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.pool.stop();
     }
 }
 
@@ -111,49 +75,25 @@ impl ColdRead {
     }
 }
 
-impl Queue {
-    fn start_helper(self: &Arc<Self>, number: usize) -> io::Result<JoinHandle<()>> {
-        let own = self.clone();
-        std::thread::Builder::new().name(format!("cold-reads-{number}")).spawn(move || own.serve())
+fn serve(order: &Arc<Order>) {
+    // Nobody waits any more: the connection went away.
+    if Arc::strong_count(order) == 1 {
+        return;
     }
-
-    fn serve(&self) {
-        let mut piece = vec![0; PIECE_BYTES];
-        while let Some(order) = self.next() {
-            // Nobody waits any more: the connection went away.
-            if Arc::strong_count(&order) == 1 {
-                continue;
-            }
-            let result = read_through(&order.range, &mut piece);
-            let mut outcome = order.outcome.lock();
-            outcome.result = Some(result);
-            let waiting = outcome.waiting.take();
-            drop(outcome);
-            if let Some(task) = waiting {
-                task.wake();
-            }
-        }
-    }
-
-    fn next(&self) -> Option<Arc<Order>> {
-        let mut state = self.state.lock();
-        loop {
-            if state.stopped {
-                return None;
-            }
-            if let Some(order) = state.orders.pop_front() {
-                return Some(order);
-            }
-            state.idle += 1;
-            self.changed.wait(&mut state);
-            state.idle -= 1;
-        }
+    let result = read_through(&order.range);
+    let mut outcome = order.outcome.lock();
+    outcome.result = Some(result);
+    let waiting = outcome.waiting.take();
+    drop(outcome);
+    if let Some(task) = waiting {
+        task.wake();
     }
 }
 
 /// Reads a range, so that it is in the page cache. The kernel is told to read nothing ahead of it: its read-ahead would
 /// go on in the loop that sends the range, and have that loop wait for pages that are on their way.
-fn read_through(range: &FileRange, piece: &mut [u8]) -> io::Result<()> {
+fn read_through(range: &FileRange) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
     range.file.advise(Advice::Random, 0, 0);
     range.file.advise(Advice::WillNeed, range.position, range.len as u64);
     let (mut position, end) = (range.position, range.position + range.len as u64);
@@ -175,6 +115,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use mainstem_log::storage::StorageFile;
+    use parking_lot::Condvar;
 
     use super::*;
 
@@ -243,12 +184,12 @@ pub(crate) mod tests {
     #[test]
     fn slow_reads_do_not_wait_for_each_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let cold_reads = ColdReads::start().expect("a thread can be made");
+        let cold_reads = ColdReads::new();
         let range = FileRange { file: cold_file(HELPERS), position: 0, len: 2 * PIECE_BYTES, recent: false };
         let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
         for read in reads {
             runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
         }
-        assert_eq!(cold_reads.queue.state.lock().threads.len(), HELPERS);
+        assert_eq!(cold_reads.pool.threads(), HELPERS);
     }
 }

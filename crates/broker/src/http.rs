@@ -8,7 +8,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -54,7 +54,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, socket: std::net::TcpListener) {
 
 async fn answer(broker: Arc<Broker>, stream: TcpStream) {
     let service = service_fn(|request: Request<Incoming>| {
-        let response = route(&broker, request.uri().path());
+        let response = route(&broker, request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(response) }
     });
     let served = http1::Builder::new()
@@ -70,13 +70,19 @@ async fn answer(broker: Arc<Broker>, stream: TcpStream) {
     }
 }
 
-fn route(broker: &Broker, path: &str) -> Response<Full<Bytes>> {
+fn route(broker: &Broker, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let mut refused =
+            text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Nothing is changed here: GET.\n".into());
+        refused.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
     match path {
         "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics::exposition(broker)),
         "/health" => match broker.health() {
             Ok(()) => text(StatusCode::OK, "application/json", "{\"status\":\"ok\"}\n".into()),
             Err(why) => {
-                let body = format!("{{\"status\":\"failed\",\"reason\":{why:?}}}\n");
+                let body = format!("{}\n", serde_json::json!({ "status": "failed", "reason": why }));
                 text(StatusCode::SERVICE_UNAVAILABLE, "application/json", body)
             }
         },

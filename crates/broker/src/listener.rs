@@ -151,6 +151,7 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
     };
     let mut stopping = std::pin::pin!(broker.stopping.notified());
+    let mut is_failing = false;
     while !broker.stopping.is_stopping() {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -158,13 +159,19 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         };
         match accepted {
             Ok((stream, peer)) => {
+                is_failing = false;
                 let pause = admit(&broker, listener, stream, peer);
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }
             }
             Err(error) => {
-                tracing::warn!("a connection could not be accepted: {error}");
+                // Once, not for every attempt.
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(
+                        "no connection can be accepted: {error}; it is tried again every {ACCEPT_PAUSE:?}"
+                    );
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn no_more_is_sent_than_was_read_from_the_disk() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let cold_reads = ColdReads::start().expect("a thread can be made");
+        let cold_reads = ColdReads::new();
         let mut response = ResponseBuffer::default();
         let file = crate::cold_reads::tests::cold_file(1);
         response.insert_file(0, FileRange { file, position: 0, len: 10 << 20, recent: false });

@@ -317,7 +317,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         event_loops,
-        cold_reads: ColdReads::start()?,
+        cold_reads: ColdReads::new(),
         cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,

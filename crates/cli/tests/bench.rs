@@ -4,8 +4,9 @@
 mod support;
 
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::path::Path;
+use std::process::{Child, Command};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -33,8 +34,13 @@ impl Bench {
 
     /// Half a second of each on free ports. The machine may be as busy as it likes: no figure is judged.
     fn run(&self, arguments: &str) -> Run {
+        self.run_if_quiet(&format!("{arguments} --force"))
+    }
+
+    /// The same, unless others use the machine.
+    fn run_if_quiet(&self, arguments: &str) -> Run {
         let (data, out) = (self.dir.path().join("data"), self.out());
-        let short = "--runs 1 --warmup 0.2 --window 0.5 --durability page-cache --force --json --port 0";
+        let short = "--runs 1 --warmup 0.2 --window 0.5 --durability page-cache --json --port 0";
         let places = format!(
             "--data-root {} --out {} --set group.initial.rebalance.delay.ms=0",
             data.display(),
@@ -131,13 +137,13 @@ fn slow_consumers_of_cold_data_do_not_make_the_broker_large() {
 #[test]
 fn what_is_measured_beside_plain_loads_has_its_figures() {
     let bench = Bench::new();
-    let names = "pipelined-1kb idle start start-killed";
+    let names = "pipelined-1kb many-partitions idle start start-clean start-killed";
     let told = bench.run(&format!("{names} --systems mainstem --killed-mib 16")).json();
     let cells = told["summary"]["cells"].as_array().unwrap();
     let median = |cell: &Value, key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
     for cell in cells {
         match cell["workload"].as_str().unwrap() {
-            "pipelined-1kb" => assert!(median(cell, "messages_per_s") > 0.0, "{cell}"),
+            "pipelined-1kb" | "many-partitions" => assert!(median(cell, "messages_per_s") > 0.0, "{cell}"),
             "idle" => assert!(median(cell, "idle_cpu_percent") < 50.0, "{cell}"),
             _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
         }
@@ -159,13 +165,48 @@ fn a_run_that_fails_is_told_and_the_others_are_made() {
     assert!(summary.contains("| median [range] | probe |"), "{summary}");
 }
 
+/// A process that does nothing else, for as long as it is wanted.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn all_cpus() -> Busy {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Busy((0..cpus).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_measured_on_a_busy_machine() {
+    let (bench, busy) = (Bench::new(), Busy::all_cpus());
+    let message = bench.run_if_quiet("start --systems mainstem").failed();
+    assert!(message.contains("the machine is busy: others use") && message.contains("--force"), "{message}");
+    assert!(!bench.out().join("SUMMARY.md").exists());
+    drop(busy);
+}
+
+/// The folder of Kafka's jars; without them, `what` is not tested, which is said.
+fn kafka_jars(what: &str) -> Option<String> {
+    let jars = std::env::var("KAFKA_LIB").unwrap_or_default();
+    if Path::new(&jars).join("kafka_2.13-4.3.0.jar").exists() {
+        return Some(jars);
+    }
+    let _ = writeln!(std::io::stderr(), "skipped: {what} (no jars in KAFKA_LIB)");
+    None
+}
+
 #[test]
 fn the_tools_of_kafka_are_clients() {
-    let jars = std::env::var("KAFKA_LIB").unwrap_or_default();
-    if !Path::new(&jars).join("kafka_2.13-4.3.0.jar").exists() {
-        println!("skipped: Kafka's performance tools (no jars in KAFKA_LIB)");
-        return;
-    }
+    let Some(jars) = kafka_jars("Kafka's performance tools") else { return };
     let bench = Bench::new();
     // It reads what the producer tool wrote.
     let arguments = "bandwidth-out --systems mainstem --records 4000";
@@ -174,6 +215,39 @@ fn the_tools_of_kafka_are_clients() {
     for key in ["messages_per_s", "mib_per_s", "messages_per_cpu_s"] {
         assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
     }
+}
+
+#[test]
+fn kafka_is_measured_beside_us_and_the_probe() {
+    let Some(jars) = kafka_jars("Kafka beside Mainstem") else { return };
+    let bench = Bench::new();
+    let told = bench.run(&format!("local-1kb-saturate start --peer kafka --kafka-jars {jars}")).json();
+    let [load, start] = told["summary"]["cells"].as_array().unwrap().as_slice() else { panic!("{told}") };
+    for (cell, systems, key) in [
+        (load, &["kafka", "mainstem", "probe"][..], "messages_per_s"),
+        (start, &["kafka", "mainstem"][..], "first_ack_ms"),
+    ] {
+        assert_eq!(cell["systems"], serde_json::json!(systems));
+        let medians = figure(cell, key).as_array().unwrap();
+        let medians: Vec<f64> = medians.iter().map(|spread| spread["median"].as_f64().unwrap()).collect();
+        assert!(medians.len() == systems.len() && medians.iter().all(|median| *median > 0.0), "{cell}");
+    }
+    let summary = fs::read_to_string(bench.out().join("SUMMARY.md")).unwrap();
+    assert!(summary.contains("mainstem / kafka") && summary.contains("4.3.0"), "{summary}");
+}
+
+/// Kafka is started up to eleven times, so that it is only looked at in depth.
+#[test]
+fn the_smallest_heap_is_found() {
+    if soak_seconds() < 10 {
+        return;
+    }
+    let Some(jars) = kafka_jars("the heap sweep") else { return };
+    let bench = Bench::new();
+    let told = bench.run(&format!("heap-sweep --peer kafka --kafka-jars {jars}")).json();
+    let cell = &told["summary"]["cells"][0];
+    let smallest = figure(cell, "smallest_heap_mib")[0]["median"].as_f64().unwrap();
+    assert!((48.0..=1024.0).contains(&smallest), "{cell}");
 }
 
 #[test]

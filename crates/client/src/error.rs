@@ -67,7 +67,8 @@ pub enum Error {
         /// The time that it had.
         after: Duration,
     },
-    /// An operation, with all of its retries, took longer than it may.
+    /// An operation, with all of its retries, took longer than it may. What it was to do may have been done all the same: a
+    /// record that is sent again may be written twice.
     #[error("{what} was not done within {after:?}{}", last.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default())]
     TimedOut {
         /// The operation.
@@ -211,6 +212,7 @@ impl Error {
             Error::Connect { .. }
             | Error::ConnectionLost { .. }
             | Error::RequestTimedOut { .. }
+            | Error::TimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
             Error::Closed | Error::Panicked { .. } => ErrorClass::Fatal,
             Error::TransactionFailed { .. } => ErrorClass::Abortable,
@@ -317,5 +319,6 @@ mod tests {
         };
         assert_eq!(late.to_string(), format!("the topic's creation was not done within 1s; last: {text}"));
         assert_eq!(late.code(), Some(ErrorCode::TOPIC_ALREADY_EXISTS));
+        assert!(late.is_retriable(), "as Kafka's TimeoutException");
     }
 }

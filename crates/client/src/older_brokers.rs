@@ -71,8 +71,11 @@ async fn of_admin(world: &World) -> Vec<Asked> {
         asked((2, 4), "OffsetDelete", admin.delete_group_offsets(&world.group, &partition).await),
         asked((2, 4), "ListPartitionReassignments", admin.reassignments().await.map(drop)),
         asked((2, 6), "DescribeClientQuotas", admin.quotas(&[], false).await.map(drop)),
+        asked((2, 7), "DescribeUserScramCredentials", admin.scram_credentials(None).await.map(drop)),
+        asked((2, 8), "UnregisterBroker", admin.unregister_broker(4711).await),
         asked((2, 8), "DescribeProducers", admin.producers(&world.t(0)).await.map(drop)),
         asked((3, 3), "DescribeQuorum", admin.quorum().await.map(drop)),
+        asked((3, 8), "DescribeTopicPartitions", admin.replicas(&world.topic).await.map(drop)),
     ]
 }
 

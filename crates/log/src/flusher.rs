@@ -10,15 +10,13 @@
 //! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
 
 mod method;
-mod pool;
 mod round;
 
 pub use method::{DirtyProbe, FlushOptions, Method};
 
+use crate::pool::{AbortOnPanic, Job, Pool, join};
 use crate::storage::{Storage, StorageFile};
 use parking_lot::{Condvar, Mutex};
-pub(crate) use pool::Job;
-use pool::Pool;
 pub(crate) use round::copy_result;
 use round::{Round, SyncContext, Unfinished};
 use std::fmt;
@@ -244,30 +242,9 @@ impl fmt::Debug for Flusher {
     }
 }
 
-/// A dead flusher would leave every producer that waits for durability without an answer, for ever.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            tracing::error!(
-                "the flusher panicked; the process ends, because nothing can become durable any more"
-            );
-            std::process::abort();
-        }
-    }
-}
-
-/// Joins a thread, except when the last reference to the flusher is dropped on that thread itself, which then ends
-/// on its own.
-fn join(thread: JoinHandle<()>) {
-    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-        tracing::error!("a flusher's thread ended by a panic");
-    }
-}
-
 fn run(shared: &Shared, mut context: SyncContext) {
-    let _guard = AbortOnPanic;
+    // A dead flusher would leave every producer that waits for durability without an answer, for ever.
+    let _guard = AbortOnPanic("nothing can become durable any more");
     let (mut targets, mut retries) = (Vec::new(), 0);
     while let Some(stop) = next_round(shared, &mut targets, context.has_unfinished()) {
         let unfinished = context.take_unfinished();

@@ -22,6 +22,7 @@ pub mod meta_properties;
 pub mod partition_dir;
 pub mod partition_metadata;
 pub mod placement;
+pub mod pool;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;

@@ -157,6 +157,21 @@ fn scrapers_that_stay_keep_nobody_out() {
 }
 
 #[test]
+fn whoever_wants_to_change_something_is_told_that_nothing_can_be() {
+    let broker = Setup::new("metrics-post").start();
+    for (method, expected) in [("POST", "405"), ("DELETE", "405"), ("HEAD", "200"), ("GET", "200")] {
+        let mut scraper = connect_to_http(&broker, 1).remove(0);
+        let request = format!("{method} /health HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        scraper.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        scraper.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{method}: {answer}");
+        let is_told = answer.to_lowercase().contains("allow: get, head");
+        assert_eq!(is_told, expected == "405", "{method}: {answer}");
+    }
+}
+
+#[test]
 fn want_of_descriptors_costs_no_time() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);

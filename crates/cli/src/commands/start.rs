@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,6 +19,9 @@ use crate::{logging, target};
 
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
                         docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
+
+/// How often the log tells how far a stop is where no terminal shows it.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// The settings with an effect, from their table.
 fn long_help() -> String {
@@ -191,9 +194,14 @@ fn stop(server: Server, hurry: &AtomicBool) {
         ProgressStyle::with_template("syncing {bar:30} {pos}/{len} partitions")
             .expect("the template is constant"),
     );
+    let mut told = Instant::now();
     let in_order = server.stop(hurry, &mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
+        if bar.is_hidden() && told.elapsed() >= TOLD_EVERY {
+            told = Instant::now();
+            tracing::info!("{done} of {all} partitions are synced");
+        }
     });
     bar.finish_and_clear();
     match in_order {

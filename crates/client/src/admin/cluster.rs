@@ -10,6 +10,7 @@ use mainstem_wire::messages::describe_quorum_request::{
 };
 use mainstem_wire::messages::describe_quorum_response::ReplicaState;
 use mainstem_wire::messages::metadata_request::MetadataRequest;
+use mainstem_wire::messages::unregister_broker_request::UnregisterBrokerRequest;
 use mainstem_wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
 
 use super::{Admin, left_out, timeout_ms};
@@ -273,6 +274,21 @@ impl Admin {
             // Since version 2 an error is that of the whole request.
             let mut results = response.results.iter();
             results.try_for_each(|one| reply.check(one.error_code, one.error_message.as_deref(), refused))
+        })
+        .await
+    }
+
+    /// Forgets a node that is stopped and will not come back (KIP-631): brokers without ZooKeeper remember each until then.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as BROKER_ID_NOT_REGISTERED.
+    pub async fn unregister_broker(&self, node: i32) -> Result<(), Error> {
+        self.retried(&format!("unregistering node {node}"), || async {
+            let request = UnregisterBrokerRequest { broker_id: node, ..Default::default() };
+            let reply = self.cluster.call_controller(&request).await?;
+            let response = reply.read()?;
+            let refused = || format!("cannot unregister node {node}");
+            reply.check(response.error_code, response.error_message.as_deref(), refused)
         })
         .await
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -9,7 +10,7 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
 };
 use mainstem_wire::messages::list_config_resources_request::ListConfigResourcesRequest;
 
-use super::{Admin, left_out};
+use super::{Admin, left_out, settled};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -270,28 +271,32 @@ impl ConfigChange {
 }
 
 impl Admin {
-    /// All settings of something, also those that have their defaults.
+    /// All settings of something, also those that have their defaults. The broker that is asked may not know of a topic yet
+    /// that was created just now.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn configs(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, Error> {
-        self.retried(&format!("reading the settings of {resource}"), || async {
-            let (resource_type, name) = resource.wire();
-            let wanted = DescribeConfigsResource {
-                resource_type,
-                resource_name: name.into(),
-                configuration_keys: None,
-                ..Default::default()
-            };
-            let request = DescribeConfigsRequest { resources: vec![wanted], ..Default::default() };
-            let reply = self.connection_for(resource).await?.call(&request).await?;
-            let response = reply.read()?;
-            let result = response.results.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
-            let refused = || format!("cannot read the settings of {resource}");
-            reply.check(result.error_code, result.error_message.as_deref(), refused)?;
-            Ok(result.configs.iter().map(ConfigEntry::from_response).collect())
-        })
-        .await
+        let what = format!("reading the settings of {resource}");
+        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+        self.retried(&what, || async { settled(unknown, self.try_to_read(resource).await) }).await?
+    }
+
+    async fn try_to_read(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, Error> {
+        let (resource_type, name) = resource.wire();
+        let wanted = DescribeConfigsResource {
+            resource_type,
+            resource_name: name.into(),
+            configuration_keys: None,
+            ..Default::default()
+        };
+        let request = DescribeConfigsRequest { resources: vec![wanted], ..Default::default() };
+        let reply = self.connection_for(resource).await?.call(&request).await?;
+        let response = reply.read()?;
+        let result = response.results.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
+        let refused = || format!("cannot read the settings of {resource}");
+        reply.check(result.error_code, result.error_message.as_deref(), refused)?;
+        Ok(result.configs.iter().map(ConfigEntry::from_response).collect())
     }
 
     /// All that has settings of its own or could have them: topics, brokers, groups, subscriptions to clients' metrics
@@ -318,34 +323,37 @@ impl Admin {
     /// Makes changes, all or none; with `validate_only` it only sees whether they could be made.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_CONFIG.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_CONFIG or UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn alter_configs(
         &self,
         resource: &ConfigResource,
         changes: &[ConfigChange],
         validate_only: bool,
     ) -> Result<(), Error> {
-        self.retried(&format!("changing the settings of {resource}"), || async {
-            let (resource_type, name) = resource.wire();
-            let configs = changes.iter().map(ConfigChange::wire).collect();
-            let altered = AlterConfigsResource {
-                resource_type,
-                resource_name: name.into(),
-                configs,
-                ..Default::default()
-            };
-            let request = IncrementalAlterConfigsRequest {
-                resources: vec![altered],
-                validate_only,
-                ..Default::default()
-            };
-            let reply = self.connection_for(resource).await?.call(&request).await?;
-            let response = reply.read()?;
-            let result = response.responses.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
-            let refused = || format!("cannot change the settings of {resource}");
-            reply.check(result.error_code, result.error_message.as_deref(), refused)
-        })
-        .await
+        let what = format!("changing the settings of {resource}");
+        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+        let attempt =
+            || async { settled(unknown, self.try_to_alter(resource, changes, validate_only).await) };
+        self.retried(&what, attempt).await?
+    }
+
+    async fn try_to_alter(
+        &self,
+        resource: &ConfigResource,
+        changes: &[ConfigChange],
+        validate_only: bool,
+    ) -> Result<(), Error> {
+        let (resource_type, name) = resource.wire();
+        let configs = changes.iter().map(ConfigChange::wire).collect();
+        let altered =
+            AlterConfigsResource { resource_type, resource_name: name.into(), configs, ..Default::default() };
+        let request =
+            IncrementalAlterConfigsRequest { resources: vec![altered], validate_only, ..Default::default() };
+        let reply = self.connection_for(resource).await?.call(&request).await?;
+        let response = reply.read()?;
+        let result = response.responses.first().ok_or_else(|| left_out(&reply, &resource.to_string()))?;
+        let refused = || format!("cannot change the settings of {resource}");
+        reply.check(result.error_code, result.error_message.as_deref(), refused)
     }
 
     /// A connection to who knows the settings.

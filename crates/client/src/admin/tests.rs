@@ -16,6 +16,10 @@ on_both_brokers!(
     settings_are_changed_and_say_where_they_come_from,
     groups_have_settings,
     what_has_settings_is_listed,
+    what_does_not_exist_is_told_at_once,
+    replicas_are_told_page_by_page,
+    passwords_of_users_are_told,
+    nodes_are_unregistered,
     groups_are_described_and_their_offsets_moved,
     what_a_partition_takes_is_told,
     records_are_deleted,
@@ -68,7 +72,11 @@ async fn settings_are_changed_and_say_where_they_come_from(world: World) {
     world.create(1, &[("retention.ms", "1000")]).await;
     let topic = ConfigResource::Topic(world.topic.to_string());
     let shown = async |resource: &ConfigResource, name: &str| {
-        let configs = admin.configs(resource).await.unwrap();
+        let configs = match admin.configs(resource).await {
+            // Kafka's controller answers before its broker knows.
+            Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => return None,
+            configs => configs.unwrap(),
+        };
         let found = configs.into_iter().find(|config| config.name == name);
         found.map(|config| (config.value.unwrap(), config.source))
     };
@@ -282,4 +290,64 @@ async fn what_has_settings_is_listed(world: World) {
             && resources.contains(&ConfigResource::Broker(node))
     })
     .await;
+}
+
+/// The time of an operation is long enough for the test to fail if they are tried again.
+async fn what_does_not_exist_is_told_at_once(world: World) {
+    let config = ClientConfig { operation_timeout: Duration::from_secs(600), ..world.client() };
+    let admin = Admin::new(config);
+    let missing = &*world.name("missing");
+    let resource = ConfigResource::Topic(missing.to_owned());
+    let change = [ConfigChange::Set("retention.ms".to_owned(), "1".to_owned())];
+    let told = async {
+        [
+            admin.delete_topic(missing).await,
+            admin.create_partitions(missing, 2).await,
+            admin.configs(&resource).await.map(drop),
+            admin.alter_configs(&resource, &change, false).await,
+        ]
+    };
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("nothing is tried again");
+    for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(told) {
+        assert_eq!(outcome.unwrap_err().code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{what}");
+    }
+}
+
+/// More partitions than are told at once, by our broker as by Kafka's.
+async fn replicas_are_told_page_by_page(world: World) {
+    const PARTITIONS: i32 = 2_100;
+    world.create(PARTITIONS, &[]).await;
+    let admin = world.admin();
+    let node = admin.nodes().await.unwrap()[0];
+    let all = async || match admin.replicas(&world.topic).await {
+        Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Vec::new(),
+        told => told.unwrap(),
+    };
+    eventually("each has its leader", async || {
+        let told = all().await;
+        told.len() == PARTITIONS as usize && told.iter().all(|one| one.partition.leader == Some(node))
+    })
+    .await;
+    for (index, one) in all().await.iter().enumerate() {
+        assert_eq!(one.partition.index as usize, index);
+        assert_eq!((&one.partition.replicas, &one.partition.isr), (&vec![node], &vec![node]));
+        assert!(one.eligible.is_empty() && one.last_known_eligible.is_empty() && one.offline.is_empty());
+    }
+    let missing = admin.replicas(&world.name("missing")).await.unwrap_err();
+    assert_eq!(missing.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    admin.delete_topic(&world.topic).await.unwrap();
+}
+
+async fn passwords_of_users_are_told(world: World) {
+    let admin = world.admin();
+    assert_eq!(admin.scram_credentials(None).await.unwrap(), BTreeMap::new());
+    let told = admin.scram_credentials(Some(&["nobody"])).await.unwrap();
+    let refused = told["nobody"].as_ref().unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::RESOURCE_NOT_FOUND));
+    assert!(refused.to_string().starts_with("cannot describe the passwords of user nobody: "), "{refused}");
+}
+
+async fn nodes_are_unregistered(world: World) {
+    let refused = world.admin().unregister_broker(4711).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::BROKER_ID_NOT_REGISTERED));
 }

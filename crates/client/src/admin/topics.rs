@@ -12,7 +12,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::{Admin, left_out, timeout_ms};
+use super::{Admin, left_out, settled, timeout_ms};
 use crate::cluster::Topic;
 use crate::consumer::{Isolation, Position};
 use crate::error::Error;
@@ -197,31 +197,37 @@ impl Admin {
     /// Gives a topic more partitions: so many in all.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_PARTITIONS if it has as many.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_PARTITIONS if it has as many, or
+    /// UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
-        self.retried(&format!("adding partitions to topic {name}"), || async {
-            let topic =
-                CreatePartitionsTopic { name: name.into(), count, assignments: None, ..Default::default() };
-            let request = CreatePartitionsRequest {
-                topics: vec![topic],
-                timeout_ms: timeout_ms(self.cluster.config()),
-                ..Default::default()
-            };
-            let reply = self.cluster.call_controller(&request).await?;
-            let response = reply.read()?;
-            let result = response.results.first().ok_or_else(|| left_out(&reply, name))?;
-            let refused = || format!("cannot add partitions to topic {name}");
-            reply.check(result.error_code, result.error_message.as_deref(), refused)
-        })
-        .await
+        let what = format!("adding partitions to topic {name}");
+        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+        self.retried(&what, || async { settled(unknown, self.try_to_grow(name, count).await) }).await?
+    }
+
+    async fn try_to_grow(&self, name: &str, count: i32) -> Result<(), Error> {
+        let topic =
+            CreatePartitionsTopic { name: name.into(), count, assignments: None, ..Default::default() };
+        let request = CreatePartitionsRequest {
+            topics: vec![topic],
+            timeout_ms: timeout_ms(self.cluster.config()),
+            ..Default::default()
+        };
+        let reply = self.cluster.call_controller(&request).await?;
+        let response = reply.read()?;
+        let result = response.results.first().ok_or_else(|| left_out(&reply, name))?;
+        let refused = || format!("cannot add partitions to topic {name}");
+        reply.check(result.error_code, result.error_message.as_deref(), refused)
     }
 
     /// Deletes a topic with all of its records.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
-        self.retried(&format!("deleting topic {name}"), || self.try_to_delete(name)).await
+        let what = format!("deleting topic {name}");
+        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+        self.retried(&what, || async { settled(unknown, self.try_to_delete(name).await) }).await?
     }
 
     /// Deletes a topic with all of its records, if it exists; whether it did.

@@ -16,6 +16,7 @@ use crate::{Compression, Header, Producer, ProducerConfig, Record, partition_of_
 
 on_both_brokers!(
     partitions_are_read_in_order_and_on_from_there,
+    lag_counts_what_is_left,
     little_memory_reads_as_much,
     a_seek_goes_where_it_says,
     a_paused_partition_keeps_its_place,
@@ -103,6 +104,24 @@ async fn partitions_are_read_in_order_and_on_from_there(world: World) {
     fixture.fill(1, 500..600).await;
     assert_eq!(take(&mut consumer, 100).await, (500..600).collect::<Vec<_>>());
     consumer.close().await;
+}
+
+async fn lag_counts_what_is_left(world: World) {
+    let fixture = Fixture::new(world, 1).await;
+    fixture.fill(0, 0..100).await;
+    let (t, mut consumer) = (fixture.t(0), fixture.consumer());
+    consumer.assign([(t.clone(), Position::Beginning)]);
+    assert_eq!(consumer.lag(&t), Ok(None), "nobody was asked yet");
+    let mut left = 100;
+    while left > 0 {
+        left -= take(&mut consumer, 1).await.len() as i64;
+        assert_eq!(consumer.lag(&t), Ok(Some(left)));
+    }
+    fixture.fill(0, 100..130).await;
+    eventually("what comes later counts", async || consumer.lag(&t) == Ok(Some(30))).await;
+    consumer.seek(&t, Position::Offset(40)).unwrap();
+    eventually("it is counted anew", async || consumer.lag(&t) == Ok(Some(90))).await;
+    assert!(consumer.lag(&fixture.t(1)).is_err(), "it is not assigned");
 }
 
 async fn little_memory_reads_as_much(world: World) {

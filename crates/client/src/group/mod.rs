@@ -261,9 +261,7 @@ pub struct GroupConsumer {
     /// What was handed over and is not done yet.
     change: Option<Change>,
     member: Option<JoinHandle<()>>,
-    /// Where to go on behind what counts as done.
-    done: BTreeMap<TopicPartition, i64>,
-    /// What of it was given to the last commit.
+    /// What was given to the last commit.
     committed: BTreeMap<TopicPartition, i64>,
     commit_at: Instant,
     commit: Option<PendingCommit>,
@@ -308,7 +306,6 @@ impl GroupConsumer {
             changes,
             change: None,
             member: Some(member),
-            done: BTreeMap::new(),
             committed: BTreeMap::new(),
             commit_at: Instant::now(),
             commit: None,
@@ -324,7 +321,6 @@ impl GroupConsumer {
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         let shared = self.shared.clone();
         let _waiting = Waiting::begin(&shared);
-        self.done = self.consumer.positions().known();
         loop {
             self.start_commit_if_due().await;
             self.take_over().await?;
@@ -417,11 +413,11 @@ impl GroupConsumer {
         let kept: Vec<_> = kept.map(|key| (key, Position::End)).collect();
         self.consumer.assign(kept);
         self.shared.held.lock().keep_only(&is_kept);
-        self.done.retain(|key, _| is_kept(key));
         self.committed.retain(|key, _| is_kept(key));
     }
 
-    /// Starts an automatic commit if it is time and none is under way.
+    /// Starts an automatic commit if it is time and none is under way. All that was taken counts as done, as `next` was
+    /// called again.
     async fn start_commit_if_due(&mut self) {
         let Some(interval) = self.config.auto_commit.filter(|_| self.commit_at <= Instant::now()) else {
             return;
@@ -431,9 +427,10 @@ impl GroupConsumer {
             return;
         }
         self.settle_commit().await;
-        if self.done != self.committed {
-            self.committed = self.done.clone();
-            let (group, done) = (self.offsets.clone(), self.done.clone());
+        let done = self.consumer.positions().known();
+        if done != self.committed {
+            self.committed = done.clone();
+            let group = self.offsets.clone();
             let task = tokio::spawn(async move { group.commit_what_is_there(&done).await });
             self.commit = Some(PendingCommit { task });
         }

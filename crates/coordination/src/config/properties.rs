@@ -2,8 +2,10 @@
 //! separators, escapes.
 //!
 //! Java reads such a file as Latin-1. Here it is UTF-8, which is the same for everything but literal letters
-//! beyond ASCII; `\uXXXX` means the same in both.
+//! beyond ASCII; `\uXXXX` means the same in both. A file that cannot be UTF-8 is Latin-1, as an old one with an umlaut
+//! in a comment.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// One `key=value`, and the line (from 1) on which it begins.
@@ -34,13 +36,13 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Parses a file. The result is never larger than the file.
+    /// Parses a file. The result is at most twice as large as the file.
     pub fn parse(bytes: &[u8]) -> Result<Properties, PropertiesError> {
-        let text = std::str::from_utf8(bytes).map_err(|error| PropertiesError {
-            line: 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count(),
-            problem: "not UTF-8 text",
-        })?;
-        let mut lines = NaturalLines { rest: text, line: 0 };
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+        };
+        let mut lines = NaturalLines { rest: &text, line: 0 };
         let mut entries = Vec::new();
         while let Some((line, logical)) = next_logical_line(&mut lines) {
             let (key, value) = split_key(&logical);
@@ -267,8 +269,12 @@ mod tests {
         check_error("a=\\u12g4", "line 1: malformed \\uXXXX escape: four hexadecimal digits are needed");
         check_error("a=\\uD83Dx", "line 1: a \\u surrogate without its other half");
         check_error("a=\\uDE00", "line 1: a \\u surrogate without its other half");
-        let error = Properties::parse(b"a=1\nb=\xff").expect_err("not UTF-8");
-        assert_eq!(error.to_string(), "line 2: not UTF-8 text");
+    }
+
+    #[test]
+    fn what_cannot_be_utf_8_is_latin_1() {
+        let parsed = Properties::parse(b"# gr\xf6\xdfe\na=\xfc\nb=\xc3\xbc").expect("well formed");
+        assert_eq!((parsed.get("a"), parsed.get("b")), (Some("\u{fc}"), Some("\u{c3}\u{bc}")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One round of the flusher: what a group of targets wants synced, and who is told what came of it.
 
-use super::pool::Pool;
 use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
+use crate::pool::Pool;
 use crate::storage::{Storage, StorageFile, is_short_of_handles};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;

@@ -15,6 +15,7 @@ use crate::{
 on_kafka!(
     what_is_committed_is_seen_together_and_what_is_aborted_never,
     the_same_with_version_1_of_the_protocol,
+    lag_ends_where_a_transaction_is_open,
     offsets_are_committed_with_the_transaction,
     offsets_are_committed_with_version_1_of_the_protocol,
     an_older_producer_of_the_same_name_is_fenced,
@@ -124,6 +125,27 @@ async fn commit_and_abort(world: &World, producer: &Producer) {
     producer.begin_transaction().unwrap();
     producer.commit_transaction().await.unwrap();
     producer.begin_transaction().unwrap();
+    producer.abort_transaction().await.unwrap();
+}
+
+async fn lag_ends_where_a_transaction_is_open(world: World) {
+    world.create(2, &[]).await;
+    let producer = producer(&world).await;
+    producer.begin_transaction().unwrap();
+    send(&producer, &world, 0..20).await;
+    producer.commit_transaction().await.unwrap();
+    becomes_committed(&world, &(0..20).collect::<Vec<_>>()).await;
+    producer.begin_transaction().unwrap();
+    send(&producer, &world, 20..40).await;
+    producer.flush().await;
+    // Ten records of the first transaction with its end, and ten of the one that is open.
+    for (isolation, expected) in [(Isolation::ReadCommitted, 11), (Isolation::ReadUncommitted, 21)] {
+        let config = ConsumerConfig { isolation, ..ConsumerConfig::new(world.client()) };
+        let mut consumer = Consumer::new(config).unwrap();
+        consumer.assign([(world.t(0), Position::Offset(0))]);
+        eventually("there is an answer", async || consumer.lag(&world.t(0)).unwrap().is_some()).await;
+        assert_eq!(consumer.lag(&world.t(0)), Ok(Some(expected)), "{isolation:?}");
+    }
     producer.abort_transaction().await.unwrap();
 }
 

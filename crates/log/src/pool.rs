@@ -1,15 +1,17 @@
-//! Helper threads of a flusher: they sync in parallel, and run the blocking jobs of the directory.
+//! Helper threads for what blocks: syncs and other jobs of a directory, reads from the disk.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// Something to be run once on a helper thread.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+pub type Job = Box<dyn FnOnce() + Send>;
 
-/// At most `threads_max` threads, each started when a job finds no idle one.
-pub(super) struct Pool {
+/// Threads that run jobs, each started when a job finds no idle one. A job that panics ends the process: whoever waits for
+/// what it was to do would wait for ever.
+pub struct Pool {
     name: String,
     threads_max: usize,
     shared: Arc<PoolShared>,
@@ -29,14 +31,21 @@ struct PoolState {
 }
 
 impl Pool {
-    pub(super) fn new(name: String, threads_max: usize) -> Pool {
+    /// At most so many threads, which are named after the pool. None is started yet.
+    ///
+    /// # Panics
+    /// If there may be none.
+    pub fn new(name: String, threads_max: usize) -> Pool {
         assert!(threads_max > 0, "a pool without threads runs nothing");
         let shared = PoolShared { state: Mutex::default(), wake: Condvar::new() };
         Pool { name, threads_max, shared: Arc::new(shared) }
     }
 
-    /// Queues a job; it comes back when the pool is stopped or no thread could be started for it.
-    pub(super) fn run(&self, job: Job) -> Result<(), Job> {
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// The job comes back when the pool is stopped or no thread could be started for it.
+    pub fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
         if state.stopping {
             return Err(job);
@@ -58,24 +67,57 @@ impl Pool {
         let name = format!("{}-{}", self.name, state.threads.len());
         match thread::Builder::new().name(name).spawn(move || work(&shared)) {
             Ok(thread) => state.threads.push(thread),
-            Err(error) => tracing::warn!(%error, "a helper thread of the flusher could not be started"),
+            Err(error) => tracing::warn!(%error, "a helper thread could not be started"),
         }
     }
 
+    /// Threads that were started and not stopped.
+    pub fn threads(&self) -> usize {
+        self.shared.state.lock().threads.len()
+    }
+
     /// Runs what is queued, then ends and joins the threads.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         let threads = {
             let mut state = self.shared.state.lock();
             state.stopping = true;
             std::mem::take(&mut state.threads)
         };
         self.shared.wake.notify_all();
-        threads.into_iter().for_each(super::join);
+        threads.into_iter().for_each(join);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .field("threads", &self.threads())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ends the process if the thread that has it panics, and says why nothing less will do.
+pub(crate) struct AbortOnPanic(pub(crate) &'static str);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("a thread has panicked; the process ends, because {}", self.0);
+            std::process::abort();
+        }
+    }
+}
+
+/// Joins a thread, except when it is this one: what owns it may be dropped there, and it then ends by itself.
+pub(crate) fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread ended by a panic");
     }
 }
 
 fn work(shared: &PoolShared) {
-    let _guard = super::AbortOnPanic;
+    let _guard = AbortOnPanic("who waits for what a helper thread was to do would wait for ever");
     let mut state = shared.state.lock();
     loop {
         if let Some(job) = state.jobs.pop_front() {
