@@ -204,6 +204,7 @@ impl Connection {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         self.now = Instant::now();
+        wake::begin_turn(self.now);
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
@@ -409,14 +410,15 @@ impl Connection {
         }
     }
 
-    /// Between requests, a connection of an overloaded loop moves to a free one.
+    /// Between requests, a connection of a busy loop moves to a free one.
     fn seek_relief(&mut self) -> Result<(), CloseReason> {
         if self.served < RELIEF_INTERVAL || !self.input.is_empty() || !self.output.is_empty() {
             return Ok(());
         }
         self.served = 0;
         if self.in_flight.is_empty() {
-            self.moves_to = self.broker.event_loops.relief(&self.placement);
+            let reads = self.client.api == Some(ApiKey::Fetch);
+            self.moves_to = self.broker.event_loops.relief(&self.placement, reads);
         }
         if self.moves_to.is_some() { Err(CloseReason::Moves) } else { Ok(()) }
     }

@@ -30,6 +30,7 @@ mod fetch_sessions;
 mod groups;
 mod housekeeping;
 mod http;
+mod idle_poll;
 mod input;
 mod listener;
 mod log_dirs;

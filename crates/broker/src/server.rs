@@ -131,7 +131,7 @@ impl Server {
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline)?;
-        let event_loops = EventLoops::start(loops_for(&config))?;
+        let event_loops = EventLoops::start(loops_for(&config), config.network.idle_poll)?;
         let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
         let broker = assemble(config, parts, &bound)?;
         let recovered = broker.controller.start(&broker).inspect(|_| {
@@ -268,6 +268,7 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
     if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
         tracing::error!("num.network.threads: no further event loop can be started: {error}");
     }
+    broker.event_loops.set_idle_poll(config.network.idle_poll);
     broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
     let before = std::mem::replace(&mut *broker.config.write(), Arc::new(config));
     if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {

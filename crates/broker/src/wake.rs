@@ -2,21 +2,60 @@
 //!
 //! A wake on the event loop that runs the task is a push to that loop's queue. A wake from another thread would cost
 //! one eventfd write each time; it goes to the loop's [`Mailbox`] instead, which writes once however many wakes
-//! arrive until the loop has come round.
+//! arrive until the loop has come round, and not at all while the loop looks there by itself.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::idle_poll::{Density, IdlePoll};
+
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
     static WOKE_NEIGHBOUR: Cell<bool> = const { Cell::new(false) };
+    /// Turns of connections on this loop.
+    static TURNS: Cell<u64> = const { Cell::new(0) };
+    static DENSITY: Cell<Option<Density>> = const { Cell::new(None) };
+    static IS_DENSE: Cell<bool> = const { Cell::new(false) };
+    /// The task that delivers posts, while it waits.
+    static DELIVERER: RefCell<Option<Waker>> = const { RefCell::new(None) };
+}
+
+/// A connection of this loop begins a turn: it has, or may have, something to do.
+pub(crate) fn begin_turn(now: Instant) {
+    TURNS.set(TURNS.get() + 1);
+    CURRENT.with_borrow(|current| {
+        let Some(mailbox) = current else { return };
+        let mut density = DENSITY.get().unwrap_or_else(|| Density::new(now));
+        let is_dense = density.arrived(now, mailbox.idle_poll.window());
+        DENSITY.set(Some(density));
+        IS_DENSE.set(is_dense);
+        if is_dense && let Some(deliverer) = DELIVERER.take() {
+            deliverer.wake();
+        }
+    });
+}
+
+/// Turns of connections on this loop so far.
+pub(crate) fn turns() -> u64 {
+    TURNS.get()
+}
+
+/// Whether turns follow each other so closely that the loop should look for more before it sleeps.
+pub(crate) fn is_dense() -> bool {
+    IS_DENSE.get()
+}
+
+/// Nothing has come for a while.
+pub(crate) fn end_density() {
+    IS_DENSE.set(false);
 }
 
 /// Whether a task was woken on this thread, by a task of the same event loop, since this was asked last.
@@ -40,12 +79,20 @@ pub(crate) fn end_turn(context: &mut Context<'_>) {
 #[derive(Default)]
 pub(crate) struct Mailbox {
     posted: Mutex<Vec<Waker>>,
-    /// Set from the first post until the loop drains: further posts need not wake the loop again.
+    /// Set from the first post until the loop delivers: further posts need not wake the loop again.
     notified: AtomicBool,
+    /// The loop looks here by itself: posts need not wake it at all.
+    is_looked_at: AtomicBool,
     notify: Notify,
+    idle_poll: IdlePoll,
 }
 
 impl Mailbox {
+    /// One of a loop that looks for more as `idle_poll` says.
+    pub(crate) fn new(idle_poll: IdlePoll) -> Mailbox {
+        Mailbox { idle_poll, ..Mailbox::default() }
+    }
+
     /// Makes this the mailbox of the calling thread, which is about to run an event loop.
     pub(crate) fn enter(self: &Arc<Self>) {
         CURRENT.with_borrow_mut(|current| *current = Some(self.clone()));
@@ -55,23 +102,45 @@ impl Mailbox {
         CURRENT.with_borrow(|current| current.as_ref().is_some_and(|own| Arc::ptr_eq(own, self)))
     }
 
+    /// For how long its loop looks for more.
+    pub(crate) fn idle_poll(&self) -> &IdlePoll {
+        &self.idle_poll
+    }
+
     fn post(&self, waker: Waker) {
         self.posted.lock().push(waker);
-        if !self.notified.swap(true, Ordering::AcqRel) {
+        if !self.is_looked_at.load(Ordering::SeqCst) && !self.notified.swap(true, Ordering::AcqRel) {
             self.notify.notify_one();
         }
     }
 
-    /// Delivers posted wakes for as long as the loop lives.
-    pub(crate) async fn deliver(self: Arc<Self>) {
-        let mut batch = Vec::new();
-        loop {
-            self.notify.notified().await;
-            // Cleared before the drain: a post that comes between the two notifies again.
-            self.notified.store(false, Ordering::Release);
-            std::mem::swap(&mut *self.posted.lock(), &mut batch);
-            batch.drain(..).for_each(Waker::wake);
-        }
+    /// Waits for a post, or until the turns of the loop's connections follow each other closely.
+    pub(crate) async fn wait(&self) {
+        let mut posted = pin!(self.notify.notified());
+        poll_fn(|context| {
+            if posted.as_mut().poll(context).is_ready() || is_dense() {
+                return Poll::Ready(());
+            }
+            DELIVERER.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Delivers what was posted, by a buffer that is empty before and after; whether there was something.
+    pub(crate) fn deliver(&self, batch: &mut Vec<Waker>) -> bool {
+        // Cleared before: a post that comes between the two notifies again.
+        self.notified.store(false, Ordering::Release);
+        std::mem::swap(&mut *self.posted.lock(), batch);
+        let has_posted = !batch.is_empty();
+        batch.drain(..).for_each(Waker::wake);
+        has_posted
+    }
+
+    /// Whether the loop delivers again and again by itself, so that posts need not wake it. When it stops, it delivers once
+    /// more: nobody was notified of what came before.
+    pub(crate) fn set_looked_at(&self, is_looked_at: bool) {
+        self.is_looked_at.store(is_looked_at, Ordering::SeqCst);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
@@ -75,6 +76,8 @@ pub struct TopicDefaults {
 pub struct NetworkConfig {
     /// `num.network.threads`.
     pub num_network_threads: usize,
+    /// `mainstem.network.idle.poll.us`; zero is off.
+    pub idle_poll: Duration,
     /// `socket.listen.backlog.size`.
     pub listen_backlog: i32,
     /// `socket.send.buffer.bytes`; `None` leaves it to the system.
@@ -409,6 +412,9 @@ impl Typed<'_> {
             queued_max_request_bytes: u64::try_from(self.int("queued.max.request.bytes"))
                 .ok()
                 .filter(|n| *n > 0),
+            idle_poll: Duration::from_micros(
+                u64::try_from(self.int("mainstem.network.idle.poll.us")).expect("the key is at least 0"),
+            ),
             max_connections: self.count("max.connections"),
             max_connections_per_ip,
             max_connections_per_ip_overrides: overrides,
