@@ -21,9 +21,13 @@ pub(super) const LOAD: &str = "lockstep";
 const MESSAGES: [u64; 2] = [500, 2_500];
 /// The broker is fifty times slower than otherwise.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// One event loop, and nothing that time alone makes it do; Kafka's own way with the disk.
-const SETTINGS: [&str; 3] =
-    ["num.network.threads=1", "write.caching.default=true", "offsets.topic.num.partitions=1"];
+/// One event loop, and nothing that time alone makes it do, such as looking for more; Kafka's own way with the disk.
+const SETTINGS: [&str; 4] = [
+    "num.network.threads=1",
+    "mainstem.network.idle.poll.us=0",
+    "write.caching.default=true",
+    "offsets.topic.num.partitions=1",
+];
 
 /// Instructions for a message; the programs are built.
 pub(super) fn count(callgrind: &Callgrind) -> Result<u64> {
