@@ -202,9 +202,6 @@ impl EventLoops {
         }
         let relief = if reads { READERS } else { OTHERS };
         let share = from.event_loop.busy_share();
-        if share < relief.from {
-            return None;
-        }
         let free = loops.in_use().iter().find(|other| relief.is_due(share, other.busy_share()))?;
         Some(Placement::new(free))
     }

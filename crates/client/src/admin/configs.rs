@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -278,8 +277,7 @@ impl Admin {
     /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn configs(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, Error> {
         let what = format!("reading the settings of {resource}");
-        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-        self.retried(&what, || async { settled(unknown, self.try_to_read(resource).await) }).await?
+        self.retried(&what, || async { settled(self.try_to_read(resource).await) }).await?
     }
 
     async fn try_to_read(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, Error> {
@@ -331,9 +329,7 @@ impl Admin {
         validate_only: bool,
     ) -> Result<(), Error> {
         let what = format!("changing the settings of {resource}");
-        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-        let attempt =
-            || async { settled(unknown, self.try_to_alter(resource, changes, validate_only).await) };
+        let attempt = || async { settled(self.try_to_alter(resource, changes, validate_only).await) };
         self.retried(&what, attempt).await?
     }
 

@@ -131,11 +131,11 @@ impl Admin {
     }
 }
 
-/// Takes a refusal with a code for the last word, although elsewhere it may pass: that there is no such topic is what an
-/// administrator wants to hear at once, as Kafka's own client says it.
-fn settled<T>(code: ErrorCode, outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+/// Takes it for the last word that there is no such topic, although elsewhere that may pass: an administrator wants to hear
+/// it at once, as from Kafka's own client.
+fn settled<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match outcome {
-        Err(error) if error.code() == Some(code) => Ok(Err(error)),
+        Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(Err(error)),
         outcome => outcome.map(Ok),
     }
 }

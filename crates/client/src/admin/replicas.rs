@@ -66,9 +66,7 @@ impl Admin {
         let what = format!("describing the partitions of topic {topic}");
         loop {
             let from = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
-            let page = self.retried(&what, || async {
-                settled(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, self.page_of_replicas(topic, from).await)
-            });
+            let page = self.retried(&what, || async { settled(self.page_of_replicas(topic, from).await) });
             let (page, has_more) = page.await??;
             // Whoever has nothing to add would be asked for ever.
             let goes_on = has_more && !page.is_empty();

@@ -201,8 +201,7 @@ impl Admin {
     /// UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
         let what = format!("adding partitions to topic {name}");
-        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-        self.retried(&what, || async { settled(unknown, self.try_to_grow(name, count).await) }).await?
+        self.retried(&what, || async { settled(self.try_to_grow(name, count).await) }).await?
     }
 
     async fn try_to_grow(&self, name: &str, count: i32) -> Result<(), Error> {
@@ -226,8 +225,7 @@ impl Admin {
     /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
         let what = format!("deleting topic {name}");
-        let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-        self.retried(&what, || async { settled(unknown, self.try_to_delete(name).await) }).await?
+        self.retried(&what, || async { settled(self.try_to_delete(name).await) }).await?
     }
 
     /// Deletes a topic with all of its records, if it exists; whether it did.
