@@ -31,19 +31,26 @@ struct Relief {
     from: f64,
     /// By how much less the other is at least, or the two would give the same connection to each other.
     margin: f64,
+    /// Looks in a row at which its own loop was that busy, without its share of connections having left in between.
+    looks: u32,
 }
 
 /// Readers leave first: apart from those who write, neither waits for the other, and both of their CPUs have something to
 /// do without a pause, which a CPU pays for by far more than a wake from one loop to the other costs.
-const READERS: Relief = Relief { from: 0.45, margin: 0.15 };
+const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
 
-/// Everybody else leaves an overloaded loop.
-const OTHERS: Relief = Relief { from: 0.85, margin: 0.3 };
+/// Everybody else leaves an overloaded loop, after readers have had the time to.
+const OTHERS: Relief = Relief { from: 0.85, margin: 0.3, looks: 4 };
+
+/// Of this many connections of a loop one may leave it between two looks, and in any case one: if all that see it busy
+/// left at once, the other loop would be the busy one.
+const CONNECTIONS_PER_MOVE: usize = 16;
 
 impl Relief {
     /// Whether to go, by the busy shares of both loops.
-    fn is_due(self, from: f64, to: f64) -> bool {
-        from >= self.from && to < BUSY_SHARE && to < from - self.margin
+    fn is_due(self, from: Share, to: Share) -> bool {
+        let is_long_enough = from.looks >= self.looks && to.looks >= 1;
+        is_long_enough && from.busy >= self.from && to.busy < from.busy - self.margin
     }
 }
 
@@ -64,10 +71,30 @@ pub(crate) struct EventLoop {
     mailbox: Arc<Mailbox>,
 }
 
+/// How busy a loop was of late.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Share {
+    /// The share of time, 0 to 1, between the last two looks.
+    busy: f64,
+    /// Looks since connections moved from or to it; those at which it was overloaded, if it was at the last.
+    looks: u32,
+}
+
+impl Share {
+    /// By another look.
+    fn next(self, busy: f64) -> Share {
+        let was_overloaded = self.busy >= OTHERS.from;
+        let goes_on = was_overloaded == (busy >= OTHERS.from);
+        Share { busy, looks: if goes_on { self.looks.saturating_add(1) } else { 1 } }
+    }
+}
+
 struct Load {
     at: Instant,
     busy: Duration,
-    share: f64,
+    share: Share,
+    /// Connections that moved from or to the loop since the last look.
+    moved: usize,
 }
 
 impl EventLoop {
@@ -82,18 +109,32 @@ impl EventLoop {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The share of time, 0 to 1, that the loop was busy since the last look at least [`BUSY_WINDOW`] ago.
-    fn busy_share(&self) -> f64 {
+    /// How busy the loop was until the last look, at least [`BUSY_WINDOW`] after the one before.
+    fn share(&self) -> Share {
         let mut load = self.load.lock();
         let elapsed = load.at.elapsed();
         if elapsed >= BUSY_WINDOW {
-            let looked = self.mailbox.idle_poll().looked();
-            let busy = self.runtime.metrics().worker_total_busy_duration(0).saturating_sub(looked);
-            load.share = (busy.saturating_sub(load.busy)).as_secs_f64() / elapsed.as_secs_f64();
-            load.busy = busy;
-            load.at = Instant::now();
+            let busy = self.busy();
+            let share = busy.saturating_sub(load.busy).as_secs_f64() / elapsed.as_secs_f64();
+            *load = Load { at: Instant::now(), busy, share: load.share.next(share), moved: 0 };
         }
         load.share
+    }
+
+    /// A connection moves from or to this loop. With so many of them, what was seen before says nothing any more about who
+    /// else should.
+    fn moves_one(&self, at_most: usize) {
+        let mut load = self.load.lock();
+        load.moved += 1;
+        if load.moved >= at_most {
+            let share = Share { looks: 0, ..load.share };
+            *load = Load { at: Instant::now(), busy: self.busy(), share, moved: 0 };
+        }
+    }
+
+    fn busy(&self) -> Duration {
+        let looked = self.mailbox.idle_poll().looked();
+        self.runtime.metrics().worker_total_busy_duration(0).saturating_sub(looked)
     }
 }
 
@@ -178,11 +219,11 @@ impl EventLoops {
         let loops = self.loops.read();
         let mut least = (&self.first, f64::MAX);
         for event_loop in loops.in_use() {
-            let share = event_loop.busy_share();
-            if share < least.1 {
-                least = (event_loop, share);
+            let busy = event_loop.share().busy;
+            if busy < least.1 {
+                least = (event_loop, busy);
             }
-            if share < BUSY_SHARE {
+            if busy < BUSY_SHARE {
                 break;
             }
         }
@@ -201,8 +242,11 @@ impl EventLoops {
             return None;
         }
         let relief = if reads { READERS } else { OTHERS };
-        let share = from.event_loop.busy_share();
-        let free = loops.in_use().iter().find(|other| relief.is_due(share, other.busy_share()))?;
+        let share = from.event_loop.share();
+        let free = loops.in_use().iter().find(|other| relief.is_due(share, other.share()))?;
+        let at_most = (from.event_loop.connections() / CONNECTIONS_PER_MOVE).max(1);
+        from.event_loop.moves_one(at_most);
+        free.moves_one(at_most);
         Some(Placement::new(free))
     }
 }
@@ -243,7 +287,8 @@ fn start_loop(index: usize, idle_poll: IdlePoll) -> io::Result<(Arc<EventLoop>, 
         .max_blocking_threads(BACKGROUND_THREADS_MAX)
         .build()?;
     let (tasks, mut incoming) = mpsc::unbounded_channel();
-    let load = Mutex::new(Load { at: Instant::now(), busy: Duration::ZERO, share: 0.0 });
+    let load =
+        Mutex::new(Load { at: Instant::now(), busy: Duration::ZERO, share: Share::default(), moved: 0 });
     let handle = runtime.handle().clone();
     let mailbox = Arc::new(Mailbox::new(idle_poll));
     let own = mailbox.clone();
@@ -275,16 +320,48 @@ mod tests {
         for (from, to, readers, others) in [
             (0.4, 0.0, false, false),
             (0.5, 0.0, true, false),
+            (0.5, 0.3, false, false),
             (0.9, 0.0, true, true),
-            (0.9, 0.45, false, false),
-            (0.5, 0.36, false, false),
+            (0.9, 0.45, true, true),
+            (0.9, 0.62, true, false),
+            (0.9, 0.7, false, false),
         ] {
-            assert_eq!(READERS.is_due(from, to), readers, "{from} to {to}");
-            assert_eq!(OTHERS.is_due(from, to), others, "{from} to {to}");
-            assert!(
-                !READERS.is_due(to, from) && !OTHERS.is_due(to, from),
-                "nobody comes back from {to} to {from}"
-            );
+            let share = |busy| Share { busy, looks: 4 };
+            assert_eq!(READERS.is_due(share(from), share(to)), readers, "{from} to {to}");
+            assert_eq!(OTHERS.is_due(share(from), share(to)), others, "{from} to {to}");
+            let comes_back = READERS.is_due(share(to), share(from)) || OTHERS.is_due(share(to), share(from));
+            assert!(!comes_back, "from {to} to {from}");
+        }
+    }
+
+    #[test]
+    fn after_a_move_there_is_a_look_before_the_next_and_writers_wait_for_readers() {
+        let overloaded = |looks| (0..looks).fold(Share::default(), |share, _| share.next(0.9));
+        let free = Share { busy: 0.1, looks: 1 };
+        assert!(!READERS.is_due(overloaded(0), free), "nothing is known of it");
+        assert!(!READERS.is_due(overloaded(1), Share { looks: 0, ..free }), "nothing is known of the other");
+        assert!(READERS.is_due(overloaded(1), free));
+        assert!(!OTHERS.is_due(overloaded(3), free), "readers come first");
+        assert!(OTHERS.is_due(overloaded(4), free));
+        let (rested, again) = (overloaded(9).next(0.8), overloaded(9).next(0.8).next(0.9));
+        assert_eq!((rested.looks, again.looks), (1, 1), "the count begins anew with each change");
+    }
+
+    #[test]
+    fn a_part_of_the_connections_moves_before_the_next_look() {
+        for (connections, expected) in [(2, 1), (6, 1), (64, 4)] {
+            let loops = EventLoops::start(2, Duration::ZERO).expect("threads can be made");
+            for (event_loop, busy) in loops.loops.read().all.iter().zip([0.9, 0.1]) {
+                let mut load = event_loop.load.lock();
+                // Nobody looks before that.
+                load.at = Instant::now() + Duration::from_secs(3600);
+                load.share = Share { busy, looks: 4 };
+            }
+            let placed: Vec<Placement> = (0..connections).map(|_| Placement::new(loops.first())).collect();
+            let moved = placed.iter().filter_map(|placement| loops.relief(placement, false)).count();
+            assert_eq!(moved, expected, "of {connections}");
+            loops.stop();
+            loops.join();
         }
     }
 

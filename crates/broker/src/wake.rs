@@ -31,16 +31,22 @@ thread_local! {
 /// A connection of this loop begins a turn: it has, or may have, something to do.
 pub(crate) fn begin_turn(now: Instant) {
     TURNS.set(TURNS.get() + 1);
-    CURRENT.with_borrow(|current| {
-        let Some(mailbox) = current else { return };
-        let mut density = DENSITY.get().unwrap_or_else(|| Density::new(now));
-        let is_dense = density.arrived(now, mailbox.idle_poll.window());
-        DENSITY.set(Some(density));
-        IS_DENSE.set(is_dense);
-        if is_dense && let Some(deliverer) = DELIVERER.take() {
-            deliverer.wake();
-        }
-    });
+    // A loop that looks already finds out by itself when to stop.
+    if !is_dense() {
+        note_turn(now);
+    }
+}
+
+fn note_turn(now: Instant) {
+    let window = CURRENT.with_borrow(|current| current.as_ref().map(|mailbox| mailbox.idle_poll.window()));
+    let Some(window) = window.filter(|window| !window.is_zero()) else { return };
+    let mut density = DENSITY.get().unwrap_or_else(|| Density::new(now));
+    let is_dense = density.arrived(now, window);
+    DENSITY.set(Some(density));
+    IS_DENSE.set(is_dense);
+    if is_dense && let Some(deliverer) = DELIVERER.take() {
+        deliverer.wake();
+    }
 }
 
 /// Turns of connections on this loop so far.
