@@ -183,10 +183,11 @@ pub(super) const BROKER: &[ConfigKey] = &[
              off."),
     broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
         .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
-    broker("mainstem.network.idle.poll.us", Int).default("200").between(0, 10_000).cluster_wide().ours()
+    broker("mainstem.network.idle.poll.us", Int).default("60").between(0, 10_000).cluster_wide().ours()
         .doc("Microseconds for which a network thread looks for more before it sleeps, as long as requests come \
              at shorter intervals; it leaves its CPU to whoever wants it in between. 0 is off: for machines \
-             whose CPU time is metered."),
+             whose CPU time is metered. The default is in the order of what it takes to wake a sleeping CPU of a \
+             virtual machine, so that looking in vain costs no more than a wake."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
