@@ -186,8 +186,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.network.idle.poll.us", Int).default("60").between(0, 10_000).cluster_wide().ours()
         .doc("Microseconds for which a network thread looks for more before it sleeps, as long as requests come \
              at shorter intervals; it leaves its CPU to whoever wants it in between. 0 is off: for machines \
-             whose CPU time is metered. The default is in the order of what it takes to wake a sleeping CPU of a \
-             virtual machine, so that looking in vain costs no more than a wake."),
+             whose CPU time is metered."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
