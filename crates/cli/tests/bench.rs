@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use support::{Run, run};
+use support::{Run, mainstem, run};
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn soak_seconds() -> u64 {
@@ -39,6 +39,10 @@ impl Bench {
 
     /// The same, unless others use the machine.
     fn run_if_quiet(&self, arguments: &str) -> Run {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    fn command(&self, arguments: &str) -> Command {
         let (data, out) = (self.dir.path().join("data"), self.out());
         let short = "--runs 1 --warmup 0.2 --window 0.5 --durability page-cache --json --port 0";
         let places = format!(
@@ -46,7 +50,7 @@ impl Bench {
             data.display(),
             out.display()
         );
-        run("127.0.0.1:1", &format!("bench run {arguments} {short} {places}"))
+        mainstem("127.0.0.1:1", &format!("bench run {arguments} {short} {places}"))
     }
 }
 
@@ -163,6 +167,15 @@ fn a_run_that_fails_is_told_and_the_others_are_made() {
         "{summary}"
     );
     assert!(summary.contains("| median [range] | probe |"), "{summary}");
+}
+
+#[test]
+fn a_broker_is_measured_without_the_settings_of_the_environment() {
+    let bench = Bench::new();
+    let mut command = bench.command("start --systems mainstem --force");
+    // With this one it would not start.
+    let told = Run::from(command.env("MAINSTEM_NUM_NETWORK_THREADS", "many").output().unwrap()).json();
+    assert_eq!(told["summary"]["failed"], serde_json::json!([]));
 }
 
 /// A process that does nothing else, for as long as it is wanted.

@@ -77,6 +77,7 @@ impl KafkaInstall {
         fs::write(directory.join("server.properties"), properties)?;
         fs::write(directory.join("log4j2.properties"), LOGGING)?;
         let mut format = Command::new(&self.java);
+        without_developers_variables(&mut format);
         format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");
         format
             .args(["format", "--standalone", "-t", CLUSTER_ID, "-c"])
@@ -176,7 +177,10 @@ fn newest_java() -> Option<(u32, String, PathBuf)> {
 }
 
 fn version_of(java: PathBuf) -> Option<(u32, String, PathBuf)> {
-    let output = Command::new(&java).arg("-version").output().ok()?;
+    let mut command = Command::new(&java);
+    // Of options that it is given by a variable a JVM tells in its first line, where the version stands otherwise.
+    without_developers_variables(&mut command);
+    let output = command.arg("-version").output().ok()?;
     let line = String::from_utf8_lossy(&output.stderr).lines().next()?.to_owned();
     Some((major_version(&line)?, line, java))
 }

@@ -2,6 +2,7 @@
 
 mod kafka;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,15 +24,11 @@ use crate::workload::Durability;
 /// A broker that was killed with many records may check all of them before it answers.
 const READY_MAX: Duration = Duration::from_secs(180);
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// Set for a developer's comfort, they would change what is measured.
-const UNWANTED_VARIABLES: [&str; 6] = [
-    "RUST_BACKTRACE",
-    "RUST_LIB_BACKTRACE",
-    "RUST_LOG",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
-];
+/// What a developer has set for comfort, or for another broker, would change what is measured: every setting of Mainstem
+/// can be a variable, and so can options of JVMs, of Kafka's logging and of memory allocators.
+const UNWANTED_PREFIXES: [&str; 6] = ["MAINSTEM_", "KAFKA_", "LOG4J_", "RUST_", "JAVA_", "MALLOC_"];
+/// The same without a prefix of their own.
+const UNWANTED_VARIABLES: [&str; 3] = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "GLIBC_TUNABLES"];
 /// Lines of a broker's log that an error shows.
 const LOG_TAIL_LINES: usize = 15;
 
@@ -273,9 +270,15 @@ impl Drop for Process {
 
 /// Takes out of a child's environment what would change its measure.
 pub(crate) fn without_developers_variables(command: &mut Command) {
-    for variable in UNWANTED_VARIABLES {
-        command.env_remove(variable);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_unwanted(name)) {
+        command.env_remove(name);
     }
+}
+
+fn is_unwanted(variable: &OsStr) -> bool {
+    let name = variable.as_encoded_bytes();
+    UNWANTED_VARIABLES.iter().any(|unwanted| name == unwanted.as_bytes())
+        || UNWANTED_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 /// A stranger on the port would be measured instead of the broker.
@@ -324,4 +327,30 @@ fn probe(environment: &Environment, launch: Launch, directory: &Path, address: S
     command.args(["--partitions", &launch.partitions.to_string()]);
     command.args(["--durability", launch.durability.name()]);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_developer_has_set_does_not_reach_a_broker() {
+        let is_unwanted = |name: &str| is_unwanted(OsStr::new(name));
+        let unwanted = [
+            "MAINSTEM_NUM_NETWORK_THREADS",
+            "MAINSTEM_LOG_DIRS",
+            "KAFKA_HEAP_OPTS",
+            "LOG4J_ROOT_LEVEL",
+            "RUST_LOG",
+            "RUST_BACKTRACE",
+            "JAVA_TOOL_OPTIONS",
+            "JDK_JAVA_OPTIONS",
+            "_JAVA_OPTIONS",
+            "MALLOC_ARENA_MAX",
+            "GLIBC_TUNABLES",
+        ];
+        assert_eq!(unwanted.into_iter().find(|name| !is_unwanted(name)), None);
+        let others = ["PATH", "HOME", "LANG", "MAINSTEM", "TRUST_ME", "MY_JAVA_OPTIONS", ""];
+        assert_eq!(others.into_iter().find(|name| is_unwanted(name)), None);
+    }
 }
