@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The file beside the runs that says what was measured where.
 pub(crate) const ABOUT: &str = "about.json";
 
-/// A run of one workload on one system. Files of older versions have no curves.
+/// A run of one workload on one system. Files of older versions have neither curves nor notes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Run {
     /// The name of a system.
@@ -33,6 +33,9 @@ pub struct Run {
     /// What was seen in the course of the run.
     #[serde(default, skip_serializing_if = "Samples::is_empty")]
     pub samples: Samples,
+    /// What a reader of the figures should know, such as why a heap was too small.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Latency curves: (percentile, microseconds), ascending.
@@ -189,6 +192,7 @@ mod tests {
                 messages: vec![0, 10, 10],
                 rss_mib: vec![1.0, 2.0, 2.0],
             },
+            notes: vec!["with a heap of 48 MiB: it\nended".to_owned()],
             ..Run::default()
         }
     }
@@ -205,6 +209,15 @@ mod tests {
         assert_eq!(read.file_name(), "small-msg-saturate-fsync-03-probe.json");
         assert_eq!((read.figure("messages_per_s"), read.figure("none")), (Some(12.5), None));
         assert_eq!((&read.curves, &read.samples), (&run().curves, &run().samples));
+        assert_eq!(read.notes, run().notes);
+    }
+
+    #[test]
+    fn a_run_of_an_older_version_is_read() {
+        let text =
+            r#"{"system":"kafka","workload":"start","durability":"page-cache","round":1,"figures":{}}"#;
+        let run: Run = serde_json::from_str(text).unwrap();
+        assert_eq!((run.round, run.notes.len(), run.samples.at_s.len()), (1, 0, 0));
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn make(step: &Step, extent: Extent, environment: &Environment) -> Run {
             run.figures = measured.figures;
             run.curves = measured.curves;
             run.samples = measured.samples;
+            run.notes = measured.notes;
         }
         Err(error) => run.error = Some(format!("{error:#}")),
     }

@@ -2,7 +2,9 @@
 
 mod kafka;
 
+use std::error::Error;
 use std::ffi::OsStr;
+use std::fmt::{self, Display};
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 
 pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
@@ -31,6 +33,8 @@ const UNWANTED_PREFIXES: [&str; 6] = ["MAINSTEM_", "KAFKA_", "LOG4J_", "RUST_", 
 const UNWANTED_VARIABLES: [&str; 3] = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "GLIBC_TUNABLES"];
 /// Lines of a broker's log that an error shows.
 const LOG_TAIL_LINES: usize = 15;
+/// What a JVM prints whose heap is too small for what it does, or to begin with.
+const OUT_OF_MEMORY: [&str; 2] = ["java.lang.OutOfMemoryError", "Error occurred during initialization of VM"];
 
 /// What is measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,6 +118,19 @@ impl Drop for DataDir {
     }
 }
 
+/// A broker that failed for want of memory: it said so, or it did not get ready, as a JVM that does nothing but collect
+/// garbage. To who looks for the memory that it needs, that is an answer; every other failure is none.
+#[derive(Debug)]
+pub(crate) struct Starved(pub(crate) String);
+
+impl Display for Starved {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(&self.0)
+    }
+}
+
+impl Error for Starved {}
+
 /// A broker that was started; dropped, it is killed and its data removed.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -187,14 +204,12 @@ impl Running {
                 return Ok(answer);
             }
             if let Some(status) = self.process.0.try_wait()? {
-                bail!(
-                    "{} ended with {status} instead of answering:\n{}",
-                    self.system.name(),
-                    self.log_tail()
-                );
+                let what = format!("{} ended with {status} instead of answering", self.system.name());
+                return Err(self.fault(what));
             }
             if self.started_at.elapsed() > READY_MAX {
-                bail!("{} does not answer within {READY_MAX:?}:\n{}", self.system.name(), self.log_tail());
+                let what = format!("{} does not answer within {READY_MAX:?}", self.system.name());
+                return Err(Starved(self.with_log_tail(what)).into());
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -220,11 +235,28 @@ impl Running {
         Ok(())
     }
 
+    /// What failed, with the broker's last lines; [`Starved`] if it said that it had not enough memory.
+    pub(crate) fn fault(&self, what: impl Display) -> anyhow::Error {
+        let is_starved = OUT_OF_MEMORY.iter().any(|words| self.log().contains(words));
+        let message = self.with_log_tail(what);
+        if is_starved { Starved(message).into() } else { anyhow!(message) }
+    }
+
+    fn with_log_tail(&self, what: impl Display) -> String {
+        format!("{what}:\n{}", self.log_tail())
+    }
+
     /// The last lines that the broker printed.
     pub(crate) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.directory.0.join("output.log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+
+    /// All that the broker printed since it was started.
+    fn log(&self) -> String {
+        let log = fs::read(self.directory.0.join("output.log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     /// Stops it as an operator would (the probe just ends), and removes its data.
@@ -235,14 +267,14 @@ impl Running {
     /// Stops it as an operator would; returns what [`Self::start_again`] takes.
     pub(crate) fn stop_and_keep(mut self) -> Result<(DataDir, SocketAddr)> {
         if let Some(status) = self.process.0.try_wait()? {
-            bail!("{} ended with {status} during the run:\n{}", self.system.name(), self.log_tail());
+            return Err(self.fault(format!("{} ended with {status} during the run", self.system.name())));
         }
         let pid = Pid::from_child(&self.process.0);
         rustix::process::kill_process(pid, Signal::TERM)?;
         let deadline = Instant::now() + STOP_MAX;
         while self.process.0.try_wait()?.is_none() {
             if Instant::now() > deadline {
-                bail!("{} does not stop within {STOP_MAX:?}:\n{}", self.system.name(), self.log_tail());
+                return Err(self.fault(format!("{} does not stop within {STOP_MAX:?}", self.system.name())));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -332,6 +364,37 @@ fn probe(environment: &Environment, launch: Launch, directory: &Path, address: S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Settings;
+
+    /// What is said of a program that prints its arguments, such as this one, and ends instead of serving.
+    fn fault_of_one_that_prints(words: &str) -> anyhow::Error {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            mainstem: "/bin/echo".into(),
+            mainstem_settings: vec![words.to_owned()],
+            kafka_jars: PathBuf::new(),
+            java: None,
+            data_root: root.path().to_owned(),
+            first_port: 0,
+        };
+        let environment = Environment::prepare(&settings, &[System::Mainstem], false).unwrap();
+        let (system, durability) = (System::Mainstem, Durability::PageCache);
+        let launch = Launch { system, durability, heap_mib: 0, partitions: 0, settings: &[] };
+        Running::start_ready(&environment, launch).unwrap_err()
+    }
+
+    #[test]
+    fn a_broker_without_memory_is_told_from_one_that_failed() {
+        for words in OUT_OF_MEMORY {
+            let fault = fault_of_one_that_prints(words);
+            let message = fault.to_string();
+            assert!(message.starts_with("mainstem ended with") && message.contains(words), "{message}");
+            assert!(fault.is::<Starved>(), "{message}");
+            assert!(fault.context("with a small heap").is::<Starved>());
+        }
+        let fault = fault_of_one_that_prints("no space left on the device");
+        assert!(!fault.is::<Starved>() && fault.to_string().contains("no space left"), "{fault}");
+    }
 
     #[test]
     fn what_a_developer_has_set_does_not_reach_a_broker() {

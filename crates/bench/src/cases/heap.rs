@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{Case, Measured, load};
-use crate::broker::DEFAULT_HEAP_MIB;
+use crate::broker::{DEFAULT_HEAP_MIB, Starved};
 use crate::workload::LoadShape;
 
 /// Tried after the default, until several in a row do not hold.
@@ -14,15 +14,18 @@ const MISSES_MAX: u32 = 2;
 const HELD_PART: f64 = 0.9;
 
 pub(super) fn run(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
-    let full = load::run(case, shape, DEFAULT_HEAP_MIB)?;
+    sweep(|heap_mib| load::run(case, shape, heap_mib))
+}
+
+fn sweep(mut load: impl FnMut(u32) -> Result<Measured>) -> Result<Measured> {
+    let full = load(DEFAULT_HEAP_MIB)?;
     let reference = throughput(&full).context("a load tells its throughput")?;
     let mut measured = Measured::default();
     note_held(&mut measured, DEFAULT_HEAP_MIB, &full);
     measured.add([("messages_per_s_of_default_heap", reference)]);
     let mut misses = 0;
     for heap_mib in HEAPS_MIB {
-        // A JVM that does not start, or dies, with so little is an answer, not a failure.
-        let load = load::run(case, shape, heap_mib).unwrap_or_default();
+        let load = load(heap_mib).or_else(|error| none_if_starved(&mut measured, heap_mib, error))?;
         let reached = throughput(&load).unwrap_or_default();
         measured.figures.insert(format!("messages_per_s_of_{heap_mib}_mib"), reached);
         if is_held(reached, reference) {
@@ -36,6 +39,17 @@ pub(super) fn run(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
         }
     }
     Ok(measured)
+}
+
+/// A JVM that does not start, or dies, with so little memory is an answer, whose words are kept. Any other failure says
+/// nothing of the heap.
+fn none_if_starved(measured: &mut Measured, heap_mib: u32, error: anyhow::Error) -> Result<Measured> {
+    let error = error.context(format!("with a heap of {heap_mib} MiB"));
+    if !error.is::<Starved>() {
+        return Err(error);
+    }
+    measured.notes.push(format!("{error:#}"));
+    Ok(Measured::default())
 }
 
 /// Takes the place of what was noted of a larger heap.
@@ -58,6 +72,50 @@ fn is_held(reached: f64, reference: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A load that reaches so much, or a failure.
+    fn reaching(messages_per_s: f64) -> Result<Measured> {
+        Ok(Measured::of([("messages_per_s", messages_per_s), ("vm_hwm_mib", 100.0)]))
+    }
+
+    fn starved() -> Result<Measured> {
+        Err(Starved("kafka ended: java.lang.OutOfMemoryError".to_owned()).into())
+    }
+
+    #[test]
+    fn the_smallest_heap_that_holds_is_found() {
+        let mut tried = Vec::new();
+        let measured = sweep(|heap_mib| {
+            tried.push(heap_mib);
+            match heap_mib {
+                512 => reaching(89.0),
+                192 | 160 => starved(),
+                _ => reaching(100.0),
+            }
+        })
+        .unwrap();
+        assert_eq!(tried, [1_024, 768, 512, 384, 256, 192, 160]);
+        let told = [("smallest_heap_mib", 256.0), ("messages_per_s_of_512_mib", 89.0)];
+        for (key, value) in told.into_iter().chain([("messages_per_s_of_160_mib", 0.0)]) {
+            assert_eq!(measured.figures.get(key), Some(&value), "{key}");
+        }
+        let notes = [192, 160].map(|heap_mib| {
+            format!("with a heap of {heap_mib} MiB: kafka ended: java.lang.OutOfMemoryError")
+        });
+        assert_eq!(measured.notes, notes);
+    }
+
+    #[test]
+    fn what_fails_for_another_reason_is_no_heap_that_is_too_small() {
+        for failing in [1_024, 512] {
+            let load = |heap_mib: u32| match heap_mib == failing {
+                true => Err(anyhow::anyhow!("9 records were acknowledged, 8 consumed")),
+                false => reaching(100.0),
+            };
+            let message = format!("{:#}", sweep(load).unwrap_err());
+            assert!(message.contains("8 consumed"), "{message}");
+        }
+    }
 
     #[test]
     fn nine_tenths_are_held() {

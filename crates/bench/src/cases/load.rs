@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::cpu::CpuTimes;
 use super::{Case, Measured};
@@ -61,9 +61,9 @@ pub(super) fn measure(case: &Case<'_>, broker: &Running, order: LoadOrder) -> Re
     };
     let load = Load::prepare(&plan);
     let sampler = Sampler::start(pid, acked);
-    let (outcome, cpu) = load.and_then(|load| load.run(observe)).map_err(|error| {
-        anyhow!("the load failed: {error:#}; the broker's last lines:\n{}", broker.log_tail())
-    })?;
+    let (outcome, cpu) = load
+        .and_then(|load| load.run(observe))
+        .map_err(|error| broker.fault(format_args!("the load failed: {error:#}; the broker's last lines")))?;
     let mut measured = Measured { samples: sampler.finish(), ..Measured::default() };
     let memory = process::memory(pid)?;
     let seconds = outcome.window.as_secs_f64();

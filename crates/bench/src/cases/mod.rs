@@ -75,6 +75,8 @@ pub(crate) struct Measured {
     pub(crate) figures: BTreeMap<String, f64>,
     pub(crate) curves: Curves,
     pub(crate) samples: Samples,
+    /// What a reader of the figures should know.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Measured {
