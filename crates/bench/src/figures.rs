@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 31] = [
+pub(crate) const FIGURES: [Figure; 34] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -50,7 +50,10 @@ pub(crate) const FIGURES: [Figure; 31] = [
     circumstance("visits", "clients that came, and went or died", 0),
     circumstance("slow_mib_per_s", "taken by slow consumers, MiB/s", 1),
     circumstance("from_disk_mib", "read from the disk by the broker, MiB", 0),
-    circumstance("fdatasync_p99_us", "one fdatasync p99, us", 1),
+    circumstance("fdatasync_p99_us", "one fdatasync on the idle disk p99, us", 1),
+    circumstance("fdatasync_loaded_p50_us", "one fdatasync under the load p50, us", 1),
+    circumstance("fdatasync_loaded_p99_us", "one fdatasync under the load p99, us", 1),
+    circumstance("fdatasync_loaded_p999_us", "one fdatasync under the load p99.9, us", 1),
     circumstance("driver_cpus", "CPUs used by the driver", 2),
     circumstance("other_cpus", "CPUs used by others", 2),
 ];

@@ -2,7 +2,7 @@
 //!
 //! One thread, one epoll instance. It speaks the frames of Produce (13) and Fetch (18) as the driver sends them,
 //! appends each batch to a file of its partition (page cache, or synced before the acknowledgement), acknowledges, and
-//! wakes the long polls that wait for it. It leaves out all that makes a broker: other APIs and versions, topics,
+//! wakes the long polls that wait for it. Asked by a request of its own, it tells what each sync took. It leaves out all that makes a broker: other APIs and versions, topics,
 //! groups, producer ids, validation of batches and CRCs, time-outs other than the long poll's, limits, back-pressure
 //! (a reader that does not read stalls all), recovery, replication, configuration, and any care about hostile input: a
 //! malformed request ends it.
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -22,7 +23,8 @@ use rustix::io::Errno;
 
 use crate::batch::record_count;
 use crate::bytes::{Reader, Writer};
-use crate::protocol::{FETCH, PRODUCE};
+use crate::latency::new_histogram;
+use crate::protocol::{FETCH, PRODUCE, SYNC_COSTS, sync_costs};
 use crate::workload::Durability;
 
 /// The token of the listening socket; connections have their index.
@@ -51,7 +53,7 @@ pub fn serve(listener: TcpListener, options: &ProbeOptions) -> Result<()> {
     let mut probe = Probe {
         epoll,
         listener,
-        fsync: options.durability == Durability::Fsync,
+        syncs_ns: (options.durability == Durability::Fsync).then(new_histogram),
         partitions,
         appended: Vec::new(),
         peers: Vec::new(),
@@ -79,7 +81,8 @@ pub fn serve(listener: TcpListener, options: &ProbeOptions) -> Result<()> {
 struct Probe {
     epoll: OwnedFd,
     listener: TcpListener,
-    fsync: bool,
+    /// What each sync took since somebody asked; none if it does not sync.
+    syncs_ns: Option<Histogram<u64>>,
     partitions: Vec<Partition>,
     /// Partitions to which the current request has appended.
     appended: Vec<usize>,
@@ -154,6 +157,8 @@ impl Probe {
             self.produce(index, correlation_id, reader)
         } else if (key, version) == (FETCH.key, FETCH.version) {
             self.fetch(index, correlation_id, reader)
+        } else if (key, version) == (SYNC_COSTS.key, SYNC_COSTS.version) {
+            self.tell_sync_costs(index, correlation_id)
         } else {
             bail!("API {key} in version {version} is not the probe's")
         }
@@ -174,8 +179,8 @@ impl Probe {
         self.appended.clear();
         for _ in 0..count {
             let partition = reader.i32()?;
-            let base_offset =
-                self.partitions[partition as usize].append(reader.compact_bytes()?, self.fsync)?;
+            let batch = reader.compact_bytes()?;
+            let base_offset = self.partitions[partition as usize].append(batch, self.syncs_ns.as_mut())?;
             reader.skip_tags()?;
             self.appended.push(partition as usize);
             write_produced(out, partition, base_offset);
@@ -188,6 +193,19 @@ impl Probe {
             self.wake(self.appended[at])?;
         }
         Ok(())
+    }
+
+    /// Tells what the syncs took, and forgets it.
+    fn tell_sync_costs(&mut self, index: usize, correlation_id: i32) -> Result<()> {
+        begin_response(&mut self.out, correlation_id);
+        match &mut self.syncs_ns {
+            Some(costs) => {
+                sync_costs::write(&mut self.out, costs);
+                costs.reset();
+            }
+            None => sync_costs::write(&mut self.out, &new_histogram()),
+        }
+        self.send(index)
     }
 
     /// Moves the session's positions and answers, at once if there is something to read.
@@ -333,15 +351,17 @@ impl Partition {
         Ok(Self { file, batches: Vec::new(), next_offset: 0, end: 0, batch: Vec::new() })
     }
 
-    /// Returns the offset of the first record.
-    fn append(&mut self, batch: &[u8], fsync: bool) -> Result<u64> {
+    /// Returns the offset of the first record. Where the costs of syncs are kept, it syncs.
+    fn append(&mut self, batch: &[u8], syncs_ns: Option<&mut Histogram<u64>>) -> Result<u64> {
         let base_offset = self.next_offset;
         self.batch.clear();
         self.batch.extend_from_slice(&base_offset.to_be_bytes());
         self.batch.extend_from_slice(&batch[8..]);
         self.file.write_all_at(&self.batch, self.end)?;
-        if fsync {
+        if let Some(costs) = syncs_ns {
+            let begin = Instant::now();
             self.file.sync_data()?;
+            costs.saturating_record(begin.elapsed().as_nanos() as u64);
         }
         self.batches.push((base_offset, self.end));
         self.next_offset += record_count(batch)?;

@@ -6,14 +6,17 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use hdrhistogram::Histogram;
 
 use super::cpu::CpuTimes;
 use super::{Case, Measured};
 use crate::broker::{Launch, Running};
+use crate::connection::Connection;
 use crate::disk;
 use crate::latency;
 use crate::load::{Keeps, Load, Outcome, Plan};
 use crate::process;
+use crate::protocol::sync_costs;
 use crate::results::Curves;
 use crate::sampler::{MIB, Sampler};
 use crate::workload::{Durability, LoadShape, Pace};
@@ -55,13 +58,15 @@ pub(super) fn measure(case: &Case<'_>, broker: &Running, order: LoadOrder) -> Re
         acked: acked.clone(),
     };
     let observe = || {
+        let mut syncs = Syncs::of(&plan)?;
         let before = CpuTimes::sample(pid)?;
         thread::sleep(order.window);
-        Ok(CpuTimes::sample(pid)?.since(&before))
+        let cpu = CpuTimes::sample(pid)?.since(&before);
+        Ok((cpu, syncs.as_mut().map(Syncs::take).transpose()?))
     };
     let load = Load::prepare(&plan);
     let sampler = Sampler::start(pid, acked);
-    let (outcome, cpu) = load
+    let (outcome, (cpu, syncs)) = load
         .and_then(|load| load.run(observe))
         .map_err(|error| broker.fault(format_args!("the load failed: {error:#}; the broker's last lines")))?;
     let mut measured = Measured { samples: sampler.finish(), ..Measured::default() };
@@ -70,7 +75,30 @@ pub(super) fn measure(case: &Case<'_>, broker: &Running, order: LoadOrder) -> Re
     cpu.add_figures(&mut measured, outcome.acked_in_window as f64, seconds);
     measured.add([("vm_hwm_mib", memory.peak as f64 / MIB), ("vm_rss_mib", memory.resident as f64 / MIB)]);
     add_outcome(&mut measured, &outcome, order.shape);
+    if let Some(syncs_ns) = syncs {
+        latency::add_figures(&mut measured.figures, "fdatasync_loaded", &syncs_ns);
+    }
     Ok(measured)
+}
+
+/// What each sync takes under the load, of the one who knows: the probe.
+struct Syncs(Connection);
+
+impl Syncs {
+    /// Begins to count; none of a system that does not tell.
+    fn of(plan: &Plan) -> Result<Option<Self>> {
+        if plan.target.has_topics_and_groups || plan.durability != Durability::Fsync {
+            return Ok(None);
+        }
+        let mut syncs = Self(Connection::open(plan.target.address)?);
+        syncs.take()?;
+        Ok(Some(syncs))
+    }
+
+    /// Nanoseconds of those since it was asked before.
+    fn take(&mut self) -> Result<Histogram<u64>> {
+        sync_costs::take(&mut self.0)
+    }
 }
 
 fn add_outcome(measured: &mut Measured, outcome: &Outcome, shape: LoadShape) {

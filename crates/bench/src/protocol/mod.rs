@@ -5,6 +5,7 @@
 pub(crate) mod admin;
 pub(crate) mod data;
 pub(crate) mod group;
+pub(crate) mod sync_costs;
 
 use anyhow::{Result, bail};
 
@@ -35,6 +36,8 @@ pub(crate) const API_VERSIONS: Api = api("ApiVersions", 18, 4);
 pub(crate) const CREATE_TOPICS: Api = api("CreateTopics", 19, 7);
 pub(crate) const INIT_PRODUCER_ID: Api = api("InitProducerId", 22, 5);
 pub(crate) const LIST_OFFSETS: Api = api("ListOffsets", 2, 9);
+/// Of the probe alone; Kafka's keys will not come so far.
+pub(crate) const SYNC_COSTS: Api = api("SyncCosts", i16::MAX, 0);
 
 /// Error codes that the driver knows how to go on from.
 pub(crate) mod error {
