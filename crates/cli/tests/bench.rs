@@ -42,9 +42,11 @@ impl Bench {
         self.command(arguments).output().unwrap().into()
     }
 
+    /// In the page cache, unless the arguments name a durability.
     fn command(&self, arguments: &str) -> Command {
         let (data, out) = (self.dir.path().join("data"), self.out());
-        let short = "--runs 1 --warmup 0.2 --window 0.5 --durability page-cache --json --port 0";
+        let durability = if arguments.contains("--durability") { "" } else { "--durability page-cache" };
+        let short = format!("--runs 1 --warmup 0.2 --window 0.5 {durability} --json --port 0");
         let places = format!(
             "--data-root {} --out {} --set group.initial.rebalance.delay.ms=0",
             data.display(),
@@ -89,6 +91,47 @@ fn a_closed_and_an_open_loop_are_measured_and_reported() {
     let said = support::run("127.0.0.1:1", &format!("bench report {}", bench.out().display())).ok();
     assert!(said.contains("8 plots of 2 cells"), "{said}");
     check_report(&bench.out());
+}
+
+#[test]
+fn latencies_on_the_disk_are_measured_and_judged_by_what_a_sync_costs() {
+    let bench = Bench::new();
+    let told = bench.run("fixed-rate-2000 --systems mainstem,probe --durability fsync").json();
+    let cell = &told["summary"]["cells"][0];
+    assert_eq!(cell["durability"], "fsync");
+    let medians = |key: &str| {
+        let spreads = figure(cell, key).as_array().unwrap().iter();
+        spreads.map(|spread| spread["median"].as_f64()).collect::<Vec<_>>()
+    };
+    for key in ["ack_p99_us", "fdatasync_p99_us"] {
+        assert!(medians(key).into_iter().all(|median| median.is_some_and(|us| us > 0.0)), "{key} in {cell}");
+    }
+    for key in ["fdatasync_loaded_p50_us", "fdatasync_loaded_p99_us", "fdatasync_loaded_p999_us"] {
+        let [None, Some(probe)] = medians(key)[..] else {
+            panic!("{key} is not the probe's alone in {cell}")
+        };
+        assert!(probe > 0.0, "{key} in {cell}");
+    }
+    check_goals(cell, "under the load");
+
+    // Without the probe's runs the idle disk is what is known.
+    fs::remove_file(bench.out().join("fixed-rate-2000-fsync-01-probe.json")).unwrap();
+    let report = format!("bench report --json {}", bench.out().display());
+    check_goals(&run("127.0.0.1:1", &report).json()["summary"]["cells"][0], "on the idle disk (no probe ");
+}
+
+/// A cell has a goal for either latency, of times the cost of such a sync, and says what it is times.
+fn check_goals(cell: &Value, sync: &str) {
+    let goals = cell["goals"].as_array().unwrap();
+    for latency in ["ack p99", "end-to-end p99"] {
+        let begin = format!("{latency}, us <= 1.5x the p99 of one fdatasync {sync}");
+        let goal = goals.iter().find(|goal| goal["goal"].as_str().unwrap().starts_with(&begin));
+        let goal = goal.unwrap_or_else(|| panic!("no {begin} in {cell}"));
+        let times = goal["value"].as_f64().unwrap();
+        assert!(times > 0.0 && goal["is_ratio"] == true, "{goal}");
+        assert_eq!(goal["is_reached"], times <= 1.5, "{goal}");
+    }
+    assert_eq!(goals.len(), 2, "{cell}");
 }
 
 /// All that the summary shows is there, and is what its name says.
