@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::process;
@@ -13,6 +13,10 @@ use crate::process;
 /// CPUs that others may use while we measure.
 pub(crate) const BUSY_CPUS_MAX: f64 = 0.15;
 const SAMPLE: Duration = Duration::from_secs(1);
+/// How often one looks for a quiet second before a run, and the time between two looks: what the run before has left to
+/// do, such as writing pages back, is over by then.
+const LOOKS_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// CPU model, kernel and memory, for the head of a report.
 pub(crate) fn describe() -> Value {
@@ -97,9 +101,50 @@ pub(crate) fn require_quiet() -> Result<()> {
     Busyness::look()?.refusal().map_or(Ok(()), |reason| bail!(reason))
 }
 
+/// Waits for a second in which others leave the CPUs alone, about half a minute at most; then fails as
+/// [`require_quiet`] does.
+pub(crate) fn wait_until_quiet() -> Result<()> {
+    until_quiet(Busyness::look, || thread::sleep(PAUSE))
+}
+
+fn until_quiet(mut look: impl FnMut() -> Result<Busyness>, mut pause: impl FnMut()) -> Result<()> {
+    let mut looks = 1;
+    while let Some(reason) = look()?.refusal() {
+        ensure!(looks < LOOKS_MAX, reason);
+        looks += 1;
+        pause();
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is said when the looks find so many CPUs in use one after another, then none; and how many looks it takes.
+    fn wait(busy: &[f64]) -> (Result<()>, usize) {
+        let (mut looks, mut pauses) = (0, 0);
+        let look = || {
+            let cpus = busy.get(looks).copied().unwrap_or_default();
+            looks += 1;
+            Ok(Busyness { cpus, by: vec![("rustc".to_owned(), cpus)] })
+        };
+        let waited = until_quiet(look, || pauses += 1);
+        assert_eq!(pauses + 1, looks, "a pause between each two looks");
+        (waited, looks)
+    }
+
+    #[test]
+    fn a_run_waits_for_the_machine_to_get_quiet_but_not_for_ever() {
+        let (waited, looks) = wait(&[]);
+        assert_eq!((waited.is_ok(), looks), (true, 1));
+        let (waited, looks) = wait(&[0.9, 0.4, 0.1]);
+        assert_eq!((waited.is_ok(), looks), (true, 3));
+        let (waited, looks) = wait(&[0.9, 0.8, 0.7, 0.6, 0.5]);
+        let reason = waited.unwrap_err().to_string();
+        assert!(reason.contains("others use 0.50 CPUs (rustc 0.50)"), "{reason}");
+        assert_eq!(looks, 5);
+    }
 
     #[test]
     fn a_busy_machine_is_refused_by_name() {

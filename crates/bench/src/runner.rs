@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::broker::{KAFKA_VERSION, System};
-use crate::cases::{Case, Extent};
+use crate::cases::{Case, Extent, Measured};
 use crate::clock;
 use crate::environment::{self, Environment, Settings};
 use crate::figures;
@@ -39,10 +39,11 @@ pub fn default_out() -> PathBuf {
     PathBuf::from(format!("bench/results/{}-{}-cores", clock::today(), machine::cpus()))
 }
 
-/// Makes all runs, then the report. A run that fails does not keep the others from being made.
+/// Makes all runs, then the report. A run that fails, or before which the machine does not get quiet, does not keep the
+/// others from being made.
 ///
 /// # Errors
-/// If nothing can be measured: the machine is busy, the folder is not empty, a program is missing, no run was asked for.
+/// If nothing can be measured: the machine is busy to begin with, the folder is not empty, a program is missing, no run was asked for.
 pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
     let steps = order.selection.steps();
     ensure!(
@@ -64,7 +65,10 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
     for step in &steps {
         progress.begin(step);
         filler.as_mut().map_or(Ok(()), Filler::fill)?;
-        let run = make(step, order.extent, &environment);
+        let get_quiet = || if order.force { Ok(()) } else { machine::wait_until_quiet() };
+        let (system, durability) = (step.system, step.durability);
+        let case = Case { environment: &environment, system, durability, extent: order.extent };
+        let run = make(step, get_quiet, || case.run(step.workload));
         run.write(&order.out)?;
         let headline = run
             .error
@@ -93,8 +97,12 @@ fn prepare_out(out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn make(step: &Step, extent: Extent, environment: &Environment) -> Run {
-    let case = Case { environment, system: step.system, durability: step.durability, extent };
+/// What is measured once the machine is quiet; or why that failed, or was not tried.
+fn make(
+    step: &Step,
+    get_quiet: impl FnOnce() -> Result<()>,
+    measure: impl FnOnce() -> Result<Measured>,
+) -> Run {
     let mut run = Run {
         system: step.system.name().to_owned(),
         workload: step.workload.name().to_owned(),
@@ -102,7 +110,7 @@ fn make(step: &Step, extent: Extent, environment: &Environment) -> Run {
         round: step.round,
         ..Run::default()
     };
-    match case.run(step.workload) {
+    match get_quiet().and_then(|()| measure()) {
         Ok(measured) => {
             run.figures = measured.figures;
             run.curves = measured.curves;
@@ -140,6 +148,8 @@ fn about(order: &Order, environment: &Environment) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::bail;
+
     use super::*;
     use crate::workload::{Durability, Workload};
 
@@ -149,6 +159,17 @@ mod tests {
         prepare_out(&folder.path().join("new/folder")).unwrap();
         write_json(&folder.path().join(ABOUT), &json!({})).unwrap();
         assert!(prepare_out(folder.path()).unwrap_err().to_string().contains("--out"));
+    }
+
+    #[test]
+    fn a_run_is_made_on_a_quiet_machine_or_says_why_not() {
+        let workload = Workload::parse("start").unwrap();
+        let step = Step { durability: Durability::PageCache, workload, round: 2, system: System::Mainstem };
+        let measured = || Ok(Measured::of([("first_ack_ms", 9.5)]));
+        let run = make(&step, || Ok(()), measured);
+        assert_eq!((run.figure("first_ack_ms"), run.round, &run.error), (Some(9.5), 2, &None));
+        let run = make(&step, || bail!("the machine is busy"), || unreachable!("measured on a busy machine"));
+        assert_eq!((run.error.as_deref(), run.figures.len()), (Some("the machine is busy"), 0));
     }
 
     #[test]

@@ -195,6 +195,8 @@ fn what_is_measured_beside_plain_loads_has_its_figures() {
             _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
         }
         assert!(median(cell, "vm_hwm_mib") > 0.0, "{cell}");
+        // Who used the CPUs meanwhile is known of each, or nobody could say which were disturbed.
+        assert!(median(cell, "other_cpus") >= 0.0 && median(cell, "driver_cpus") >= 0.0, "{cell}");
     }
     assert_eq!(cells.len(), names.split(' ').count());
 }

@@ -144,8 +144,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a system on an empty data directory, without waiting until it answers.
-    pub(crate) fn start(environment: &Environment, launch: Launch) -> Result<Self> {
+    /// Makes an empty data directory, and finds a free address; [`Self::start_on`] takes both.
+    pub(crate) fn prepare(environment: &Environment, launch: Launch) -> Result<(DataDir, SocketAddr)> {
         let name = format!("{}-{}", launch.system.name(), std::process::id());
         let directory = environment.data_root.join(name);
         if directory.exists() {
@@ -158,23 +158,15 @@ impl Running {
         if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
             kafka.prepare(&directory.0, address, launch.settings)?;
         }
-        Self::start_in(environment, launch, directory, address)
+        Ok((directory, address))
     }
 
-    /// Starts a system on what it left in its directory, at the same address.
-    pub(crate) fn start_again(
+    /// Starts a system on what it left in its directory, or what was prepared for it, at the same address, without
+    /// waiting until it answers.
+    pub(crate) fn start_on(
         environment: &Environment,
         launch: Launch,
         (directory, address): (DataDir, SocketAddr),
-    ) -> Result<Self> {
-        Self::start_in(environment, launch, directory, address)
-    }
-
-    fn start_in(
-        environment: &Environment,
-        launch: Launch,
-        directory: DataDir,
-        address: SocketAddr,
     ) -> Result<Self> {
         ensure_free(address)?;
         let mut command = command(environment, launch, &directory.0, address)?;
@@ -186,9 +178,9 @@ impl Running {
         Ok(Self { process: Process(child), system: launch.system, directory, address, started_at })
     }
 
-    /// Starts a system and waits until it answers.
+    /// Starts a system on an empty data directory, and waits until it answers.
     pub(crate) fn start_ready(environment: &Environment, launch: Launch) -> Result<Self> {
-        let mut broker = Self::start(environment, launch)?;
+        let mut broker = Self::start_on(environment, launch, Self::prepare(environment, launch)?)?;
         broker.wait_until(|broker| {
             let mut connection = Connection::open(broker.address).ok()?;
             let answers = !broker.system.is_broker() || admin::api_versions(&mut connection).is_ok();
@@ -264,7 +256,7 @@ impl Running {
         self.stop_and_keep().map(drop)
     }
 
-    /// Stops it as an operator would; returns what [`Self::start_again`] takes.
+    /// Stops it as an operator would; returns what [`Self::start_on`] takes.
     pub(crate) fn stop_and_keep(mut self) -> Result<(DataDir, SocketAddr)> {
         if let Some(status) = self.process.0.try_wait()? {
             return Err(self.fault(format!("{} ended with {status} during the run", self.system.name())));
@@ -281,7 +273,7 @@ impl Running {
         Ok((self.directory, self.address))
     }
 
-    /// Kills it as `kill -9` does; returns what [`Self::start_again`] takes.
+    /// Kills it as `kill -9` does; returns what [`Self::start_on`] takes.
     pub(crate) fn kill_and_keep(self) -> (DataDir, SocketAddr) {
         drop(self.process);
         (self.directory, self.address)

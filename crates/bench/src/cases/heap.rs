@@ -22,12 +22,14 @@ fn sweep(mut load: impl FnMut(u32) -> Result<Measured>) -> Result<Measured> {
     let reference = throughput(&full).context("a load tells its throughput")?;
     let mut measured = Measured::default();
     note_held(&mut measured, DEFAULT_HEAP_MIB, &full);
+    note_others(&mut measured, &full);
     measured.add([("messages_per_s_of_default_heap", reference)]);
     let mut misses = 0;
     for heap_mib in HEAPS_MIB {
         let load = load(heap_mib).or_else(|error| none_if_starved(&mut measured, heap_mib, error))?;
         let reached = throughput(&load).unwrap_or_default();
         measured.figures.insert(format!("messages_per_s_of_{heap_mib}_mib"), reached);
+        note_others(&mut measured, &load);
         if is_held(reached, reference) {
             misses = 0;
             note_held(&mut measured, heap_mib, &load);
@@ -61,6 +63,13 @@ fn note_held(measured: &mut Measured, heap_mib: u32, load: &Measured) {
     ]);
 }
 
+/// Keeps the most that others used beside a load: whichever it was, what it shows of its heap may be wrong.
+fn note_others(measured: &mut Measured, load: &Measured) {
+    let of = |measured: &Measured| measured.figures.get("other_cpus").copied();
+    let most = of(measured).into_iter().chain(of(load)).reduce(f64::max);
+    measured.figures.extend(most.map(|cpus| ("other_cpus".to_owned(), cpus)));
+}
+
 fn throughput(load: &Measured) -> Option<f64> {
     load.figures.get("messages_per_s").copied()
 }
@@ -76,6 +85,13 @@ mod tests {
     /// A load that reaches so much, or a failure.
     fn reaching(messages_per_s: f64) -> Result<Measured> {
         Ok(Measured::of([("messages_per_s", messages_per_s), ("vm_hwm_mib", 100.0)]))
+    }
+
+    /// The same beside others who use so many CPUs.
+    fn disturbed(messages_per_s: f64, other_cpus: f64) -> Result<Measured> {
+        let mut measured = reaching(messages_per_s)?;
+        measured.add([("other_cpus", other_cpus)]);
+        Ok(measured)
     }
 
     fn starved() -> Result<Measured> {
@@ -115,6 +131,19 @@ mod tests {
             let message = format!("{:#}", sweep(load).unwrap_err());
             assert!(message.contains("8 consumed"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_sweep_is_as_disturbed_as_the_worst_of_its_loads() {
+        let others = |worst: u32| {
+            let load = |heap_mib: u32| match heap_mib {
+                ..=128 => starved(),
+                heap_mib if heap_mib == worst => disturbed(50.0, 0.75),
+                _ => disturbed(100.0, 0.01),
+            };
+            sweep(load).unwrap().figures["other_cpus"]
+        };
+        assert_eq!([1_024, 512, 256, 48].map(others), [0.75, 0.75, 0.75, 0.01]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A broker at rest: 1,000 partitions, 1,000 connections, nothing to do.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::cpu::CpuTimes;
 use super::{Case, Measured, fill_partitions};
 use crate::broker::Running;
 use crate::connection::Connection;
@@ -32,17 +33,20 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
         })
         .collect::<Result<Vec<_>>>()?;
     thread::sleep(SETTLE);
-    let before = process::cpu_time(broker.pid())?;
+    let (begin, before) = (Instant::now(), CpuTimes::sample(broker.pid())?);
     thread::sleep(REST);
-    let at_rest = process::cpu_time(broker.pid())?.saturating_sub(before);
+    let cpu = CpuTimes::sample(broker.pid())?.since(&before);
+    let seconds = begin.elapsed().as_secs_f64();
     let memory = process::memory(broker.pid())?;
     drop(connections);
     broker.stop()?;
-    Ok(Measured::of([
+    let mut measured = Measured::of([
         ("vm_hwm_mib", memory.peak as f64 / MIB),
         ("vm_rss_mib", memory.resident as f64 / MIB),
-        ("idle_cpu_percent", 100.0 * at_rest.as_secs_f64() / REST.as_secs_f64()),
-    ]))
+        ("idle_cpu_percent", 100.0 * cpu.broker_s() / seconds),
+    ]);
+    cpu.add_circumstances(&mut measured, seconds);
+    Ok(measured)
 }
 
 fn raise_descriptor_limit() -> Result<()> {

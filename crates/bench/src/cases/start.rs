@@ -1,11 +1,14 @@
 //! Process start to the first acknowledged record: on nothing, after a stop in order, after a kill.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::cpu::CpuTimes;
 use super::{Case, Measured, batch_of, fill_bytes, fill_partitions};
-use crate::broker::Running;
+use crate::broker::{DataDir, Running};
 use crate::connection::Connection;
 use crate::payload::PayloadCodec;
 use crate::process;
@@ -15,37 +18,45 @@ use crate::workload::{Acks, Left, MANY_PARTITIONS};
 
 /// The topic of the first record; the broker makes it when its metadata is asked for.
 const TOPIC: &str = "first";
+/// CPU time comes in steps of 10 ms: of a start that takes no longer than that it tells little, so that others are watched
+/// from the same instant on for this long at least.
+const WATCHED_MIN: Duration = Duration::from_millis(500);
 
 pub(super) fn run(case: &Case<'_>, left: Left) -> Result<Measured> {
-    let mut broker = match left {
-        Left::Nothing => Running::start(case.environment, case.launch())?,
-        Left::Clean | Left::Killed => start_on_what_was_left(case, left)?,
+    let kept = match left {
+        Left::Nothing => Running::prepare(case.environment, case.launch())?,
+        Left::Clean | Left::Killed => leave_something(case, left)?,
     };
+    let (begin, before) = (Instant::now(), CpuTimes::before_broker()?);
+    let mut broker = Running::start_on(case.environment, case.launch(), kept)?;
     let took = until_first_ack(&mut broker)?;
     let memory = process::memory(broker.pid())?;
+    thread::sleep(WATCHED_MIN.saturating_sub(begin.elapsed()));
+    let cpu = CpuTimes::sample(broker.pid())?.since(&before);
+    let seconds = begin.elapsed().as_secs_f64();
     // How it would stop is not measured, and after a kill there is much to sync.
     drop(broker);
-    Ok(Measured::of([
+    let mut measured = Measured::of([
         ("first_ack_ms", took.as_secs_f64() * 1_000.0),
         ("vm_hwm_mib", memory.peak as f64 / MIB),
-    ]))
+    ]);
+    cpu.add_circumstances(&mut measured, seconds);
+    Ok(measured)
 }
 
-/// Fills a broker, ends it, and starts it again.
-fn start_on_what_was_left(case: &Case<'_>, left: Left) -> Result<Running> {
+/// Fills a broker and ends it.
+fn leave_something(case: &Case<'_>, left: Left) -> Result<(DataDir, SocketAddr)> {
     let mut broker = Running::start_ready(case.environment, case.launch())?;
     until_first_ack(&mut broker)?;
     let mut connection = Connection::open(broker.address)?;
     let topic = fill_partitions(&mut connection)?;
-    let kept = match left {
-        Left::Nothing | Left::Clean => broker.stop_and_keep()?,
+    match left {
+        Left::Nothing | Left::Clean => broker.stop_and_keep(),
         Left::Killed => {
             fill_bytes(&mut connection, &topic, MANY_PARTITIONS, case.extent.killed_mib << 20)?;
-            broker.kill_and_keep()
+            Ok(broker.kill_and_keep())
         }
-    };
-    drop(connection);
-    Running::start_again(case.environment, case.launch(), kept)
+    }
 }
 
 /// A native client that tries everything anew each millisecond, from the connection on, until a record is
