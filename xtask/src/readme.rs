@@ -1,12 +1,14 @@
 //! `cargo xtask readme`: runs the examples of README.md as they stand there, against a broker on port 9092.
 //!
-//! A fenced block of shell or Python has a comment on the line before it:
+//! A fenced block of shell, Python or Rust has a comment on the line before it:
 //!
 //! - `<!-- test: NAME -->` runs it and wants exit code 0;
 //! - `<!-- test: NAME needs=kcat -->` (or `python`, `kafka`) skips it where that client is not installed;
 //! - `<!-- test: NAME background -->` starts it, waits until port 9092 answers, and ends it after all examples;
+//! - `<!-- test: NAME file=PATH -->` before Rust: it is the text of that file, without what is for the compiler alone.
+//!   An example of a crate is built with the workspace and run, a test of a crate is run by `cargo test`;
 //! - `<!-- output: NAME -->` before any block: its lines are found, in this order, in what NAME printed;
-//! - `<!-- not run: REASON -->` leaves it out. A block of shell or Python without a comment is an error.
+//! - `<!-- not run: REASON -->` leaves it out. A block of these languages without a comment is an error.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,11 +25,12 @@ use crate::interop::report::{Counts, Report};
 use crate::process::{Process, wait_until};
 use crate::workspace;
 
+const RUST: &str = "rust";
 /// The port that the examples name.
 const PORT: u16 = 9092;
 const EXAMPLE_DEADLINE: Duration = Duration::from_secs(120);
-/// The first example may build the broker.
-const START_DEADLINE: Duration = Duration::from_secs(900);
+/// The first example may build the broker, one of Rust the client.
+const BUILD_DEADLINE: Duration = Duration::from_secs(900);
 
 /// The subcommand: `[FILE]`, README.md where none is named.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -70,6 +73,8 @@ struct Example {
     code: String,
     is_background: bool,
     needs: Option<String>,
+    /// The file below the root whose text it is, of Rust alone.
+    file: Option<String>,
     /// Lines that its output has.
     output: Vec<String>,
 }
@@ -122,10 +127,13 @@ fn add_block(examples: &mut Vec<Example>, mark: Option<Mark>, language: &str, bl
             for option in options {
                 match option.split_once('=') {
                     Some(("needs", client)) => example.needs = Some(client.to_string()),
+                    Some(("file", path)) => example.file = Some(path.to_string()),
                     None if option == "background" => example.is_background = true,
                     _ => bail!("unknown option {option}"),
                 }
             }
+            let is_rust = example.language.trim() == RUST;
+            ensure!(is_rust == example.file.is_some(), "a block of Rust, and no other, has file=PATH");
             examples.push(example);
         }
         Some(Mark::Output { name }) => {
@@ -135,10 +143,30 @@ fn add_block(examples: &mut Vec<Example>, mark: Option<Mark>, language: &str, bl
         }
         Some(Mark::NotRun) => {}
         None => {
-            ensure!(interpreter(language).is_none(), "nothing says whether it is run (<!-- test: NAME -->)")
+            let can_be_run = language.trim() == RUST || interpreter(language).is_some();
+            ensure!(!can_be_run, "nothing says whether it is run (<!-- test: NAME -->)")
         }
     }
     Ok(())
+}
+
+/// What a page shows of a file of Rust: all behind its own documentation and what it allows itself.
+fn shown(text: &str) -> String {
+    let is_head = |line: &&str| line.is_empty() || line.starts_with("//!") || line.starts_with("#![");
+    text.lines().skip_while(is_head).map(|line| format!("{line}\n")).collect()
+}
+
+fn ensure_is_shown(example: &Example, file: &str) -> Result<()> {
+    let text = fs::read_to_string(workspace::root().join(file)).with_context(|| format!("read {file}"))?;
+    ensure!(shown(&text) == example.code, "it is not the text of {file}: put it there, or here");
+    Ok(())
+}
+
+/// The name of the example of a crate that a file is.
+fn name_of_example(file: &str) -> Option<&str> {
+    let file = Path::new(file);
+    let is_example = file.parent()?.file_name()? == "examples";
+    file.file_stem()?.to_str().filter(|_| is_example)
 }
 
 /// The command that runs a file in this language, and the file's extension.
@@ -184,6 +212,9 @@ impl Session {
     }
 
     fn run_example(&mut self, example: &Example) -> Result<()> {
+        if let Some(file) = &example.file {
+            return self.run_file(example, file);
+        }
         let (command, extension) = interpreter(&example.language).context("neither shell nor Python")?;
         let script = self.dir.join(format!("{}.{extension}", example.name));
         fs::write(&script, &example.code)?;
@@ -192,8 +223,25 @@ impl Session {
         if example.is_background {
             return self.start_background(example, &mut process);
         }
+        self.run_to_end(example, &mut process)
+    }
+
+    /// An example of a crate, if the file is one.
+    fn run_file(&self, example: &Example, file: &str) -> Result<()> {
+        ensure_is_shown(example, file)?;
+        let Some(name) = name_of_example(file) else { return Ok(()) };
+        let mut cargo = Command::new(workspace::cargo());
+        // Of the whole workspace, so that its dependencies have the features that `cargo test` has built them with.
+        cargo.args(["build", "--release", "--workspace", "--example", name]).current_dir(workspace::root());
+        let build = format!("{}-build", example.name);
+        Process::start(&build, &mut cargo, &self.dir)?.wait(BUILD_DEADLINE)?;
+        let mut program = Command::new(workspace::release_binary("examples").join(name));
+        self.run_to_end(example, program.current_dir(&self.dir))
+    }
+
+    fn run_to_end(&self, example: &Example, command: &mut Command) -> Result<()> {
         let output = self.dir.join(format!("{}.out", example.name));
-        let mut process = Process::start_to_file(&example.name, &mut process, &self.dir, &output)?;
+        let mut process = Process::start_to_file(&example.name, command, &self.dir, &output)?;
         process.wait(EXAMPLE_DEADLINE)?;
         check_output(example, &fs::read_to_string(output)?)
     }
@@ -204,7 +252,7 @@ impl Session {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
         wait_until(
             || format!("port {PORT} answers"),
-            START_DEADLINE,
+            BUILD_DEADLINE,
             || {
                 process.check_alive()?;
                 Ok(protocol::is_ready(address))
@@ -250,6 +298,7 @@ mod tests {
             code: "echo 1\necho 2\n".into(),
             is_background: false,
             needs: Some("kcat".into()),
+            file: None,
             output: vec!["1".into(), "2".into()],
         };
         assert_eq!(examples[0], one);
@@ -259,8 +308,36 @@ mod tests {
     }
 
     #[test]
+    fn rust_of_the_readme_is_the_text_of_files_that_are_compiled() {
+        let page = fs::read_to_string(workspace::root().join("README.md")).unwrap();
+        let examples = parse(&page).unwrap();
+        let files: Vec<(&Example, &String)> =
+            examples.iter().filter_map(|example| Some((example, example.file.as_ref()?))).collect();
+        files.iter().for_each(|(example, file)| ensure_is_shown(example, file).unwrap());
+        assert_eq!(files.iter().filter(|(_, file)| name_of_example(file).is_some()).count(), 1);
+        assert_eq!(files.len(), 2);
+        let other = Example { code: files[0].0.code.replace("letters", "words"), ..Example::default() };
+        ensure_is_shown(&other, files[0].1).unwrap_err();
+    }
+
+    #[test]
+    fn of_a_file_its_head_is_not_shown() {
+        assert_eq!(
+            shown("//! What it is.\n#![allow(x)]\n\nuse a;\n\n//! Not here.\n"),
+            "use a;\n\n//! Not here.\n"
+        );
+        assert_eq!(name_of_example("crates/a/examples/b.rs"), Some("b"));
+        assert_eq!(name_of_example("crates/a/tests/b.rs"), None);
+        let page = "<!-- test: one file=a/examples/b.rs -->\n```rust\nuse a;\n```\n";
+        assert_eq!(parse(page).unwrap()[0].file.as_deref(), Some("a/examples/b.rs"));
+        parse("<!-- test: one -->\n```rust\nuse a;\n```\n").unwrap_err();
+        parse("<!-- test: one file=a.sh -->\n```sh\nls\n```\n").unwrap_err();
+    }
+
+    #[test]
     fn a_block_that_nobody_speaks_for_is_an_error() {
         parse("```sh\nls\n```\n").unwrap_err();
+        parse("```rust\nuse a;\n```\n").unwrap_err();
         parse("<!-- output: none -->\n```\n```\n").unwrap_err();
         parse("<!-- test: a wrong -->\n```sh\n```\n").unwrap_err();
         assert!(
