@@ -141,20 +141,20 @@ fn check_report(out: &Path) {
     let shown: Vec<_> =
         summary.lines().filter_map(|line| line.strip_suffix(".svg)")?.split_once("](")).collect();
     assert_eq!(shown.len(), 8, "{summary}");
-    for (_, plot) in shown {
-        let svg = fs::read_to_string(out.join(format!("{plot}.svg"))).unwrap();
-        let tree = roxmltree::Document::parse(&svg).unwrap();
-        assert_eq!(tree.root_element().tag_name().name(), "svg");
-        assert!(
-            tree.descendants().any(|node| node.text().is_some_and(|text| text.trim() == "probe")),
-            "{plot}"
-        );
-        let png = BufReader::new(fs::File::open(out.join(format!("{plot}.png"))).unwrap());
-        let mut png = png::Decoder::new(png).read_info().unwrap();
-        let mut pixels = vec![0; png.output_buffer_size().unwrap()];
-        png.next_frame(&mut pixels).unwrap();
-        assert!(pixels.iter().any(|&byte| byte != 255), "{plot} is white");
-    }
+    shown.iter().for_each(|(_, plot)| check_plot(out, plot, "probe"));
+}
+
+/// A plot is there in both forms, with a line of that system.
+fn check_plot(out: &Path, plot: &str, system: &str) {
+    let svg = fs::read_to_string(out.join(format!("{plot}.svg"))).unwrap();
+    let tree = roxmltree::Document::parse(&svg).unwrap();
+    assert_eq!(tree.root_element().tag_name().name(), "svg");
+    assert!(tree.descendants().any(|node| node.text().is_some_and(|text| text.trim() == system)), "{plot}");
+    let png = BufReader::new(fs::File::open(out.join(format!("{plot}.png"))).unwrap());
+    let mut png = png::Decoder::new(png).read_info().unwrap();
+    let mut pixels = vec![0; png.output_buffer_size().unwrap()];
+    png.next_frame(&mut pixels).unwrap();
+    assert!(pixels.iter().any(|&byte| byte != 255), "{plot} is white");
 }
 
 #[test]
@@ -191,7 +191,12 @@ fn what_is_measured_beside_plain_loads_has_its_figures() {
     for cell in cells {
         match cell["workload"].as_str().unwrap() {
             "pipelined-1kb" | "many-partitions" => assert!(median(cell, "messages_per_s") > 0.0, "{cell}"),
-            "idle" => assert!(median(cell, "idle_cpu_percent") < 50.0, "{cell}"),
+            "idle" => {
+                assert!(median(cell, "idle_cpu_percent") < 50.0, "{cell}");
+                // Memory over time alone: nobody counts records.
+                assert_eq!(cell["plots"], serde_json::json!(["idle-page-cache-memory"]));
+                check_plot(&bench.out(), "plots/idle-page-cache-memory", "mainstem");
+            }
             _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
         }
         assert!(median(cell, "vm_hwm_mib") > 0.0, "{cell}");

@@ -1,5 +1,6 @@
 //! A broker at rest: 1,000 partitions, 1,000 connections, nothing to do.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::broker::Running;
 use crate::connection::Connection;
 use crate::process;
 use crate::protocol::admin;
-use crate::sampler::MIB;
+use crate::sampler::{MIB, Sampler};
 
 const CONNECTIONS: usize = 1_000;
 /// How long a broker is left alone before its CPU at rest is measured, and while.
@@ -24,6 +25,7 @@ const DESCRIPTORS: u64 = 2_048;
 pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     raise_descriptor_limit()?;
     let broker = Running::start_ready(case.environment, case.launch())?;
+    let sampler = Sampler::start(broker.pid(), Arc::default());
     fill_partitions(&mut Connection::open(broker.address)?)?;
     let connections = (0..CONNECTIONS)
         .map(|_| {
@@ -38,6 +40,9 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     let cpu = CpuTimes::sample(broker.pid())?.since(&before);
     let seconds = begin.elapsed().as_secs_f64();
     let memory = process::memory(broker.pid())?;
+    let mut samples = sampler.finish();
+    // Nobody counts the records that open the partitions.
+    samples.messages.clear();
     drop(connections);
     broker.stop()?;
     let mut measured = Measured::of([
@@ -45,6 +50,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
         ("vm_rss_mib", memory.resident as f64 / MIB),
         ("idle_cpu_percent", 100.0 * cpu.broker_s() / seconds),
     ]);
+    measured.samples = samples;
     cpu.add_circumstances(&mut measured, seconds);
     Ok(measured)
 }
