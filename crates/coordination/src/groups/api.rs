@@ -123,7 +123,7 @@ pub enum Reply {
     ConsumerGroupDescribe(ConsumerGroupDescribeResponse<'static>),
 }
 
-/// One record for `__consumer_offsets`.
+/// One record for `__consumer_offsets` or `__transaction_state`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatorRecord {
     /// The record's key: the type, then the key's fields.

@@ -37,7 +37,7 @@ pub fn consumer_groups(data: &[u8]) {
 }
 
 /// Cuts the data into records: two bytes of length and a key, two bytes of length and a value; 0xffff is a tombstone.
-fn records(mut data: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
+pub(crate) fn records(mut data: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
     let mut records = Vec::new();
     while let Some(key) = part(&mut data) {
         records.push((key.unwrap_or_default(), part(&mut data).flatten()));

@@ -83,11 +83,13 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use api::append_error;
 pub use api::{CoordinatorRecord, Effect, Reply, Request, RequestContext, Ticket, Token};
 pub use config::GroupConfig;
 pub use consumer::MigrationPolicy;
 pub use consumer::assignor::Assignor;
 pub use consumer::config::{ConsumerGroupConfig, GroupTimes};
+pub(crate) use consumer::regex::compile as compile_pattern;
 pub use coordinator::{GroupCoordinator, Stats};
 pub use partition::partition_for;
 pub use replay::Replayed;

@@ -29,7 +29,7 @@ mod member;
 mod migration;
 pub(crate) mod partitions;
 mod reconcile;
-mod regex;
+pub(crate) mod regex;
 pub(crate) mod serve;
 mod subscription;
 mod target;

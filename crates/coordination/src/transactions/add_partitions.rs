@@ -1,0 +1,289 @@
+//! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: what a transaction reaches.
+//!
+//! The coordinator serves one transaction at a time. [`transactions_of`] and [`response`] are for the shell, which
+//! authorises, and looks for topics and partitions in between.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
+use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
+use mainstem_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
+use mainstem_wire::messages::add_partitions_to_txn_response::{
+    AddPartitionsToTxnPartitionResult, AddPartitionsToTxnResponse, AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+};
+
+use super::api::Reply;
+use super::image::{EPOCH_BUMP_VERSION, Partitions};
+use super::io::Io;
+use super::records::fits;
+use super::state::State;
+use super::transaction::{Transaction, Transactions, Waiting};
+use super::waiter::Waiter;
+use super::{Token, memory};
+use crate::groups::partition_for;
+
+/// Before this version a request has one transaction, and comes from a client. Since then it comes from the leaders of
+/// partitions, on behalf of clients whose transactions have version 2 (KIP-890).
+const FROM_LEADERS_SINCE: i16 = 4;
+/// The topic of committed offsets.
+const OFFSETS_TOPIC: &str = "__consumer_offsets";
+
+/// The transactions of a request of any version, in the form that v4 and later have.
+pub fn transactions_of<'a>(
+    request: AddPartitionsToTxnRequest<'a>,
+    api_version: i16,
+) -> Vec<AddPartitionsToTxnTransaction<'a>> {
+    if api_version >= FROM_LEADERS_SINCE {
+        return request.transactions;
+    }
+    vec![AddPartitionsToTxnTransaction {
+        transactional_id: request.v3_and_below_transactional_id,
+        producer_id: request.v3_and_below_producer_id,
+        producer_epoch: request.v3_and_below_producer_epoch,
+        topics: request.v3_and_below_topics,
+        ..Default::default()
+    }]
+}
+
+/// The response of any version to a request whose transactions got these answers.
+pub fn response<'a>(
+    mut results: Vec<AddPartitionsToTxnResult<'a>>,
+    api_version: i16,
+) -> AddPartitionsToTxnResponse<'a> {
+    if api_version >= FROM_LEADERS_SINCE {
+        return AddPartitionsToTxnResponse { results_by_transaction: results, ..Default::default() };
+    }
+    let topics = results.pop().map(|result| result.topic_results).unwrap_or_default();
+    AddPartitionsToTxnResponse { results_by_topic_v3_and_below: topics, ..Default::default() }
+}
+
+/// The answer with an error for every partition of a transaction.
+pub fn refused(
+    request: &AddPartitionsToTxnTransaction<'_>,
+    error: ErrorCode,
+) -> AddPartitionsToTxnResult<'static> {
+    result(&request.transactional_id, &partitions_of(&request.topics), |_, _| error)
+}
+
+/// A request to add partitions, kept while it waits.
+#[derive(Debug)]
+pub(crate) struct Adding {
+    token: Token,
+    api: Api,
+    producer_id: i64,
+    producer_epoch: i16,
+    /// The version of transactions that the client speaks.
+    client_version: i16,
+    /// No topic of it is without partitions.
+    pub(crate) partitions: Partitions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Partitions,
+    Offsets,
+}
+
+impl Adding {
+    /// What an AddPartitionsToTxn brings.
+    pub(crate) fn of_partitions(
+        token: Token,
+        api_version: i16,
+        request: &AddPartitionsToTxnTransaction<'_>,
+    ) -> Self {
+        Self {
+            token,
+            api: Api::Partitions,
+            producer_id: request.producer_id,
+            producer_epoch: request.producer_epoch,
+            client_version: if api_version >= FROM_LEADERS_SINCE { EPOCH_BUMP_VERSION } else { 0 },
+            partitions: partitions_of(&request.topics),
+        }
+    }
+
+    /// What an AddOffsetsToTxn brings: the partition of its group. Clients whose transactions have version 2 do not send
+    /// it.
+    pub(crate) fn of_offsets(
+        token: Token,
+        offsets_partitions: i32,
+        request: &AddOffsetsToTxnRequest<'_>,
+    ) -> Self {
+        let partition = partition_for(&request.group_id, offsets_partitions);
+        Self {
+            token,
+            api: Api::Offsets,
+            producer_id: request.producer_id,
+            producer_epoch: request.producer_epoch,
+            client_version: 0,
+            partitions: Partitions::from([(OFFSETS_TOPIC.into(), BTreeSet::from([partition]))]),
+        }
+    }
+
+    /// The answer, with this error for every partition.
+    pub(crate) fn reply(self, id: &str, error: ErrorCode) -> (Token, Reply) {
+        let reply = match self.api {
+            Api::Partitions => Reply::AddPartitions(result(id, &self.partitions, |_, _| error)),
+            Api::Offsets => {
+                Reply::AddOffsets(AddOffsetsToTxnResponse { error_code: error.0, ..Default::default() })
+            }
+        };
+        (self.token, reply)
+    }
+}
+
+/// Adds partitions to the transaction of `id`.
+pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, id: &str, adding: Adding) {
+    let error = match transactions.get_mut(id) {
+        Some(_) if !adding.partitions.keys().all(|topic| fits(topic)) => ErrorCode::INVALID_REQUEST,
+        Some(transaction) => return add(transaction, io, adding),
+        None => ErrorCode::INVALID_PRODUCER_ID_MAPPING,
+    };
+    let (token, reply) = adding.reply(id, error);
+    io.reply(token, reply);
+}
+
+/// What becomes of a request.
+enum Decision {
+    Answer(ErrorCode),
+    Wait,
+    Write,
+}
+
+/// Adds partitions, or lets the request wait for the end of the last transaction.
+pub(crate) fn add(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding) {
+    match decide(transaction, io, &adding) {
+        Decision::Answer(error) => {
+            let (token, reply) = adding.reply(&transaction.id, error);
+            io.reply(token, reply);
+        }
+        Decision::Wait => wait(transaction, io, adding),
+        Decision::Write => {
+            let wall_ms = io.now.wall_ms;
+            let target = transaction.image.added(&adding.partitions, adding.client_version, wall_ms);
+            if io.has_room(memory::change(&target) + memory::adding(&adding)) {
+                io.write(transaction, target, Waiter::Add(adding));
+            } else {
+                let (token, reply) = adding.reply(&transaction.id, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                io.reply(token, reply);
+            }
+        }
+    }
+}
+
+fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
+    let image = &transaction.image;
+    // KIP-890: the producer may have an id already that counts only when what is on its way is done.
+    if transaction.is_busy() {
+        let patient = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
+        let room = io.has_room(memory::adding(adding));
+        let busy = Decision::Answer(ErrorCode::CONCURRENT_TRANSACTIONS);
+        return if patient && room { Decision::Wait } else { busy };
+    }
+    if image.producer_id != adding.producer_id {
+        Decision::Answer(ErrorCode::INVALID_PRODUCER_ID_MAPPING)
+    } else if image.producer_epoch != adding.producer_epoch {
+        Decision::Answer(ErrorCode::PRODUCER_FENCED)
+    } else if image.state == State::Ongoing && image.has(&adding.partitions) {
+        Decision::Answer(ErrorCode::NONE)
+    } else {
+        Decision::Write
+    }
+}
+
+/// Whether a request that comes while a transaction is ending would be served afterwards, and nobody waits yet.
+fn may_wait(transaction: &Transaction, adding: &Adding) -> bool {
+    let image = &transaction.image;
+    let identity = (adding.producer_id, adding.producer_epoch);
+    image.state.is_ending() && transaction.waiting.is_none() && image.identity_afterwards() == identity
+}
+
+fn wait(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding) {
+    let due_ms = io.now.mono_ms.saturating_add(io.config.ending_wait_ms);
+    let mut waiting = Waiting { adding, due_ms: None };
+    let due = io.wait_of(transaction);
+    io.deadlines.set(&mut waiting.due_ms, due_ms, due);
+    transaction.waiting = Some(waiting);
+    io.recount(transaction);
+}
+
+/// The transaction has ended: the request that has waited for that goes on.
+pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
+    let due = io.wait_of(transaction);
+    if let Some(mut waiting) = transaction.waiting.take() {
+        io.deadlines.cancel(&mut waiting.due_ms, due);
+        io.recount(transaction);
+        add(transaction, io, waiting.adding);
+    }
+}
+
+/// A request has waited long enough; its deadline has come up.
+pub(crate) fn out_of_patience(transaction: &mut Transaction, io: &mut Io<'_>) {
+    if let Some(waiting) = transaction.waiting.take() {
+        let (token, reply) = waiting.adding.reply(&transaction.id, ErrorCode::CONCURRENT_TRANSACTIONS);
+        io.reply(token, reply);
+        io.recount(transaction);
+    }
+}
+
+/// Says whether partitions are in the transaction (KIP-890, part 1), and changes nothing.
+pub(crate) fn verify(
+    transactions: &Transactions,
+    request: &AddPartitionsToTxnTransaction<'_>,
+) -> AddPartitionsToTxnResult<'static> {
+    let transaction = transactions.get(&*request.transactional_id).filter(|transaction| transaction.stored);
+    let Some(Transaction { image, .. }) = transaction else {
+        return refused(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+    };
+    if image.producer_id != request.producer_id {
+        return refused(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+    }
+    if image.producer_epoch != request.producer_epoch {
+        return refused(request, ErrorCode::PRODUCER_FENCED);
+    }
+    // A change that is on its way does not matter: the leader looks at its own state again when it appends.
+    if image.state.is_ending() {
+        return refused(request, ErrorCode::CONCURRENT_TRANSACTIONS);
+    }
+    result(&request.transactional_id, &partitions_of(&request.topics), |topic, index| {
+        let is_in = image.partitions.get(topic).is_some_and(|indexes| indexes.contains(&index));
+        if is_in { ErrorCode::NONE } else { ErrorCode::TRANSACTION_ABORTABLE }
+    })
+}
+
+fn partitions_of(topics: &[AddPartitionsToTxnTopic<'_>]) -> Partitions {
+    let mut partitions = Partitions::new();
+    for topic in topics.iter().filter(|topic| !topic.partitions.is_empty()) {
+        let name: Arc<str> = (&*topic.name).into();
+        partitions.entry(name).or_default().extend(&topic.partitions);
+    }
+    partitions
+}
+
+fn result(
+    id: &str,
+    partitions: &Partitions,
+    error: impl Fn(&str, i32) -> ErrorCode,
+) -> AddPartitionsToTxnResult<'static> {
+    let topic = |(name, indexes): (&Arc<str>, &BTreeSet<i32>)| {
+        let partition = |index: &i32| AddPartitionsToTxnPartitionResult {
+            partition_index: *index,
+            partition_error_code: error(name, *index).0,
+            ..Default::default()
+        };
+        AddPartitionsToTxnTopicResult {
+            name: name.to_string().into(),
+            results_by_partition: indexes.iter().map(partition).collect(),
+            ..Default::default()
+        }
+    };
+    AddPartitionsToTxnResult {
+        transactional_id: id.to_owned().into(),
+        topic_results: partitions.iter().map(topic).collect(),
+        ..Default::default()
+    }
+}

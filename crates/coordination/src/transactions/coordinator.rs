@@ -1,0 +1,419 @@
+//! The coordinator itself: finds the transactional id of a request, and lets handlers, time and outcomes at it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
+use mainstem_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
+use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
+use mainstem_wire::messages::describe_transactions_response::DescribeTransactionsResponse;
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
+use mainstem_wire::messages::list_transactions_response::ListTransactionsResponse;
+
+use super::add_partitions::{self, Adding};
+use super::api::{Effect, MarkerOutcome, MarkerTicket, ProducerIdTicket, Reply, Request, Ticket};
+use super::config::TransactionConfig;
+use super::deadlines::Deadlines;
+use super::describe::{self, Filter};
+use super::init_producer_id::{self, Init};
+use super::io::{Asked, Io, Usage, Written};
+use super::served::{Lent, Partition, Service};
+use super::state::State;
+use super::{Replayed, Token, end_txn, expiry, markers, memory, outcome, replay};
+use crate::groups::{append_error, partition_for};
+use crate::time::Now;
+
+/// The transaction coordinator of one node. See the [module](super) for the contract.
+#[derive(Debug)]
+pub struct TransactionCoordinator {
+    config: TransactionConfig,
+    partitions: BTreeMap<i32, Partition>,
+    effects: VecDeque<Effect>,
+    deadlines: Deadlines,
+    /// Producer ids that were asked for, by their numbers.
+    asked: BTreeMap<u64, Asked>,
+    tickets: u64,
+    usage: Usage,
+    /// The latest monotonic time seen.
+    mono_ms: u64,
+}
+
+/// How much the coordinator holds, for metrics.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactional ids of all served partitions.
+    pub transactional_ids: usize,
+    /// Appends in flight.
+    pub pending_appends: usize,
+    /// Transactions whose markers are being written.
+    pub pending_markers: usize,
+    /// What all of it counts for against [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
+    pub bytes: usize,
+}
+
+impl TransactionCoordinator {
+    /// A coordinator that serves no partition yet.
+    pub fn new(config: TransactionConfig) -> Self {
+        Self {
+            config,
+            partitions: BTreeMap::new(),
+            effects: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            asked: BTreeMap::new(),
+            tickets: 0,
+            usage: Usage::default(),
+            mono_ms: 0,
+        }
+    }
+
+    /// What the shell has to do, oldest first; drained.
+    pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
+        self.effects.drain(..)
+    }
+
+    /// The monotonic time, in milliseconds, before which [`tick`](Self::tick) has nothing to do.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.deadlines.next_ms()
+    }
+
+    /// How much the coordinator holds.
+    pub fn stats(&self) -> Stats {
+        let outstanding = || self.partitions.values().map(|partition| &partition.outstanding);
+        Stats {
+            transactional_ids: self.usage.transactions,
+            pending_appends: outstanding().map(|outstanding| outstanding.appends.len()).sum(),
+            pending_markers: outstanding().map(|outstanding| outstanding.markers.len()).sum(),
+            bytes: self.usage.bytes,
+        }
+    }
+
+    /// Durable transactional ids by state.
+    pub fn count_by_state(&self) -> BTreeMap<State, usize> {
+        let mut counts = BTreeMap::new();
+        for transaction in self.partitions.values().flat_map(|partition| partition.transactions.values()) {
+            if transaction.stored {
+                *counts.entry(transaction.image.state).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// The partition of `__transaction_state` that a transactional id lives in: by Java's hash, as that of a group.
+    pub fn partition_for(&self, transactional_id: &str) -> i32 {
+        partition_for(transactional_id, self.config.transaction_state_log_num_partitions)
+    }
+
+    /// Says how many partitions `__transaction_state` really has.
+    ///
+    /// # Panics
+    /// If a partition is being served: its transactional ids would be looked for elsewhere.
+    pub fn set_partition_count(&mut self, count: i32) {
+        assert!(self.partitions.is_empty(), "{} partitions are served already", self.partitions.len());
+        self.config.transaction_state_log_num_partitions = count;
+    }
+
+    /// Says how many partitions `__consumer_offsets` really has.
+    pub fn set_offsets_partition_count(&mut self, count: i32) {
+        self.config.offsets_topic_num_partitions = count;
+    }
+
+    /// Says which `transaction.version` the cluster has from now on.
+    pub fn set_transaction_version(&mut self, level: i16) {
+        self.config.transaction_version = level;
+    }
+
+    /// Begins to take over a partition, under this leader epoch of it, which its markers will carry.
+    ///
+    /// # Panics
+    /// If it is served or being loaded already.
+    pub fn begin_load(&mut self, partition: i32, coordinator_epoch: i32) {
+        let service = Service { coordinator_epoch, ..Service::default() };
+        let before = self.partitions.insert(partition, Partition { service, ..Partition::default() });
+        assert!(before.is_none(), "partition {partition} is loaded twice");
+    }
+
+    /// Replays records of a partition that is being loaded: keys and values in the order of the log, in as many calls
+    /// as the shell likes. Records without a key must be left out.
+    pub fn load<'r>(
+        &mut self,
+        now: Now,
+        partition: i32,
+        records: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Replayed {
+        let mut replayed = Replayed::default();
+        let Some(Lent { service, transactions, mut io }) = self.lend(now, partition) else { return replayed };
+        assert!(!service.loaded, "records of partition {partition} come too late");
+        for (key, value) in records {
+            replay::replay(transactions, &mut io, key, value, &mut replayed);
+        }
+        replayed
+    }
+
+    /// All records are in: the partition is served from now on. Transactions that are decided get their markers; those
+    /// that go on have the time that is left to them by the wall clock.
+    pub fn finish_load(&mut self, now: Now, partition: i32) {
+        let Some(mut lent) = self.lend(now, partition) else { return };
+        lent.service.loaded = true;
+        replay::loaded(lent.transactions, &mut lent.io);
+        lent.schedule_time_outs();
+        lent.schedule_expiry();
+    }
+
+    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; what was asked of the shell for
+    /// it is ignored when it comes.
+    pub fn unload(&mut self, now: Now, partition: i32) {
+        if let Some(lent) = self.lend(now, partition) {
+            lent.give_up();
+            self.partitions.remove(&partition);
+        }
+    }
+
+    /// Serves a request in the version that the client sent it in. `token` comes back with its one answer.
+    pub fn step(&mut self, now: Now, token: Token, api_version: i16, request: Request<'_>) {
+        match request {
+            Request::InitProducerId { request, enable_2pc, keep_prepared_txn } => {
+                self.init_producer_id(now, token, &request, (enable_2pc, keep_prepared_txn));
+            }
+            Request::AddPartitions(request) => self.add_partitions(now, token, api_version, &request),
+            Request::AddOffsets(request) => self.add_offsets(now, token, &request),
+            Request::EndTxn(request) => self.end_txn(now, token, api_version, &request),
+            Request::DescribeTransactions(request) => self.describe_transactions(token, &request),
+            Request::ListTransactions(request) => self.list_transactions(now, token, &request),
+        }
+    }
+
+    /// Takes the outcome of an append. An error is what the log or the replicator said.
+    pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
+        let Some(Lent { transactions, mut io, .. }) = self.lend(now, ticket.partition) else { return };
+        let outcome = outcome.map_err(append_error);
+        match io.outstanding.appends.remove(&ticket.number) {
+            Some(Written::Image(id)) => outcome::written(transactions, &mut io, &id, outcome),
+            Some(Written::Tombstones(ids)) => expiry::buried(transactions, &mut io, &ids, outcome),
+            // Of a time when this node served the partition before.
+            None => {}
+        }
+    }
+
+    /// Takes the outcome of the marker of one partition.
+    pub fn marked(
+        &mut self,
+        now: Now,
+        ticket: MarkerTicket,
+        topic: &str,
+        partition: i32,
+        outcome: MarkerOutcome,
+    ) {
+        if let Some(Lent { transactions, mut io, .. }) = self.lend(now, ticket.partition) {
+            markers::marked(transactions, &mut io, ticket.number, (topic, partition), outcome);
+        }
+    }
+
+    /// Takes a producer id that was asked for, or the error that there is none; clients get to see that error.
+    pub fn producer_id(&mut self, now: Now, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
+        match self.asked.remove(&ticket.0) {
+            Some(Asked::Idempotent(token)) => {
+                self.usage.bytes -= memory::PRODUCER_ID;
+                let reply = match outcome {
+                    Ok(producer_id) => init_producer_id::initialised(producer_id, 0),
+                    Err(error) => init_producer_id::refused(error),
+                };
+                self.reply(token, reply);
+            }
+            Some(Asked::Transaction { partition, id }) => {
+                let lent = self.lend(now, partition).expect("who is given up asks no more");
+                let Lent { transactions, mut io, .. } = lent;
+                outcome::producer_id(transactions, &mut io, &id, outcome);
+            }
+            None => {}
+        }
+    }
+
+    /// Lets happen everything that is due.
+    pub fn tick(&mut self, now: Now) {
+        self.mono_ms = self.mono_ms.max(now.mono_ms);
+        while let Some(due) = self.deadlines.pop(self.mono_ms) {
+            let mut lent = self.lend(now, due.partition()).expect("who is given up has no deadlines");
+            lent.fire(&due);
+        }
+    }
+
+    /// The transactional ids of a partition, for tests.
+    #[cfg(test)]
+    pub(super) fn transactions(&self, partition: i32) -> &super::transaction::Transactions {
+        &self.partitions[&partition].transactions
+    }
+
+    /// Bytes as counted, and summed up anew, for tests.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        let transactions = self.partitions.values().flat_map(|partition| partition.transactions.values());
+        let idempotent = self.asked.values().filter(|asked| matches!(asked, Asked::Idempotent(_))).count();
+        let summed = transactions.map(memory::transaction).sum::<usize>() + idempotent * memory::PRODUCER_ID;
+        (self.usage.bytes, summed)
+    }
+
+    /// Deadlines that are set, and producer ids that were asked for, for tests.
+    #[cfg(test)]
+    pub(super) fn waits(&self) -> (usize, usize) {
+        (self.deadlines.len(), self.asked.len())
+    }
+
+    fn init_producer_id(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: &InitProducerIdRequest<'_>,
+        two_phase: (bool, bool),
+    ) {
+        let Some(id) = request.transactional_id.as_deref() else {
+            return self.idempotent(token, request);
+        };
+        let init = Init::validate(token, id, request, two_phase, &self.config);
+        let lent = init.and_then(|init| self.owner(now, id).map(|lent| (init, lent)));
+        match lent {
+            Ok((init, Lent { transactions, mut io, .. })) => {
+                init_producer_id::serve(transactions, &mut io, &init);
+            }
+            Err(error) => self.reply(token, init_producer_id::refused(error)),
+        }
+    }
+
+    /// A producer without transactions: it gets an id that nobody has.
+    fn idempotent(&mut self, token: Token, request: &InitProducerIdRequest<'_>) {
+        let has_room = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
+        match init_producer_id::expected(request) {
+            Ok(_) if has_room => {
+                self.tickets += 1;
+                self.usage.bytes += memory::PRODUCER_ID;
+                self.asked.insert(self.tickets, Asked::Idempotent(token));
+                let ticket = ProducerIdTicket(self.tickets);
+                self.effects.push_back(Effect::NewProducerId { ticket });
+            }
+            Ok(_) => {
+                let error = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS;
+                self.reply(token, init_producer_id::refused(error));
+            }
+            Err(error) => self.reply(token, init_producer_id::refused(error)),
+        }
+    }
+
+    fn add_partitions(
+        &mut self,
+        now: Now,
+        token: Token,
+        api_version: i16,
+        request: &AddPartitionsToTxnTransaction<'_>,
+    ) {
+        let id = &*request.transactional_id;
+        if !request.verify_only {
+            return self.add(now, id, Adding::of_partitions(token, api_version, request));
+        }
+        let result = match named(id).and_then(|id| self.served(id)) {
+            Ok(partition) => add_partitions::verify(&self.partitions[&partition].transactions, request),
+            Err(error) => add_partitions::refused(request, error),
+        };
+        self.reply(token, Reply::AddPartitions(result));
+    }
+
+    fn add_offsets(&mut self, now: Now, token: Token, request: &AddOffsetsToTxnRequest<'_>) {
+        let adding = Adding::of_offsets(token, self.config.offsets_topic_num_partitions, request);
+        self.add(now, &request.transactional_id, adding);
+    }
+
+    fn add(&mut self, now: Now, id: &str, adding: Adding) {
+        match named(id).and_then(|id| self.owner(now, id)) {
+            Ok(Lent { transactions, mut io, .. }) => {
+                add_partitions::serve(transactions, &mut io, id, adding);
+            }
+            Err(error) => {
+                let (token, reply) = adding.reply(id, error);
+                self.reply(token, reply);
+            }
+        }
+    }
+
+    fn end_txn(&mut self, now: Now, token: Token, api_version: i16, request: &EndTxnRequest<'_>) {
+        match named(&request.transactional_id).and_then(|id| self.owner(now, id)) {
+            Ok(Lent { transactions, mut io, .. }) => {
+                end_txn::serve(transactions, &mut io, token, api_version, request);
+            }
+            Err(error) => self.reply(token, end_txn::refused(error)),
+        }
+    }
+
+    fn describe_transactions(&mut self, token: Token, request: &DescribeTransactionsRequest<'_>) {
+        let describe = |id: &str| match named(id).and_then(|id| self.served(id)) {
+            Ok(partition) => describe::describe(&self.partitions[&partition].transactions, id),
+            Err(error) => describe::refused(id, error),
+        };
+        let transaction_states = request.transactional_ids.iter().map(|id| describe(id)).collect();
+        let response = DescribeTransactionsResponse { transaction_states, ..Default::default() };
+        self.reply(token, Reply::DescribeTransactions(response));
+    }
+
+    fn list_transactions(&mut self, now: Now, token: Token, request: &ListTransactionsRequest<'_>) {
+        let response = match Filter::new(request, now.wall_ms) {
+            _ if self.partitions.values().any(|partition| !partition.service.loaded) => {
+                describe::no_list(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS)
+            }
+            Ok(filter) => {
+                let mut response = ListTransactionsResponse {
+                    unknown_state_filters: filter.unknown_states().map(Into::into).collect(),
+                    ..Default::default()
+                };
+                for partition in self.partitions.values() {
+                    filter.list(&partition.transactions, &mut response.transaction_states);
+                }
+                response
+            }
+            Err(error) => describe::no_list(error),
+        };
+        self.reply(token, Reply::ListTransactions(response));
+    }
+
+    fn reply(&mut self, token: Token, reply: Reply) {
+        self.effects.push_back(Effect::Reply { token, reply });
+    }
+
+    /// The partition of a transactional id, if it is ours and loaded.
+    fn served(&self, transactional_id: &str) -> Result<i32, ErrorCode> {
+        let id = self.partition_for(transactional_id);
+        match self.partitions.get(&id) {
+            Some(partition) if partition.service.loaded => Ok(id),
+            Some(_) => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            None => Err(ErrorCode::NOT_COORDINATOR),
+        }
+    }
+
+    /// The partition of a transactional id, for a request that may change it.
+    fn owner(&mut self, now: Now, transactional_id: &str) -> Result<Lent<'_>, ErrorCode> {
+        let partition = self.served(transactional_id)?;
+        Ok(self.lend(now, partition).expect("it is served"))
+    }
+
+    /// A partition's transactional ids, and beside them everything that a handler needs.
+    fn lend(&mut self, now: Now, partition: i32) -> Option<Lent<'_>> {
+        self.mono_ms = self.mono_ms.max(now.mono_ms);
+        let Partition { service, transactions, outstanding } = self.partitions.get_mut(&partition)?;
+        let io = Io {
+            now: Now { mono_ms: self.mono_ms, ..now },
+            partition,
+            coordinator_epoch: service.coordinator_epoch,
+            config: &self.config,
+            effects: &mut self.effects,
+            deadlines: &mut self.deadlines,
+            outstanding,
+            asked: &mut self.asked,
+            tickets: &mut self.tickets,
+            usage: &mut self.usage,
+        };
+        Some(Lent { service, transactions, io })
+    }
+}
+
+/// Transactions must have a name.
+fn named(transactional_id: &str) -> Result<&str, ErrorCode> {
+    if transactional_id.is_empty() { Err(ErrorCode::INVALID_REQUEST) } else { Ok(transactional_id) }
+}

@@ -1,0 +1,146 @@
+//! EndTxn (26), v0-5: a producer commits or aborts its transaction.
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::end_txn_response::EndTxnResponse;
+
+use super::Token;
+use super::api::Reply;
+use super::image::{EPOCH_BUMP_VERSION, End, Image, NO_EPOCH, NO_PRODUCER_ID, is_exhausted};
+use super::io::Io;
+use super::state::State;
+use super::transaction::{Plan, Transaction, Transactions};
+use super::waiter::Waiter;
+
+/// Since this version the client's transactions have version 2 (KIP-890).
+const EPOCH_BUMP_SINCE: i16 = 5;
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Refuse(ErrorCode),
+    /// It has happened already.
+    Done,
+    End,
+}
+
+/// Ends the transaction of a producer.
+pub(crate) fn serve(
+    transactions: &mut Transactions,
+    io: &mut Io<'_>,
+    token: Token,
+    api_version: i16,
+    request: &EndTxnRequest<'_>,
+) {
+    let transaction = transactions.get_mut(&*request.transactional_id);
+    let Some(transaction) = transaction.filter(|transaction| transaction.stored) else {
+        return io.reply(token, refused(ErrorCode::INVALID_PRODUCER_ID_MAPPING));
+    };
+    let tells_identity = api_version >= EPOCH_BUMP_SINCE;
+    let decision =
+        if tells_identity { decide(transaction, request) } else { decide_v1(transaction, request) };
+    let image = &transaction.image;
+    match decision {
+        Decision::Refuse(error) => io.reply(token, refused(error)),
+        Decision::Done => {
+            let identity = (image.producer_id, image.producer_epoch);
+            io.reply(token, ended(if tells_identity { identity } else { (NO_PRODUCER_ID, NO_EPOCH) }));
+        }
+        Decision::End => {
+            let client_version = if tells_identity { EPOCH_BUMP_VERSION } else { 0 };
+            let end = End { committed: request.committed, client_version };
+            let waiter = Waiter::End { token, tells_identity };
+            if tells_identity && is_exhausted(image.producer_epoch) {
+                return io.ask(transaction, Plan::End(end), waiter);
+            }
+            let target = image.ended(end, NO_PRODUCER_ID, io.now.wall_ms);
+            io.write(transaction, target, waiter);
+        }
+    }
+}
+
+/// Transactions of version 1: the epoch stays, and an end can be asked for again until the next transaction begins.
+fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
+    let image = &transaction.image;
+    if image.producer_id != request.producer_id {
+        return Decision::Refuse(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+    }
+    if image.producer_epoch != request.producer_epoch {
+        return Decision::Refuse(ErrorCode::PRODUCER_FENCED);
+    }
+    if transaction.is_busy() {
+        return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
+    }
+    match (image.state, request.committed) {
+        (State::Ongoing, _) => Decision::End,
+        (State::CompleteCommit, true) | (State::CompleteAbort, false) => Decision::Done,
+        _ => Decision::Refuse(ErrorCode::INVALID_TXN_STATE),
+    }
+}
+
+/// Transactions of version 2: an epoch has one transaction, so that a request with the one before is a retry. A client
+/// that does not know how far it got may abort what has not begun.
+///
+/// ```text
+///                    abort                  commit
+///                    retry     current      retry     current
+///    Empty           fenced    end          fenced    invalid
+///    CompleteAbort   done      end          invalid   invalid
+///    CompleteCommit  invalid   end          done      invalid
+/// ```
+fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
+    let image = &transaction.image;
+    let is_current =
+        image.producer_id == request.producer_id && image.producer_epoch == request.producer_epoch;
+    let is_retry = is_retry(image, request);
+    if image.state.is_ending() && image.identity_afterwards() == (request.producer_id, request.producer_epoch)
+    {
+        // The producer has gone on, and this is about its next transaction.
+        return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
+    }
+    if image.producer_id != request.producer_id && !is_overflow_retry(image, request) {
+        return Decision::Refuse(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+    }
+    let is_valid = match image.state {
+        State::PrepareCommit | State::PrepareAbort => is_retry,
+        State::CompleteCommit | State::CompleteAbort => is_retry || is_current,
+        _ => is_current,
+    };
+    if !is_valid {
+        return Decision::Refuse(ErrorCode::PRODUCER_FENCED);
+    }
+    if transaction.is_busy() {
+        return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
+    }
+    match (image.state, request.committed) {
+        (State::Ongoing, _) | (State::Empty, false) => Decision::End,
+        (State::CompleteCommit, true) | (State::CompleteAbort, false) if is_retry => Decision::Done,
+        (State::CompleteCommit | State::CompleteAbort, false) if !is_retry => Decision::End,
+        _ => Decision::Refuse(ErrorCode::INVALID_TXN_STATE),
+    }
+}
+
+/// Whether the producer has not heard yet that its epoch, or its id, has moved with the end of its transaction. One of
+/// version 1 moves neither: then the epoch before is that of a producer which was fenced.
+fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
+    let has_risen = i32::from(image.producer_epoch) == i32::from(request.producer_epoch) + 1;
+    let bumps = image.client_version >= EPOCH_BUMP_VERSION;
+    bumps && (has_risen || is_overflow_retry(image, request))
+}
+
+/// Whether the transaction used up the last epoch, so that the producer has another id now.
+fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
+    image.previous_producer_id == request.producer_id
+        && request.producer_epoch == i16::MAX - 1
+        && image.producer_epoch == 0
+}
+
+/// The answer to a transaction that is decided, with the producer's next id and epoch.
+pub(crate) fn ended((producer_id, producer_epoch): (i64, i16)) -> Reply {
+    Reply::EndTxn(EndTxnResponse { producer_id, producer_epoch, ..Default::default() })
+}
+
+/// The answer with an error.
+pub(crate) fn refused(error: ErrorCode) -> Reply {
+    Reply::EndTxn(EndTxnResponse { error_code: error.0, ..Default::default() })
+}

@@ -1,0 +1,65 @@
+//! Bodies for fuzzing: each takes any bytes and asserts what must hold for all of them.
+
+use super::{Effect, MarkerOutcome, State, TransactionConfig, TransactionCoordinator};
+use crate::groups::fuzz::records;
+use crate::time::Now;
+
+/// The only partition here.
+const PARTITION: i32 = 0;
+/// More than any time-out that a record can set.
+const LONG_MS: u64 = 40 * 86_400_000;
+
+/// Loads any records. The coordinator must come up, end what is decided and what has timed out, forget what has expired,
+/// and give up what it holds to the last bit.
+pub fn transaction_records(data: &[u8]) {
+    let config =
+        TransactionConfig { transaction_state_log_num_partitions: 1, ..TransactionConfig::default() };
+    let mut heart = TransactionCoordinator::new(config);
+    let now = Now { mono_ms: 1, wall_ms: 1 };
+    heart.begin_load(PARTITION, 1);
+    let records = records(data);
+    let replayed = heart.load(now, PARTITION, records.iter().copied());
+    assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, records.len() as u64);
+    heart.finish_load(now, PARTITION);
+    carry_out(&mut heart, now);
+    let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
+    heart.tick(later);
+    carry_out(&mut heart, later);
+    let stats = heart.stats();
+    assert_eq!((stats.pending_appends, stats.pending_markers), (0, 0));
+    let is_over = |state: &State| !matches!(state, State::PrepareCommit | State::PrepareAbort);
+    assert!(heart.count_by_state().keys().all(is_over), "a transaction does not end");
+    heart.unload(later, PARTITION);
+    assert_eq!(heart.stats(), Default::default());
+    assert_eq!(heart.next_deadline_ms(), None);
+}
+
+/// Does what the coordinator wants until it wants nothing more.
+fn carry_out(heart: &mut TransactionCoordinator, now: Now) {
+    loop {
+        let effects: Vec<Effect> = heart.effects().collect();
+        if effects.is_empty() {
+            return;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Append { ticket, .. } => heart.appended(now, ticket, Ok(())),
+                Effect::NewProducerId { ticket } => heart.producer_id(now, ticket, Ok(1)),
+                Effect::WriteMarkers(markers) => {
+                    for topic in &markers.topics {
+                        for partition in &topic.partitions {
+                            heart.marked(
+                                now,
+                                markers.ticket,
+                                &topic.name,
+                                *partition,
+                                MarkerOutcome::Written,
+                            );
+                        }
+                    }
+                }
+                Effect::Reply { token, .. } => unreachable!("nobody asked as {token:?}"),
+            }
+        }
+    }
+}

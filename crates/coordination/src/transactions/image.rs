@@ -1,0 +1,203 @@
+//! What a record of `__transaction_state` says of a transactional id, and the changes from one record to the next.
+//!
+//! Changes are plain functions: they give the next image and leave the old one as it is, since the old one counts until
+//! the next one's record is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::state::State;
+
+/// "No producer id" in records and on the wire.
+pub(crate) const NO_PRODUCER_ID: i64 = -1;
+/// "No epoch" in records and on the wire.
+pub(crate) const NO_EPOCH: i16 = -1;
+/// "No time" in records.
+const NO_TIMESTAMP: i64 = -1;
+/// From this version of transactions on each of them ends with a risen epoch (KIP-890).
+pub(crate) const EPOCH_BUMP_VERSION: i16 = 2;
+/// A producer whose time-out is this one takes part in a two phase commit of its own (KIP-939) and never times out.
+const NO_TIMEOUT_MS: i32 = i32::MAX;
+
+/// Partitions of user topics and of `__consumer_offsets`, by topic.
+pub(crate) type Partitions = BTreeMap<Arc<str>, BTreeSet<i32>>;
+
+/// A transactional id as its last durable record says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// The id of the producer.
+    pub(crate) producer_id: i64,
+    /// The producer id before the last change, most often the same; for retries across a change of the id.
+    pub(crate) previous_producer_id: i64,
+    /// While a transaction ends: the id that the producer goes on with, if its epochs are used up.
+    pub(crate) next_producer_id: i64,
+    /// The producer's epoch.
+    pub(crate) producer_epoch: i16,
+    /// The epoch before, as far as a producer may come back with it (KIP-360). No record of Kafka 4.3 has it.
+    pub(crate) last_producer_epoch: i16,
+    /// How long a transaction may take.
+    pub(crate) timeout_ms: i32,
+    pub(crate) state: State,
+    /// The partitions of the transaction. While it ends, those that have no marker yet.
+    pub(crate) partitions: Partitions,
+    /// When the transaction began, wall clock.
+    pub(crate) started_ms: i64,
+    /// When the last change was decided, wall clock.
+    pub(crate) updated_ms: i64,
+    /// The version of transactions that the client of the last transaction spoke.
+    pub(crate) client_version: i16,
+}
+
+/// Whether no producer gets an epoch above this one: the last one is kept for fencing.
+pub(crate) const fn is_exhausted(epoch: i16) -> bool {
+    epoch >= i16::MAX - 1
+}
+
+impl Image {
+    /// What a transactional id is before its first record.
+    pub(crate) fn unwritten() -> Self {
+        Self {
+            producer_id: NO_PRODUCER_ID,
+            previous_producer_id: NO_PRODUCER_ID,
+            next_producer_id: NO_PRODUCER_ID,
+            producer_epoch: NO_EPOCH,
+            last_producer_epoch: NO_EPOCH,
+            timeout_ms: 0,
+            state: State::Empty,
+            partitions: Partitions::new(),
+            started_ms: NO_TIMESTAMP,
+            updated_ms: NO_TIMESTAMP,
+            client_version: 0,
+        }
+    }
+
+    /// The same in another state. Every change notes the producer id that it finds.
+    fn to(&self, state: State) -> Self {
+        assert!(self.state.may_become(state), "{:?} does not become {state:?}", self.state);
+        Self { previous_producer_id: self.producer_id, state, ..self.clone() }
+    }
+
+    /// A producer begins with this epoch and has no transaction.
+    pub(crate) fn initialised(&self, epoch: i16, last_epoch: i16, timeout_ms: i32, wall_ms: i64) -> Self {
+        Self {
+            producer_epoch: epoch,
+            last_producer_epoch: last_epoch,
+            timeout_ms,
+            partitions: Partitions::new(),
+            started_ms: NO_TIMESTAMP,
+            updated_ms: wall_ms,
+            ..self.to(State::Empty)
+        }
+    }
+
+    /// The first producer of a transactional id.
+    pub(crate) fn created(&self, producer_id: i64, timeout_ms: i32, wall_ms: i64) -> Self {
+        Self {
+            producer_id,
+            previous_producer_id: producer_id,
+            ..self.initialised(0, NO_EPOCH, timeout_ms, wall_ms)
+        }
+    }
+
+    /// The producer goes on with another id. `keeps_epoch` if it said which one it has and may ask again (KIP-360).
+    pub(crate) fn rotated(&self, producer_id: i64, keeps_epoch: bool, timeout_ms: i32, wall_ms: i64) -> Self {
+        let last_epoch = if keeps_epoch { self.producer_epoch } else { NO_EPOCH };
+        Self { producer_id, ..self.initialised(0, last_epoch, timeout_ms, wall_ms) }
+    }
+
+    /// Partitions join the transaction; the first ones begin it.
+    pub(crate) fn added(&self, added: &Partitions, client_version: i16, wall_ms: i64) -> Self {
+        let started_ms = if self.state.is_idle() { wall_ms } else { self.started_ms };
+        let mut next = Self { started_ms, updated_ms: wall_ms, client_version, ..self.to(State::Ongoing) };
+        for (topic, indexes) in added {
+            next.partitions.entry(topic.clone()).or_default().extend(indexes);
+        }
+        next
+    }
+
+    /// Whether all of these are in the transaction already.
+    pub(crate) fn has(&self, partitions: &Partitions) -> bool {
+        let has = |(topic, indexes): (&Arc<str>, &BTreeSet<i32>)| {
+            self.partitions.get(topic).is_some_and(|known| known.is_superset(indexes))
+        };
+        partitions.iter().all(has)
+    }
+
+    /// The transaction is decided.
+    pub(crate) fn ended(&self, end: End, next_producer_id: i64, wall_ms: i64) -> Self {
+        let bumps = end.client_version >= EPOCH_BUMP_VERSION;
+        let (producer_epoch, last_producer_epoch) = if bumps {
+            // The last epoch of all has been used for fencing; it stays where it is and the id changes.
+            (self.producer_epoch.saturating_add(1), self.producer_epoch)
+        } else {
+            (self.producer_epoch, self.last_producer_epoch)
+        };
+        let state = if end.committed { State::PrepareCommit } else { State::PrepareAbort };
+        Self {
+            producer_epoch,
+            last_producer_epoch,
+            next_producer_id,
+            // One that nothing was added to has not begun; the end is its beginning then.
+            started_ms: if self.state.is_idle() { wall_ms } else { self.started_ms },
+            updated_ms: wall_ms,
+            client_version: end.client_version,
+            ..self.to(state)
+        }
+    }
+
+    /// The transaction is taken from its producer and aborted, with a risen epoch so that the producer is fenced.
+    pub(crate) fn fenced(&self, client_version: i16, next_producer_id: i64, wall_ms: i64) -> Self {
+        assert!(self.state.may_become(State::PrepareEpochFence), "{:?} is not fenced", self.state);
+        let abort = End { committed: false, client_version };
+        if client_version >= EPOCH_BUMP_VERSION {
+            // Ending it raises the epoch already.
+            return self.ended(abort, next_producer_id, wall_ms);
+        }
+        let producer_epoch = self.producer_epoch.saturating_add(1);
+        let risen = Self { producer_epoch, last_producer_epoch: NO_EPOCH, ..self.clone() };
+        risen.ended(abort, next_producer_id, wall_ms)
+    }
+
+    /// All markers are written.
+    pub(crate) fn completed(&self, wall_ms: i64) -> Self {
+        let committed = self.state == State::PrepareCommit;
+        let (producer_id, producer_epoch) = self.identity_afterwards();
+        Self {
+            producer_id,
+            producer_epoch,
+            next_producer_id: NO_PRODUCER_ID,
+            partitions: Partitions::new(),
+            updated_ms: wall_ms,
+            ..self.to(if committed { State::CompleteCommit } else { State::CompleteAbort })
+        }
+    }
+
+    /// The id and epoch that the producer has when the transaction that is ending has ended.
+    pub(crate) fn identity_afterwards(&self) -> (i64, i16) {
+        if self.client_version >= EPOCH_BUMP_VERSION && self.next_producer_id != NO_PRODUCER_ID {
+            (self.next_producer_id, 0)
+        } else {
+            (self.producer_id, self.producer_epoch)
+        }
+    }
+
+    /// How long a transaction may take. None if it has all the time there is.
+    pub(crate) fn time_ms(&self) -> Option<u64> {
+        if self.timeout_ms == NO_TIMEOUT_MS { None } else { u64::try_from(self.timeout_ms.max(0)).ok() }
+    }
+
+    /// How long a transaction that has begun may still take at this wall clock; never more than its time-out, however
+    /// the clock was set since.
+    pub(crate) fn time_left_ms(&self, wall_ms: i64) -> Option<u64> {
+        let passed_ms = u64::try_from(wall_ms.saturating_sub(self.started_ms)).unwrap_or(0);
+        self.time_ms().map(|time_ms| time_ms.saturating_sub(passed_ms))
+    }
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) committed: bool,
+    /// The version of transactions that whoever ends it speaks.
+    pub(crate) client_version: i16,
+}

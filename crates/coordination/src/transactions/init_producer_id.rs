@@ -1,0 +1,140 @@
+//! InitProducerId (22), v0-5: a producer gets an id and an epoch, and fences those before it.
+
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
+
+use super::api::Reply;
+use super::config::TransactionConfig;
+use super::image::{Image, NO_EPOCH, NO_PRODUCER_ID, is_exhausted};
+use super::io::Io;
+use super::records::fits;
+use super::state::State;
+use super::transaction::{Plan, Transaction, Transactions};
+use super::waiter::Waiter;
+use super::{Token, memory, time_outs};
+
+/// A valid request of a transactional producer.
+#[derive(Debug)]
+pub(crate) struct Init<'a> {
+    pub(crate) token: Token,
+    pub(crate) id: &'a str,
+    pub(crate) timeout_ms: i32,
+    /// KIP-360: the id and epoch that the producer has and wants to go on with.
+    pub(crate) expected: Option<(i64, i16)>,
+}
+
+impl<'a> Init<'a> {
+    /// Looks at a request, in Kafka's order.
+    pub(crate) fn validate(
+        token: Token,
+        id: &'a str,
+        request: &InitProducerIdRequest<'_>,
+        two_phase: (bool, bool),
+        config: &TransactionConfig,
+    ) -> Result<Self, ErrorCode> {
+        let expected = expected(request)?;
+        let (enable_2pc, keep_prepared_txn) = two_phase;
+        let timeout_ms = request.transaction_timeout_ms;
+        if id.is_empty() || !fits(id) {
+            Err(ErrorCode::INVALID_REQUEST)
+        } else if enable_2pc {
+            // KIP-939: what is switched off looks like what nobody may do.
+            Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        } else if keep_prepared_txn {
+            Err(ErrorCode::UNSUPPORTED_VERSION)
+        } else if timeout_ms <= 0 || timeout_ms > config.transaction_max_timeout_ms {
+            Err(ErrorCode::INVALID_TRANSACTION_TIMEOUT)
+        } else {
+            Ok(Self { token, id, timeout_ms, expected })
+        }
+    }
+}
+
+/// The id and epoch that a producer says it has: both or none.
+pub(crate) fn expected(request: &InitProducerIdRequest<'_>) -> Result<Option<(i64, i16)>, ErrorCode> {
+    match (request.producer_id, request.producer_epoch) {
+        (NO_PRODUCER_ID, NO_EPOCH) => Ok(None),
+        (NO_PRODUCER_ID, _) | (_, NO_EPOCH) => Err(ErrorCode::INVALID_REQUEST),
+        identity => Ok(Some(identity)),
+    }
+}
+
+/// Initialises the producer of a transactional id, which is made if there is none.
+pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Init<'_>) {
+    match transactions.get_mut(init.id) {
+        Some(transaction) => again(transaction, io, init),
+        None if io.has_room(memory::created(init.id)) => {
+            let id: Arc<str> = init.id.into();
+            let mut transaction = Transaction::new(id.clone());
+            io.usage.transactions += 1;
+            let plan = Plan::Create { timeout_ms: init.timeout_ms };
+            io.ask(&mut transaction, plan, Waiter::Init(init.token));
+            transactions.insert(id, transaction);
+        }
+        None => io.reply(init.token, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+    }
+}
+
+/// The transactional id is known.
+fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
+    let (image, timeout_ms) = (&transaction.image, init.timeout_ms);
+    if transaction.is_busy() {
+        return io.reply(init.token, refused(ErrorCode::CONCURRENT_TRANSACTIONS));
+    }
+    if init.expected.is_some_and(|identity| !is_known(image, identity)) {
+        return io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED));
+    }
+    if image.state == State::Ongoing {
+        // The risen epoch of the fence is nobody's: the client comes back for one of its own.
+        return time_outs::fence(transaction, io, Waiter::Fence(init.token));
+    }
+    let epoch = init.expected.map(|(_, epoch)| epoch);
+    if is_exhausted(image.producer_epoch) && epoch.is_none_or(|epoch| epoch == image.producer_epoch) {
+        let plan = Plan::Rotate { timeout_ms, keeps_epoch: epoch.is_some() };
+        return io.ask(transaction, plan, Waiter::Init(init.token));
+    }
+    match epochs(image, epoch) {
+        Some((epoch, last_epoch)) => {
+            let target = image.initialised(epoch, last_epoch, timeout_ms, io.now.wall_ms);
+            io.write(transaction, target, Waiter::Init(init.token));
+        }
+        None => io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED)),
+    }
+}
+
+/// Whether a producer that says who it is may be the current one: it has the current id, or the one before it and an
+/// epoch that was its last, so that it may not have heard of the new id.
+fn is_known(image: &Image, (producer_id, epoch): (i64, i16)) -> bool {
+    let is_late = producer_id == image.previous_producer_id && is_exhausted(epoch);
+    producer_id == image.producer_id || is_late
+}
+
+/// The next epoch and the last one; none if the producer is fenced. The last one is kept only where its owner may ask
+/// again: a producer that does not say who it is fences all others.
+fn epochs(image: &Image, expected: Option<i16>) -> Option<(i16, i16)> {
+    let (current, last) = (image.producer_epoch, image.last_producer_epoch);
+    match expected {
+        None => Some((current.saturating_add(1), NO_EPOCH)),
+        Some(expected) if expected == current => Some((current.saturating_add(1), current)),
+        Some(expected) if expected == last => Some((current, last)),
+        Some(_) => None,
+    }
+}
+
+/// The answer with an id and an epoch.
+pub(crate) fn initialised(producer_id: i64, producer_epoch: i16) -> Reply {
+    Reply::InitProducerId(InitProducerIdResponse { producer_id, producer_epoch, ..Default::default() })
+}
+
+/// The answer with an error.
+pub(crate) fn refused(error: ErrorCode) -> Reply {
+    Reply::InitProducerId(InitProducerIdResponse {
+        error_code: error.0,
+        producer_id: NO_PRODUCER_ID,
+        producer_epoch: NO_EPOCH,
+        ..Default::default()
+    })
+}

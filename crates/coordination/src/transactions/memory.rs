@@ -1,0 +1,64 @@
+//! What the things that clients make the coordinator keep count for, in bytes, against
+//! [`memory_bytes_max`](super::TransactionConfig::memory_bytes_max).
+//!
+//! A thing counts for its names and for a fixed amount that stands for its place in the maps that know it. The heap's own
+//! overhead is not counted. What a thing counts for depends on nothing but the thing itself.
+
+use super::add_partitions::Adding;
+use super::image::{Image, Partitions};
+use super::transaction::{Pending, Transaction};
+use super::waiter::Waiter;
+
+/// A transactional id beside its name and its partitions; its deadlines and tickets are in here.
+const TRANSACTION: usize = 640;
+/// A topic of a transaction beside its name.
+const TOPIC: usize = 96;
+/// A partition of a topic.
+const PARTITION: usize = 16;
+/// A record on its way beside its partitions, or a request that waits beside those that it brings.
+const CHANGE: usize = 160;
+/// A request for a producer id that belongs to no transactional id.
+pub(crate) const PRODUCER_ID: usize = 64;
+
+/// A transactional id that has just been made.
+pub(crate) fn created(id: &str) -> usize {
+    TRANSACTION + id.len() + CHANGE
+}
+
+/// A transactional id with everything that is its own.
+pub(crate) fn transaction(transaction: &Transaction) -> usize {
+    let pending = transaction.pending.as_ref().map_or(0, pending);
+    let again = transaction.sending.as_ref().map_or(0, |sending| partitions(&sending.again));
+    let waiting = transaction.waiting.as_ref().map_or(0, |waiting| adding(&waiting.adding));
+    let own = TRANSACTION + transaction.id.len() + partitions(&transaction.image.partitions);
+    own + pending + again + waiting
+}
+
+fn pending(pending: &Pending) -> usize {
+    match pending {
+        Pending::ProducerId { waiter, .. } => CHANGE + waiting(waiter),
+        Pending::Record { target, waiter } => change(target) + waiting(waiter),
+        Pending::Tombstone => 0,
+    }
+}
+
+/// An image on its way into the log.
+pub(crate) fn change(target: &Image) -> usize {
+    CHANGE + partitions(&target.partitions)
+}
+
+fn waiting(waiter: &Waiter) -> usize {
+    match waiter {
+        Waiter::Add(request) => adding(request),
+        Waiter::Nobody | Waiter::Init(_) | Waiter::Fence(_) | Waiter::End { .. } => 0,
+    }
+}
+
+/// A request that waits with its partitions.
+pub(crate) fn adding(adding: &Adding) -> usize {
+    CHANGE + partitions(&adding.partitions)
+}
+
+fn partitions(partitions: &Partitions) -> usize {
+    partitions.iter().map(|(topic, indexes)| TOPIC + topic.len() + PARTITION * indexes.len()).sum()
+}

@@ -1,0 +1,100 @@
+//! One partition of `__transaction_state` with its transactional ids, and what time and its loss do to all of them.
+
+use mainstem_wire::ErrorCode;
+
+use super::deadlines::Due;
+use super::io::{Io, Outstanding};
+use super::transaction::{Pending, Transactions};
+use super::{add_partitions, expiry, markers, time_outs};
+
+/// One partition of `__transaction_state` that this node serves.
+#[derive(Debug, Default)]
+pub(super) struct Partition {
+    pub(super) service: Service,
+    pub(super) transactions: Transactions,
+    pub(super) outstanding: Outstanding,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    /// The leader epoch of the partition under which it is served.
+    pub(super) coordinator_epoch: i32,
+    /// All records are in.
+    pub(super) loaded: bool,
+    /// The next look for transactions that have timed out, monotonic milliseconds.
+    pub(super) time_outs_ms: Option<u64>,
+    /// The next look for transactional ids that have expired, monotonic milliseconds.
+    pub(super) expiry_ms: Option<u64>,
+}
+
+/// A partition with what its handlers may touch.
+pub(super) struct Lent<'a> {
+    pub(super) service: &'a mut Service,
+    pub(super) transactions: &'a mut Transactions,
+    pub(super) io: Io<'a>,
+}
+
+impl Lent<'_> {
+    /// Sets the next look for transactions that have timed out.
+    pub(super) fn schedule_time_outs(&mut self) {
+        let Io { now, partition, config, .. } = self.io;
+        let due_ms = now.mono_ms.saturating_add(config.abort_timed_out_interval_ms.max(1));
+        self.io.deadlines.set(&mut self.service.time_outs_ms, due_ms, Due::TimeOuts { partition });
+    }
+
+    /// Sets the next look for transactional ids that have expired.
+    pub(super) fn schedule_expiry(&mut self) {
+        let Io { now, partition, config, .. } = self.io;
+        let due_ms = now.mono_ms.saturating_add(config.remove_expired_interval_ms.max(1));
+        self.io.deadlines.set(&mut self.service.expiry_ms, due_ms, Due::Expiry { partition });
+    }
+
+    /// A deadline has come up.
+    pub(super) fn fire(&mut self, due: &Due) {
+        match due {
+            Due::TimeOuts { .. } => {
+                self.service.time_outs_ms = None;
+                time_outs::abort_overdue(self.transactions, &mut self.io);
+                self.schedule_time_outs();
+            }
+            Due::Expiry { .. } => {
+                self.service.expiry_ms = None;
+                expiry::expire(self.transactions, &mut self.io);
+                self.schedule_expiry();
+            }
+            Due::Wait { id, .. } => {
+                let transaction = self.transactions.get_mut(id).expect("a request of it waits");
+                add_partitions::out_of_patience(transaction, &mut self.io);
+            }
+            Due::Retry { id, .. } => {
+                let transaction = self.transactions.get_mut(id).expect("it is ending");
+                markers::retry(transaction, &mut self.io);
+            }
+        }
+    }
+
+    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
+    pub(super) fn give_up(mut self) {
+        let error = ErrorCode::NOT_COORDINATOR;
+        for mut transaction in std::mem::take(self.transactions).into_values() {
+            self.io.cancel_all(&mut transaction);
+            match transaction.pending.take() {
+                Some(Pending::ProducerId { number, waiter, .. }) => {
+                    self.io.asked.remove(&number);
+                    self.io.answer(&transaction.id, waiter, Err(error));
+                }
+                Some(Pending::Record { waiter, .. }) => self.io.answer(&transaction.id, waiter, Err(error)),
+                Some(Pending::Tombstone) | None => {}
+            }
+            if let Some(waiting) = transaction.waiting.take() {
+                let (token, reply) = waiting.adding.reply(&transaction.id, error);
+                self.io.reply(token, reply);
+            }
+            self.io.usage.transactions -= 1;
+            self.io.usage.bytes -= transaction.counted;
+        }
+        let partition = self.io.partition;
+        self.io.deadlines.cancel(&mut self.service.time_outs_ms, Due::TimeOuts { partition });
+        self.io.deadlines.cancel(&mut self.service.expiry_ms, Due::Expiry { partition });
+    }
+}

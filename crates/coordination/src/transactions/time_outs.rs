@@ -1,0 +1,42 @@
+//! Transactions that take too long: they are taken from their producers and aborted.
+
+use super::image::{EPOCH_BUMP_VERSION, NO_PRODUCER_ID, is_exhausted};
+use super::io::Io;
+use super::state::State;
+use super::transaction::{Plan, Transaction, Transactions};
+use super::waiter::Waiter;
+
+/// A transaction has begun.
+pub(crate) fn start(transaction: &mut Transaction, io: &Io<'_>) {
+    let time_ms = transaction.image.time_ms();
+    transaction.times_out_ms = time_ms.map(|time_ms| io.now.mono_ms.saturating_add(time_ms));
+}
+
+/// A transaction goes on that another coordinator has seen begin.
+pub(crate) fn resume(transaction: &mut Transaction, io: &Io<'_>) {
+    let left_ms = transaction.image.time_left_ms(io.now.wall_ms);
+    transaction.times_out_ms = left_ms.map(|left_ms| io.now.mono_ms.saturating_add(left_ms));
+}
+
+/// Aborts the transactions that have timed out. One with a change on its way is looked at again the next time.
+pub(crate) fn abort_overdue(transactions: &mut Transactions, io: &mut Io<'_>) {
+    let now_ms = io.now.mono_ms;
+    for transaction in transactions.values_mut() {
+        let is_ongoing = transaction.image.state == State::Ongoing && !transaction.is_busy();
+        if is_ongoing && transaction.times_out_ms.is_some_and(|at| at < now_ms) {
+            fence(transaction, io, Waiter::Nobody);
+        }
+    }
+}
+
+/// Takes an ongoing transaction from its producer: aborts it with an epoch that the producer does not have.
+pub(crate) fn fence(transaction: &mut Transaction, io: &mut Io<'_>, waiter: Waiter) {
+    let client_version = io.config.transaction_version;
+    let image = &transaction.image;
+    // KIP-890: the end raises the epoch, also that of a fence, so there must be one to go on with.
+    if client_version >= EPOCH_BUMP_VERSION && is_exhausted(image.producer_epoch) {
+        return io.ask(transaction, Plan::Fence { client_version }, waiter);
+    }
+    let target = image.fenced(client_version, NO_PRODUCER_ID, io.now.wall_ms);
+    io.write(transaction, target, waiter);
+}

@@ -1,0 +1,111 @@
+//! A transactional id as the coordinator holds it: what is durable, and what is on its way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::add_partitions::Adding;
+use super::image::{End, Image, Partitions};
+use super::waiter::Waiter;
+
+/// The transactional ids of one partition of `__transaction_state`, in an order that makes effects the same in every
+/// run.
+pub(crate) type Transactions = BTreeMap<Arc<str>, Transaction>;
+
+/// A transactional id with its transaction, if it has one.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    pub(crate) id: Arc<str>,
+    /// What the last durable record says; while markers are written, without the partitions that have theirs.
+    pub(crate) image: Image,
+    /// A durable record says that the transactional id exists.
+    pub(crate) stored: bool,
+    /// The change that is on its way.
+    pub(crate) pending: Option<Pending>,
+    /// Markers that were asked for.
+    pub(crate) sending: Option<Sending>,
+    /// The request that waits for the end of the last transaction.
+    pub(crate) waiting: Option<Waiting>,
+    /// When the transaction has timed out, monotonic milliseconds.
+    pub(crate) times_out_ms: Option<u64>,
+    /// When markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
+    pub(crate) retry_ms: Option<u64>,
+    /// What it counts for in the bytes of all.
+    pub(crate) counted: usize,
+}
+
+/// A change that waits for something outside.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// A producer id; `plan` goes on with it.
+    ProducerId { number: u64, plan: Plan, waiter: Waiter },
+    /// The record that says `target`.
+    Record { target: Box<Image>, waiter: Waiter },
+    /// The tombstone.
+    Tombstone,
+}
+
+/// What happens as soon as there is a producer id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The transactional id gets its first producer.
+    Create { timeout_ms: i32 },
+    /// The producer's epochs are used up.
+    Rotate { timeout_ms: i32, keeps_epoch: bool },
+    /// The same, at the end of a transaction.
+    End(End),
+    /// The same, when the transaction is taken from it.
+    Fence { client_version: i16 },
+}
+
+impl Plan {
+    /// The next image.
+    pub(crate) fn target(self, image: &Image, producer_id: i64, wall_ms: i64) -> Image {
+        match self {
+            Plan::Create { timeout_ms } => image.created(producer_id, timeout_ms, wall_ms),
+            Plan::Rotate { timeout_ms, keeps_epoch } => {
+                image.rotated(producer_id, keeps_epoch, timeout_ms, wall_ms)
+            }
+            Plan::End(end) => image.ended(end, producer_id, wall_ms),
+            Plan::Fence { client_version } => image.fenced(client_version, producer_id, wall_ms),
+        }
+    }
+}
+
+/// Markers of a transaction that are being written.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Their ticket.
+    pub(crate) number: u64,
+    /// Partitions to ask for again.
+    pub(crate) again: Partitions,
+}
+
+/// A request that waits until the last transaction has ended.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) adding: Adding,
+    /// The end of its patience, monotonic milliseconds; its entry is in the deadlines.
+    pub(crate) due_ms: Option<u64>,
+}
+
+impl Transaction {
+    /// One that no record knows yet.
+    pub(crate) fn new(id: Arc<str>) -> Self {
+        Self {
+            id,
+            image: Image::unwritten(),
+            stored: false,
+            pending: None,
+            sending: None,
+            waiting: None,
+            times_out_ms: None,
+            retry_ms: None,
+            counted: 0,
+        }
+    }
+
+    /// Whether other changes have to come back later: one is on its way, or the transaction is ending.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pending.is_some() || self.image.state.is_ending()
+    }
+}

@@ -1,0 +1,49 @@
+//! Who waits for a record, and what the answer is when its outcome is there.
+
+use mainstem_wire::ErrorCode;
+
+use super::add_partitions::Adding;
+use super::api::Reply;
+use super::image::{Image, NO_EPOCH, NO_PRODUCER_ID};
+use super::{Token, end_txn, init_producer_id};
+
+/// The request behind a change of a transactional id.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// None: time has brought the change about, or the end of the markers.
+    Nobody,
+    /// An InitProducerId that gets what the image says.
+    Init(Token),
+    /// An InitProducerId that has found a transaction: it is told to come back when that is aborted.
+    Fence(Token),
+    /// An AddPartitionsToTxn or AddOffsetsToTxn.
+    Add(Adding),
+    /// An EndTxn. One of v5 or later is told the producer's next id and epoch.
+    End { token: Token, tells_identity: bool },
+}
+
+impl Waiter {
+    /// The answer, if somebody waits for one.
+    pub(crate) fn reply(self, id: &str, outcome: Result<&Image, ErrorCode>) -> Option<(Token, Reply)> {
+        match (self, outcome) {
+            (Waiter::Nobody, _) => None,
+            (Waiter::Init(token), Ok(image)) => {
+                Some((token, init_producer_id::initialised(image.producer_id, image.producer_epoch)))
+            }
+            (Waiter::Fence(token), Ok(_)) => {
+                Some((token, init_producer_id::refused(ErrorCode::CONCURRENT_TRANSACTIONS)))
+            }
+            (Waiter::Init(token) | Waiter::Fence(token), Err(error)) => {
+                Some((token, init_producer_id::refused(error)))
+            }
+            (Waiter::Add(adding), Ok(_)) => Some(adding.reply(id, ErrorCode::NONE)),
+            (Waiter::Add(adding), Err(error)) => Some(adding.reply(id, error)),
+            (Waiter::End { token, tells_identity }, Ok(image)) => {
+                let nothing = (NO_PRODUCER_ID, NO_EPOCH);
+                let identity = if tells_identity { image.identity_afterwards() } else { nothing };
+                Some((token, end_txn::ended(identity)))
+            }
+            (Waiter::End { token, .. }, Err(error)) => Some((token, end_txn::refused(error))),
+        }
+    }
+}
