@@ -45,7 +45,9 @@ use crate::retry::{deadline, retrying};
 /// Writes records to topics. Cheap to clone; all clones are one producer.
 ///
 /// Records of a partition that one task sends keep their order. When the last clone is dropped, what is not written yet
-/// fails with [`Error::Closed`]; [`Producer::close`] waits for it.
+/// fails with [`Error::Closed`]; [`Producer::close`] waits for it. A transaction that is open then stays open, and holds up
+/// those who read what is committed, until its coordinator aborts it after [`ProducerConfig::transaction_timeout`] or a
+/// producer of the same transactional id comes back; [`Producer::close`] aborts it.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
@@ -207,6 +209,9 @@ impl Producer {
 
     /// Takes no more records, of any clone, and returns when the outcome of all is known: at the latest after
     /// [`ProducerConfig::delivery_timeout`], two minutes by default.
+    ///
+    /// A transaction is aborted, unless its coordinator was asked to commit it: records that are not sent yet fail with
+    /// [`Error::Aborted`]. If the coordinator does not answer in that time, the transaction stays open as after a drop.
     pub async fn close(self) {
         let limit = self.owner.shared.config.delivery_timeout;
         self.close_within(limit).await;
@@ -229,8 +234,12 @@ impl Producer {
     pub async fn close_within(self, limit: Duration) {
         self.owner.shared.state.lock().refusal.get_or_insert(Error::Closed);
         self.owner.shared.memory.close();
+        let finished = async {
+            self.abort_what_is_open().await;
+            self.flush().await;
+        };
         // What is open when it is over fails with the end of the sender.
-        let _ = tokio::time::timeout_at(deadline(limit), self.flush()).await;
+        let _ = tokio::time::timeout_at(deadline(limit), finished).await;
         self.owner.shared.end();
         let sender = self.owner.sender.lock().take();
         if let Some(sender) = sender {

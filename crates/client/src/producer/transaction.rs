@@ -290,10 +290,16 @@ impl Transactions {
     /// All batches have come back: what to ask the coordinator for next.
     ///
     /// # Errors
-    /// What was to be committed has failed meanwhile.
-    pub(crate) fn end(&mut self) -> Result<End, Error> {
+    /// What was to be committed has failed meanwhile, or another call has aborted it.
+    pub(crate) fn end(&mut self, commit: bool) -> Result<End, Error> {
         if let Some(error) = self.failure() {
             return Err(error);
+        }
+        match self.state {
+            State::Ending { commit: asked } if asked == commit => {}
+            // Another call has done it.
+            State::Ready if !commit => return Ok(End::Nothing),
+            _ => return Err(Error::Invalid("another call has ended the transaction".to_owned())),
         }
         let name = self.name.expect("a transaction needs a name");
         if self.is_ended {

@@ -99,8 +99,11 @@ impl Producer {
     /// [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); [`Error::Closed`] if another clone closes the
     /// producer; or why the cluster refuses.
     pub async fn commit_transaction(&self) -> Result<(), Error> {
-        self.owner.shared.transactions(Transactions::begin_commit)?;
+        let shared = &self.owner.shared;
+        shared.transactions(Transactions::begin_commit)?;
         self.flush().await;
+        // Who closes the producer aborts what nobody was asked to commit.
+        shared.check_taking()?;
         self.end_transaction(true).await
     }
 
@@ -119,6 +122,21 @@ impl Producer {
         self.end_transaction(false).await
     }
 
+    /// Aborts the transaction of a producer that is being closed, unless there is none or its coordinator was asked to
+    /// commit it.
+    pub(super) async fn abort_what_is_open(&self) {
+        if self.owner.shared.transactions(Transactions::begin_abort).is_err() {
+            return;
+        }
+        let aborted = async {
+            self.owner.shared.discard().await?;
+            self.end_transaction(false).await
+        };
+        if let Err(error) = aborted.await {
+            tracing::warn!("a transaction stays open until its time-out: {error}");
+        }
+    }
+
     /// Does what is left to do, so that it can be called again after any of it.
     async fn end_transaction(&self, commit: bool) -> Result<(), Error> {
         let shared = &self.owner.shared;
@@ -126,7 +144,7 @@ impl Producer {
         loop {
             // Records that were abandoned then are not to be left out without a word.
             shared.check_alive()?;
-            let (end, is_v2) = shared.transactions(|one| Ok((one.end()?, one.is_v2())))?;
+            let (end, is_v2) = shared.transactions(|one| Ok((one.end(commit)?, one.is_v2())))?;
             match end {
                 End::Nothing => return shared.transactions(|one| one.ended(None)),
                 End::Ask(name) => {
@@ -187,6 +205,11 @@ impl Shared {
 
     fn check_alive(&self) -> Result<(), Error> {
         self.state.lock().check_alive()
+    }
+
+    /// Whether records are still taken.
+    fn check_taking(&self) -> Result<(), Error> {
+        self.state.lock().refusal.clone().map_or(Ok(()), Err)
     }
 
     fn coordinator(&self) -> Result<Coordinator, Error> {

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::end_txn_response::EndTxnResponse;
 use mainstem_wire::messages::produce_request::ProduceRequest;
 use mainstem_wire::messages::produce_response::{
     PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
@@ -173,4 +175,66 @@ async fn a_transaction_is_neither_ended_nor_waited_for_when_another_clone_closes
         assert_eq!(ended.unwrap_err(), Error::Closed);
         assert_eq!(*asked.lock(), [ApiKey::Produce], "a record is missing");
     }
+}
+
+/// A broker that writes everything and ends transactions; how it was asked to end them.
+fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let seen = ends.clone();
+    let broker = ScriptedBroker::start(1, move |asked| match asked.api_key {
+        ApiKey::Produce => {
+            let (_, _, partitions) = load(&asked.decode().unwrap());
+            written(asked, &partitions)
+        }
+        ApiKey::EndTxn => {
+            let request: EndTxnRequest<'_> = asked.decode().unwrap();
+            seen.lock().push(request.committed);
+            answer(asked, &EndTxnResponse { producer_id: 7, producer_epoch: 1, ..Default::default() })
+        }
+        _ => None,
+    });
+    (broker, ends)
+}
+
+/// With a transaction that has a record.
+async fn in_transaction(broker: &ScriptedBroker) -> Producer {
+    let config = ProducerConfig::new(broker.client()).transactional_id("id").linger(Duration::from_secs(60));
+    let producer = Producer::new(config).unwrap();
+    producer.owner.shared.state.lock().transactions.as_mut().unwrap().initialized((7, 0), true);
+    producer.begin_transaction().unwrap();
+    let first = producer.send(record(0, 1)).await.unwrap();
+    producer.flush().await;
+    assert!(first.poll_outcome().unwrap().is_ok());
+    producer
+}
+
+#[tokio::test]
+async fn closing_aborts_an_open_transaction() {
+    let (broker, ends) = ends_transactions();
+    let producer = in_transaction(&broker).await;
+    let waiting = producer.send(record(0, 1)).await.unwrap();
+    tokio::time::timeout(LIMIT, producer.close()).await.expect("everybody answers");
+    assert_eq!(*ends.lock(), [false]);
+    assert_eq!(waiting.poll_outcome(), Some(Err(Error::Aborted)));
+}
+
+#[tokio::test]
+async fn closing_aborts_what_nobody_goes_on_to_commit() {
+    let (broker, ends) = ends_transactions();
+    let producer = in_transaction(&broker).await;
+    let _waiting = producer.send(record(0, 1)).await.unwrap();
+    let (clone, mut committing) = (producer.clone(), Box::pin(producer.commit_transaction()));
+    assert!(committing.as_mut().now_or_never().is_none(), "the record is on its way");
+    tokio::time::timeout(LIMIT, clone.close()).await.expect("everybody answers");
+    assert_eq!(committing.await, Err(Error::Closed));
+    assert_eq!(*ends.lock(), [false]);
+}
+
+#[tokio::test]
+async fn closing_without_a_transaction_ends_none() {
+    let (broker, ends) = ends_transactions();
+    let producer = in_transaction(&broker).await;
+    producer.commit_transaction().await.unwrap();
+    tokio::time::timeout(LIMIT, producer.close()).await.expect("everybody answers");
+    assert_eq!(*ends.lock(), [true]);
 }

@@ -65,9 +65,9 @@ fn with_version_1_the_coordinator_hears_of_partitions_first() {
     assert!(transactions.may_send(&t(0)));
     assert_eq!(transactions.begin_adding(), Some(BTreeSet::from([t(2)])));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
     transactions.end_answered(Ok(None)).unwrap();
-    assert_eq!(transactions.end(), Ok(End::Nothing));
+    assert_eq!(transactions.end(true), Ok(End::Nothing));
     transactions.ended(None).unwrap();
     transactions.begin().unwrap();
     assert!(!transactions.may_send(&t(0)), "the next transaction knows no partition");
@@ -81,9 +81,9 @@ fn with_version_2_each_end_gives_a_new_epoch() {
     transactions.begin_commit().unwrap();
     assert!(transactions.may_send(&t(0)), "what waits is sent first");
     assert!(transactions.check_open().is_err(), "but nothing more is taken");
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
     transactions.end_answered(Ok(Some((7, 1)))).unwrap();
-    assert_eq!(transactions.end(), Ok(End::Nothing));
+    assert_eq!(transactions.end(true), Ok(End::Nothing));
     transactions.ended(None).unwrap();
     assert_eq!(transactions.name(), Some((7, 1)));
 }
@@ -93,12 +93,12 @@ fn a_transaction_of_which_nobody_has_heard_needs_no_end() {
     for is_v2 in [false, true] {
         let mut transactions = open(is_v2);
         transactions.begin_commit().unwrap();
-        assert_eq!(transactions.end(), Ok(End::Nothing));
+        assert_eq!(transactions.end(true), Ok(End::Nothing));
         transactions.ended(None).unwrap();
         transactions.begin().unwrap();
         transactions.touch();
         transactions.begin_abort().unwrap();
-        assert!(matches!(transactions.end(), Ok(End::Ask(_))), "offsets were sent");
+        assert!(matches!(transactions.end(false), Ok(End::Ask(_))), "offsets were sent");
     }
 }
 
@@ -112,9 +112,9 @@ fn after_a_failure_it_can_only_be_aborted() {
         let refused = transactions.begin_commit().unwrap_err();
         assert_eq!(refused.class(), ErrorClass::Abortable);
         transactions.begin_abort().unwrap();
-        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
         transactions.end_answered(Ok(None)).unwrap();
-        assert_eq!(transactions.end(), Ok(next));
+        assert_eq!(transactions.end(false), Ok(next));
         transactions.ended(Some((7, 1))).unwrap();
         transactions.begin().unwrap();
         assert_eq!(transactions.check_open(), Ok(()));
@@ -126,10 +126,10 @@ fn what_fails_while_it_is_committed_is_told() {
     let mut transactions = open(true);
     transactions.begin_commit().unwrap();
     transactions.batch_failed(&refusal(ErrorCode::MESSAGE_TOO_LARGE));
-    assert_eq!(transactions.end().unwrap_err().class(), ErrorClass::Abortable);
+    assert_eq!(transactions.end(true).unwrap_err().class(), ErrorClass::Abortable);
     transactions.begin_abort().unwrap();
     transactions.batch_failed(&refusal(ErrorCode::MESSAGE_TOO_LARGE));
-    assert!(matches!(transactions.end(), Ok(End::Nothing)), "what is aborted cannot fail");
+    assert!(matches!(transactions.end(false), Ok(End::Nothing)), "what is aborted cannot fail");
 }
 
 #[test]
@@ -163,12 +163,12 @@ fn what_was_refused_before_anything_began_can_be_aborted() {
         begin(&mut transactions);
         transactions.begin_abort().unwrap();
         assert_eq!(
-            transactions.end(),
+            transactions.end(false),
             Ok(End::Ask((7, 0))),
             "the answer may have been another before it was lost"
         );
         transactions.end_answered(unheard_of()).unwrap();
-        assert_eq!(transactions.end(), Ok(End::Nothing));
+        assert_eq!(transactions.end(false), Ok(End::Nothing));
         transactions.ended(None).unwrap();
         transactions.begin().unwrap();
     }
@@ -181,7 +181,7 @@ fn a_transaction_that_has_begun_cannot_be_unheard_of() {
     let partitions = transactions.begin_adding().unwrap();
     transactions.was_added(partitions, Ok(()));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
     let unheard_of = refusal(ErrorCode::INVALID_TXN_STATE);
     assert_eq!(transactions.end_answered(Err(unheard_of.clone())), Err(unheard_of.clone()));
     assert_eq!(transactions.begin_abort(), Err(unheard_of), "asking again would be answered alike");
@@ -194,7 +194,7 @@ fn whether_it_is_committed_is_asked_until_it_is_known() {
         let mut transactions = open(true);
         transactions.may_send(&t(0));
         transactions.begin_commit().unwrap();
-        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
         // None: the caller has dropped the future.
         if let Some(answer) = answer {
             transactions.end_answered(answer).unwrap_err();
@@ -202,7 +202,7 @@ fn whether_it_is_committed_is_asked_until_it_is_known() {
         let misused = transactions.begin_abort().unwrap_err();
         assert!(misused.to_string().contains("call commit_transaction again"), "{misused}");
         transactions.begin_commit().unwrap();
-        assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+        assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
         transactions.end_answered(Ok(Some((7, 1)))).unwrap();
         transactions.ended(None).unwrap();
         transactions.begin().unwrap();
@@ -220,10 +220,27 @@ fn a_commit_that_asked_for_nothing_yet_can_be_aborted_and_so_can_one_that_was_re
     let mut transactions = open(true);
     transactions.may_send(&t(0));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
     transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
     transactions.begin_abort().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+}
+
+#[test]
+fn what_another_call_aborts_is_not_taken_for_committed() {
+    let mut transactions = open(true);
+    transactions.may_send(&t(0));
+    transactions.begin_commit().unwrap();
+    transactions.begin_abort().unwrap();
+    let lost = transactions.end(true).unwrap_err();
+    assert!(lost.to_string().contains("another call"), "{lost}");
+    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+    transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+    transactions.ended(None).unwrap();
+    assert_eq!(transactions.end(true), Err(lost.clone()), "it is over");
+    assert_eq!(transactions.end(false), Ok(End::Nothing), "it is aborted, whoever did it");
+    transactions.begin().unwrap();
+    assert_eq!(transactions.end(false), Err(lost), "the next one is not its");
 }
 
 #[test]
@@ -232,12 +249,12 @@ fn the_next_epoch_is_asked_for_again_after_the_end() {
     transactions.touch();
     transactions.batch_failed(&refusal(ErrorCode::INVALID_RECORD));
     transactions.begin_abort().unwrap();
-    assert_eq!(transactions.end(), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
     transactions.end_answered(Ok(None)).unwrap();
-    assert_eq!(transactions.end(), Ok(End::NextEpoch((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::NextEpoch((7, 0))));
     transactions.begin_abort().unwrap();
     assert_eq!(
-        transactions.end(),
+        transactions.end(false),
         Ok(End::NextEpoch((7, 0))),
         "the coordinator does not know the old name any more"
     );

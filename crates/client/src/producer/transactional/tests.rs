@@ -23,6 +23,7 @@ on_kafka!(
     after_a_failure_with_version_1_the_epoch_goes_on,
     what_is_not_sent_when_a_transaction_is_aborted_fails,
     transactions_survive_connections_that_break,
+    a_transaction_that_is_open_is_aborted_by_closing,
     what_could_not_be_added_with_version_1_is_aborted,
 );
 
@@ -263,6 +264,27 @@ async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
     send(&producer, &world, 0..2).await;
     producer.commit_transaction().await.unwrap();
     becomes_committed(&world, &[0, 1]).await;
+}
+
+/// Long before its coordinator would do so.
+async fn a_transaction_that_is_open_is_aborted_by_closing(world: World) {
+    world.create(2, &[]).await;
+    let producer = producer(&world).await;
+    producer.begin_transaction().unwrap();
+    send(&producer, &world, 0..4).await;
+    producer.flush().await;
+    producer.close().await;
+    let end = async |isolation| {
+        let ends = world.admin().offsets([(world.t(0), Position::End)], isolation).await.unwrap();
+        ends[&world.t(0)].unwrap()
+    };
+    eventually("readers go on", async || {
+        let all = end(Isolation::ReadUncommitted).await;
+        assert!(all >= 2, "the records are there");
+        end(Isolation::ReadCommitted).await == all
+    })
+    .await;
+    assert!(committed(&world).await.is_empty());
 }
 
 async fn transactions_survive_connections_that_break(world: World) {
