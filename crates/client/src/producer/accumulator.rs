@@ -36,8 +36,6 @@ pub(crate) struct Accumulator {
     active: BTreeSet<usize>,
     /// Why a batch was given up, for its transaction.
     failure: Option<Error>,
-    /// Why nothing can be sent at present, if a broker or the metadata cannot be reached.
-    pub(crate) trouble: Option<Error>,
     /// Flushes that run, and senders that wait for room: nothing waits for company meanwhile.
     pub(crate) flushes: usize,
 }
@@ -68,7 +66,6 @@ impl Accumulator {
             last: None,
             active: BTreeSet::new(),
             failure: None,
-            trouble: None,
             flushes: 0,
         }
     }
@@ -119,12 +116,17 @@ impl Accumulator {
         place
     }
 
-    /// Fails what has waited too long. The bytes of memory that are free now.
-    pub(crate) fn expire(&mut self, now_ms: u64) -> usize {
+    /// Fails what has waited too long; `trouble` tells why nothing can be sent to a partition at present. The bytes of memory
+    /// that are free now.
+    pub(crate) fn expire(
+        &mut self,
+        now_ms: u64,
+        trouble: impl Fn(&TopicPartition) -> Option<Error>,
+    ) -> usize {
         let queues = &mut self.queues;
         let mut freed = 0;
         for place in &self.active {
-            freed += queues[*place].expire(now_ms, &self.config, self.trouble.as_ref());
+            freed += queues[*place].expire(now_ms, &self.config, &trouble);
             self.failure = self.failure.take().or(queues[*place].take_failure());
         }
         self.active.retain(|place| !queues[*place].is_empty());

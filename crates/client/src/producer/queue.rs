@@ -345,14 +345,19 @@ impl PartitionQueue {
         batch.bytes
     }
 
-    /// Fails what has waited too long; `trouble` is why nothing can be sent at all, if so. What is under way is forgotten
-    /// when it comes back. The bytes of memory that are free now.
-    pub(crate) fn expire(&mut self, now_ms: u64, config: &QueueConfig, trouble: Option<&Error>) -> usize {
-        let (topic, partition) = (self.topic.clone(), self.partition);
+    /// Fails what has waited too long; `trouble` tells why nothing can be sent here at present, which is the reason of what
+    /// was never sent. What is under way is forgotten when it comes back. The bytes of memory that are free now.
+    pub(crate) fn expire(
+        &mut self,
+        now_ms: u64,
+        config: &QueueConfig,
+        trouble: impl Fn(&TopicPartition) -> Option<Error>,
+    ) -> usize {
+        let key = self.key();
         let late = |batch: &Batch| Error::TimedOut {
-            what: format!("the delivery of a batch to {topic}-{partition}"),
+            what: format!("the delivery of a batch to {key}"),
             after: Duration::from_millis(config.delivery_timeout_ms),
-            last: trouble.or(batch.last_error.as_ref()).cloned().map(Box::new),
+            last: batch.last_error.clone().or_else(|| trouble(&key)).map(Box::new),
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
             let late = late(batch);

@@ -40,6 +40,10 @@ pub(crate) struct Sender {
     nodes: HashMap<i32, Node>,
     producer: ProducerId,
     questions: Questions,
+    /// Topics that the cluster refused when it was asked last.
+    refused: HashMap<Arc<str>, Error>,
+    /// Why the cluster could not be asked last, if so.
+    unasked: Option<Error>,
     /// The newest version of Produce that may be spoken.
     newest: i16,
     /// The queue that is looked at first, so that none is always the last.
@@ -50,6 +54,8 @@ pub(crate) struct Sender {
 struct Node {
     state: Link,
     in_flight: usize,
+    /// Why it could not be connected to last, if so.
+    failed: Option<Error>,
     /// Not to be connected to again before.
     retry_at: Instant,
     backoff: Backoff,
@@ -104,8 +110,17 @@ impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
         let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
         let questions = Questions::new(&shared.cluster);
-        let (tasks, nodes) = (JoinSet::new(), HashMap::new());
-        Sender { shared, tasks, nodes, producer, questions, newest: i16::MAX, turn: 0 }
+        Sender {
+            shared,
+            tasks: JoinSet::new(),
+            nodes: HashMap::new(),
+            producer,
+            questions,
+            refused: HashMap::new(),
+            unasked: None,
+            newest: i16::MAX,
+            turn: 0,
+        }
     }
 
     /// Sends until the producer is closed.
@@ -150,7 +165,7 @@ impl Sender {
     /// What can be sent now, at most one request to each node.
     fn orders(&mut self, state: &mut State, next_look: &mut Instant) -> Vec<Order> {
         let now_ms = self.shared.now().mono_ms;
-        self.shared.memory.add_permits(state.queues.expire(now_ms));
+        self.shared.memory.add_permits(state.queues.expire(now_ms, |key| self.trouble(key)));
         self.shared.memory.add_permits(state.note_failures());
         let State { queues, transactions, .. } = state;
         if !self.has_producer_id(queues, transactions.as_ref()) {
@@ -164,6 +179,16 @@ impl Sender {
         self.refresh(unknown, next_look);
         let order = |(node, places): (i32, Vec<usize>)| self.order(node, &places, queues, next_look);
         by_node.into_iter().filter_map(order).collect()
+    }
+
+    /// Why nothing can be sent to a partition at present, if so.
+    fn trouble(&self, key: &TopicPartition) -> Option<Error> {
+        let of_leader = || {
+            let topic = self.shared.cluster.remembered_topic(&key.topic)?;
+            let leader = topic.partition(key.partition).ok()?.leader?;
+            self.nodes.get(&leader)?.failed.clone()
+        };
+        self.refused.get(&key.topic).cloned().or_else(of_leader).or_else(|| self.unasked.clone())
     }
 
     /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
@@ -257,6 +282,7 @@ impl Sender {
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             state: Link::Down,
             in_flight: 0,
+            failed: None,
             retry_at: Instant::now(),
             backoff: backoff(shared),
         });
@@ -333,15 +359,8 @@ impl Sender {
                 let shared = self.shared.clone();
                 self.settle(loads, outcomes, &mut shared.state.lock().queues);
             }
-            // Batches of a topic that is refused wait: what refuses it may be mended before they are too late.
             Event::Added => {}
-            Event::Refreshed(answer) => {
-                let failed = answer.as_ref().err().cloned();
-                let refused = self.questions.answered(answer).into_iter().map(|refused| refused.error).next();
-                if let Some(error) = failed.or(refused) {
-                    self.shared.state.lock().queues.trouble = Some(error);
-                }
-            }
+            Event::Refreshed(answer) => self.refreshed(answer),
             Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
             // What waits has its own time limit; until then it is tried.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
@@ -356,18 +375,29 @@ impl Sender {
         }
     }
 
+    /// Batches of a topic that is refused wait: what refuses it may be mended before they are too late. A topic whose leader
+    /// is not known is in every question, so that what an answer does not refuse is refused no more.
+    fn refreshed(&mut self, answer: Answer) {
+        self.unasked = answer.as_ref().err().cloned();
+        let is_answered = self.unasked.is_none();
+        let refused = self.questions.answered(answer).into_iter().map(|one| (one.topic, one.error));
+        if is_answered {
+            self.refused = refused.collect();
+        }
+    }
+
     fn connected(&mut self, id: i32, connected: Result<Connection, Error>) {
         let node = self.nodes.get_mut(&id).expect("it was connected to");
         match connected {
             Ok(connection) => {
                 node.state = Link::Up(connection);
-                self.shared.state.lock().queues.trouble = None;
+                node.failed = None;
                 node.backoff.reset();
             }
             Err(error) => {
                 tracing::debug!("cannot send to node {id}: {error}");
                 node.state = Link::Down;
-                self.shared.state.lock().queues.trouble = Some(error);
+                node.failed = Some(error);
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
                 self.doubt_partitions_of(id);
             }
@@ -473,3 +503,7 @@ async fn init_producer_id(cluster: &Cluster) -> Result<(i64, i16), Error> {
     })
     .await
 }
+
+#[cfg(test)]
+#[path = "sender/tests.rs"]
+mod tests;
