@@ -131,6 +131,12 @@ pub enum Error {
         /// What has failed.
         reason: Box<Error>,
     },
+    /// The transactions of a producer can neither go on nor be aborted: close it and make a new one.
+    #[error("the producer can go on no more: {reason}")]
+    ProducerFailed {
+        /// What has failed.
+        reason: Box<Error>,
+    },
     /// A record was not sent, as its transaction was aborted.
     #[error("the transaction was aborted before the record was sent")]
     Aborted,
@@ -214,7 +220,7 @@ impl Error {
             | Error::RequestTimedOut { .. }
             | Error::TimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
-            Error::Closed | Error::Panicked { .. } => ErrorClass::Fatal,
+            Error::Closed | Error::Panicked { .. } | Error::ProducerFailed { .. } => ErrorClass::Fatal,
             Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }
@@ -230,7 +236,7 @@ impl Error {
         match self {
             Error::Broker { code, .. } => Some(*code),
             Error::TimedOut { last: Some(last), .. } => last.code(),
-            Error::TransactionFailed { reason } => reason.code(),
+            Error::TransactionFailed { reason } | Error::ProducerFailed { reason } => reason.code(),
             Error::OutOfRange { .. } => Some(ErrorCode::OFFSET_OUT_OF_RANGE),
             _ => None,
         }
@@ -258,7 +264,7 @@ impl Error {
             | Error::Malformed { broker, .. }
             | Error::OutOfRange { broker, .. } => Some(broker),
             Error::TimedOut { last: Some(last), .. } => last.broker(),
-            Error::TransactionFailed { reason } => reason.broker(),
+            Error::TransactionFailed { reason } | Error::ProducerFailed { reason } => reason.broker(),
             _ => None,
         }
     }
@@ -272,8 +278,7 @@ fn class_of(code: ErrorCode) -> ErrorClass {
         | ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         | ErrorCode::CLUSTER_AUTHORIZATION_FAILED
         | ErrorCode::FENCED_INSTANCE_ID
-        | ErrorCode::SASL_AUTHENTICATION_FAILED
-        | ErrorCode::UNSUPPORTED_VERSION => ErrorClass::Fatal,
+        | ErrorCode::SASL_AUTHENTICATION_FAILED => ErrorClass::Fatal,
         ErrorCode::TRANSACTION_ABORTABLE | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => ErrorClass::Abortable,
         // Kafka calls them final, as its consumer has to poll before it goes on; here the member does so by itself, and
         // has its new epoch with the next heartbeat (KIP-848).
@@ -300,6 +305,14 @@ mod tests {
         ] {
             assert_eq!(class_of(code), class, "{}", code.name());
         }
+    }
+
+    /// Whether the broker says so or the client has found out before.
+    #[test]
+    fn what_is_not_served_is_of_one_class() {
+        let found_out = Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() };
+        assert_eq!(found_out.class(), ErrorClass::Permanent);
+        assert_eq!(class_of(ErrorCode::UNSUPPORTED_VERSION), ErrorClass::Permanent);
     }
 
     #[test]

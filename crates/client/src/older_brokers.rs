@@ -164,7 +164,7 @@ async fn offsets_in_transaction(world: &World) -> Result<(), Error> {
     let sent = producer.send_offsets(&BTreeMap::from([(world.t(0), 0)]), member.offsets()).await;
     producer.abort_transaction().await.unwrap();
     member.close().await.unwrap();
-    sent
+    sent.map_err(reason)
 }
 
 async fn next_after_failure(world: &World) -> Result<(), Error> {
@@ -175,5 +175,13 @@ async fn next_after_failure(world: &World) -> Result<(), Error> {
     assert!(refused.await.is_err(), "it is larger than the topic takes");
     let aborted = producer.abort_transaction().await;
     assert_eq!(producer.begin_transaction().err(), aborted.clone().err(), "it goes on, or never again");
-    aborted
+    aborted.map_err(reason)
+}
+
+/// What has failed a transaction or its producer.
+fn reason(error: Error) -> Error {
+    match error {
+        Error::TransactionFailed { reason } | Error::ProducerFailed { reason } => *reason,
+        error => panic!("{error}"),
+    }
 }

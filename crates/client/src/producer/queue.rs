@@ -22,6 +22,7 @@ use mainstem_wire::ErrorCode;
 use super::batch::{Batch, Unbuilt, record_bytes};
 use super::delivery::{Delivery, Outcome, Promise};
 use super::record::Record;
+use super::transaction;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
@@ -214,9 +215,9 @@ impl PartitionQueue {
     }
 
     /// A batch cannot be built; it is told and gone. The bytes of memory that are free now.
-    pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError) -> usize {
+    pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError, config: &QueueConfig) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
-        self.give_up(&batch, Error::Invalid(error.to_string()))
+        self.give_up(&batch, Error::Invalid(error.to_string()), config)
     }
 
     /// The number behind a batch is the next.
@@ -304,7 +305,7 @@ impl PartitionQueue {
                 0
             }
             Verdict::Split if !batch.promise.is_resolved() => self.split(batch, error, config, ids),
-            _ => self.give_up(&batch, error),
+            _ => self.give_up(&batch, error, config),
         }
     }
 
@@ -333,15 +334,15 @@ impl PartitionQueue {
                 parts.into_iter().for_each(|part| self.put_back(part));
                 0
             }
-            _ => self.give_up(&batch, error),
+            _ => self.give_up(&batch, error, config),
         }
     }
 
     /// Fails a batch; those behind it cannot keep their numbers.
-    fn give_up(&mut self, batch: &Batch, error: Error) -> usize {
+    fn give_up(&mut self, batch: &Batch, error: Error, config: &QueueConfig) -> usize {
         self.broken |= batch.sequence.is_some();
-        self.failure.get_or_insert_with(|| error.clone());
-        batch.fail(error);
+        batch.fail(told(&error, config));
+        self.failure.get_or_insert(error);
         batch.bytes
     }
 
@@ -361,7 +362,7 @@ impl PartitionQueue {
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
             let late = late(batch);
-            batch.fail(late.clone());
+            batch.fail(told(&late, config));
             self.failure.get_or_insert(late);
         }
         let mut freed = 0;
@@ -369,7 +370,7 @@ impl PartitionQueue {
             && first.deadline_ms <= now_ms
         {
             let batch = self.waiting.pop_front().expect("there is a first");
-            freed += self.give_up(&batch, late(&batch));
+            freed += self.give_up(&batch, late(&batch), config);
         }
         freed
     }
@@ -427,6 +428,11 @@ enum Verdict {
     Split,
     /// For good.
     Failed,
+}
+
+/// What who has sent a record is told of its failure.
+fn told(error: &Error, config: &QueueConfig) -> Error {
+    if config.is_transactional { transaction::of_record(error) } else { error.clone() }
 }
 
 /// Whether a broker may have written a batch, after this answer and what was thought before it.

@@ -256,7 +256,7 @@ impl Sender {
         let queues = &mut shared.state.lock().queues;
         let mut loads = Vec::new();
         for (place, topic, id, bytes) in built {
-            let (queue, ..) = queues.queue_mut(place);
+            let (queue, config, _) = queues.queue_mut(place);
             let partition = queue.place().1;
             match bytes {
                 Ok(bytes) => loads.extend(queue.built(id, bytes).map(|batch| Load {
@@ -266,7 +266,7 @@ impl Sender {
                     batch,
                 })),
                 Err(error) => {
-                    shared.memory.add_permits(queue.unbuildable(id, &error));
+                    shared.memory.add_permits(queue.unbuildable(id, &error, config));
                     queues.settle(place);
                 }
             }

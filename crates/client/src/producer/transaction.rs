@@ -25,7 +25,7 @@ enum State {
     Failed(Error),
     /// One is being committed or aborted.
     Ending { commit: bool },
-    /// Nothing can be done any more.
+    /// Nothing can be done any more; the error, of class [`ErrorClass::Fatal`], is that of every call.
     Fatal(Error),
 }
 
@@ -176,7 +176,7 @@ impl Transactions {
                 self.begun = Begun::Yes;
                 self.added.extend(partitions);
             }
-            Err(error) => self.failed(&error),
+            Err(error) => drop(self.failed(&error)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Transactions {
     /// A batch was given up; its number is left out.
     pub(crate) fn batch_failed(&mut self, error: &Error) {
         self.needs_epoch = true;
-        self.failed(error);
+        let _ = self.failed(error);
     }
 
     /// Why nothing of the transaction can be sent any more.
@@ -219,33 +219,33 @@ impl Transactions {
             Ok(next) => self.name = next.or(self.name),
             // What may have begun it was refused or never arrived.
             Err(error) if self.begun == Begun::Maybe && is_unheard_of(&error) => {}
-            Err(error) => {
-                self.end_failed(&error);
-                return Err(error);
-            }
+            Err(error) => return Err(self.end_failed(&error)),
         }
         self.is_ended = true;
         Ok(())
     }
 
     /// The coordinator has refused to end the transaction, cannot be asked, or lacks what is needed to go on after it. What
-    /// may succeed later is left to the caller.
-    pub(crate) fn end_failed(&mut self, error: &Error) {
+    /// may succeed later is left to the caller. What to tell it, as [`Transactions::failed`].
+    pub(crate) fn end_failed(&mut self, error: &Error) -> Error {
         match (error.class(), error) {
-            (_, Error::Unsupported { .. }) => self.state = State::Fatal(error.clone()),
             (ErrorClass::Abortable, _) => {
                 self.is_asked = false;
-                self.failed(error);
+                return self.failed(error);
             }
             (ErrorClass::Retriable, _) => {}
             // It would answer alike again.
-            (ErrorClass::Fatal, _) | (_, Error::Broker { .. }) => self.state = State::Fatal(error.clone()),
+            (ErrorClass::Fatal, _) | (_, Error::Broker { .. } | Error::Unsupported { .. }) => {
+                self.state = State::Fatal(has_failed_for_good(error));
+            }
             _ => {}
         }
+        self.failure().unwrap_or_else(|| error.clone())
     }
 
-    /// Something of the transaction has failed for good.
-    pub(crate) fn failed(&mut self, error: &Error) {
+    /// Something of the transaction has failed for good. What to tell who asked for it: what the next call says, so that the
+    /// class of the error is what can be done now.
+    pub(crate) fn failed(&mut self, error: &Error) -> Error {
         match &self.state {
             State::Fatal(_) => {}
             _ if is_fatal(error) => self.state = State::Fatal(error.clone()),
@@ -254,6 +254,7 @@ impl Transactions {
             State::Open | State::Ending { commit: true } => self.state = State::Failed(error.clone()),
             _ => {}
         }
+        self.failure().unwrap_or_else(|| error.clone())
     }
 
     /// Begins to commit: nothing more is written. Called again, it goes on.
@@ -330,6 +331,18 @@ fn is_fatal(error: &Error) -> bool {
 
 fn has_failed(error: &Error) -> Error {
     Error::TransactionFailed { reason: Box::new(error.clone()) }
+}
+
+fn has_failed_for_good(error: &Error) -> Error {
+    match error.class() {
+        ErrorClass::Fatal => error.clone(),
+        _ => Error::ProducerFailed { reason: Box::new(error.clone()) },
+    }
+}
+
+/// What the failure of a record means to the one who has sent it in a transaction, which it fails.
+pub(crate) fn of_record(error: &Error) -> Error {
+    if is_fatal(error) { error.clone() } else { has_failed(error) }
 }
 
 fn misused(what: &str) -> Result<(), Error> {

@@ -37,7 +37,7 @@ impl Producer {
     pub async fn init_transactions(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
         shared.transactions(|one| one.check_initialize())?;
-        let (name, is_v2) = shared.coordinator()?.init(None).await.inspect_err(|error| shared.note(error))?;
+        let (name, is_v2) = shared.coordinator()?.init(None).await.map_err(|error| shared.note(&error))?;
         shared.transactions(|one| {
             one.initialized(name, is_v2);
             Ok(())
@@ -57,8 +57,9 @@ impl Producer {
     /// group's own commits have to be off (`auto_commit: None`).
     ///
     /// # Errors
-    /// As [`Producer::send`]; also why the group refuses. An error of class
-    /// [`ErrorClass::Abortable`](crate::ErrorClass::Abortable) or a refusal means that the transaction has to be aborted.
+    /// [`Error::TransactionFailed`] says why the group or the coordinator of the transaction refuses, or that the time is
+    /// over: the transaction has to be aborted. [`Error::Invalid`] outside of a transaction, or why the producer can go on
+    /// no more.
     pub async fn send_offsets(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
@@ -88,7 +89,7 @@ impl Producer {
             group.commit_in_transaction(offsets, &transaction).await?;
             shared.transactions(Transactions::touched)
         };
-        sent.await.inspect_err(|error: &Error| shared.note(error))
+        sent.await.map_err(|error: Error| shared.note(&error))
     }
 
     /// Sends what waits, and commits the transaction. When this future is dropped, or the time is over, whether it is
@@ -154,7 +155,7 @@ impl Producer {
                 }
                 End::NextEpoch(name) => {
                     let init = coordinator.init(Some(name)).await;
-                    let (name, _) = init.inspect_err(|error| shared.note_end(error))?;
+                    let (name, _) = init.map_err(|error| shared.note_end(&error))?;
                     return shared.transactions(|one| one.ended(Some(name)));
                 }
             }
@@ -223,23 +224,19 @@ impl Shared {
         })
     }
 
-    /// A call of a transaction has failed.
-    fn note(&self, error: &Error) {
+    /// A call of a transaction has failed. What to tell the caller.
+    fn note(&self, error: &Error) -> Error {
         // There is a state; it was asked.
-        let _ = self.transactions(|one| {
-            one.failed(error);
-            Ok(())
-        });
+        let told = self.transactions(|one| Ok(one.failed(error)));
         self.work.notify_one();
+        told.unwrap_or_else(|needless| needless)
     }
 
-    /// The end of a transaction has failed.
-    fn note_end(&self, error: &Error) {
-        let _ = self.transactions(|one| {
-            one.end_failed(error);
-            Ok(())
-        });
+    /// The end of a transaction has failed. What to tell the caller.
+    fn note_end(&self, error: &Error) -> Error {
+        let told = self.transactions(|one| Ok(one.end_failed(error)));
         self.work.notify_one();
+        told.unwrap_or_else(|needless| needless)
     }
 
     /// Fails what waits, and waits for what is under way, so that nothing of a transaction comes after its end.

@@ -253,6 +253,33 @@ fn who_has_waited_too_long_is_told_what_for() {
     }
 }
 
+/// Whose class says what can be done: nothing but to abort, unless nothing at all.
+#[test]
+fn in_a_transaction_what_fails_a_record_fails_the_transaction() {
+    let refused = broker_error(ErrorCode::INVALID_RECORD);
+    let of_transaction = Error::TransactionFailed { reason: Box::new(refused.clone()) };
+    let fenced = broker_error(ErrorCode::PRODUCER_FENCED);
+    for (is_transactional, error, expected) in
+        [(true, &refused, &of_transaction), (true, &fenced, &fenced), (false, &refused, &refused)]
+    {
+        let mut fixture = Fixture::known();
+        fixture.config.is_transactional = is_transactional;
+        let (delivery, sent) = fixture.send("a");
+        fixture.fail(&sent, error.clone());
+        assert_eq!(delivery.poll_outcome(), Some(Err(expected.clone())));
+        assert_eq!(fixture.queue.take_failure().as_ref(), Some(error), "the transaction hears why");
+    }
+    let mut fixture = Fixture::known();
+    fixture.config.is_transactional = true;
+    let (under_way, _) = fixture.send("a");
+    let waiting = fixture.append("b");
+    let _ = fixture.queue.expire(1_000, &fixture.config, |_| None);
+    for delivery in [under_way, waiting] {
+        let late = delivery.poll_outcome().unwrap().unwrap_err();
+        assert_eq!(late.class(), crate::ErrorClass::Abortable, "{late}");
+    }
+}
+
 /// A partition's leader with Kafka's rules of the sequence, for one producer.
 #[derive(Default)]
 struct Leader {

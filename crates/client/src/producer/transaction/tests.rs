@@ -183,13 +183,13 @@ fn a_transaction_that_has_begun_cannot_be_unheard_of() {
     transactions.begin_commit().unwrap();
     assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
     let unheard_of = refusal(ErrorCode::INVALID_TXN_STATE);
-    assert_eq!(transactions.end_answered(Err(unheard_of.clone())), Err(unheard_of.clone()));
-    assert_eq!(transactions.begin_abort(), Err(unheard_of), "asking again would be answered alike");
+    let told = Error::ProducerFailed { reason: Box::new(unheard_of.clone()) };
+    assert_eq!(transactions.end_answered(Err(unheard_of)), Err(told.clone()));
+    assert_eq!(transactions.begin_abort(), Err(told), "asking again would be answered alike");
 }
 
 #[test]
 fn whether_it_is_committed_is_asked_until_it_is_known() {
-    let late = || Error::TimedOut { what: String::new(), after: std::time::Duration::ZERO, last: None };
     for answer in [None, Some(Err(late()))] {
         let mut transactions = open(true);
         transactions.may_send(&t(0));
@@ -258,4 +258,79 @@ fn the_next_epoch_is_asked_for_again_after_the_end() {
         Ok(End::NextEpoch((7, 0))),
         "the coordinator does not know the old name any more"
     );
+}
+
+fn late() -> Error {
+    Error::TimedOut { what: String::new(), after: std::time::Duration::ZERO, last: None }
+}
+
+fn unsupported() -> Error {
+    Error::Unsupported { broker: String::new(), reason: String::new() }
+}
+
+/// What can be done by the class of an error is what the next calls let do.
+fn check_class(transactions: &mut Transactions, told: &Error, class: ErrorClass, commit: bool) {
+    assert_eq!(told.class(), class, "{told}");
+    match class {
+        ErrorClass::Abortable => {
+            assert_eq!(transactions.begin_commit().as_ref(), Err(told));
+            assert_eq!(transactions.begin_abort(), Ok(()), "{told}");
+        }
+        ErrorClass::Fatal => {
+            for again in [transactions.begin(), transactions.begin_commit(), transactions.begin_abort()] {
+                assert_eq!(again.as_ref(), Err(told));
+            }
+        }
+        ErrorClass::Retriable if commit => assert_eq!(transactions.begin_commit(), Ok(()), "{told}"),
+        ErrorClass::Retriable => assert_eq!(transactions.begin_abort(), Ok(()), "{told}"),
+        ErrorClass::Permanent => panic!("nothing of a transaction fails alone: {told}"),
+    }
+}
+
+#[test]
+fn what_fails_in_a_transaction_is_of_the_class_of_what_comes_next() {
+    for (error, class) in [
+        (refusal(ErrorCode::ILLEGAL_GENERATION), ErrorClass::Abortable),
+        (refusal(ErrorCode::TOPIC_AUTHORIZATION_FAILED), ErrorClass::Abortable),
+        (refusal(ErrorCode::FENCED_INSTANCE_ID), ErrorClass::Abortable),
+        (refusal(ErrorCode::INVALID_PRODUCER_EPOCH), ErrorClass::Abortable),
+        (refusal(ErrorCode::UNSUPPORTED_VERSION), ErrorClass::Abortable),
+        (unsupported(), ErrorClass::Abortable),
+        (late(), ErrorClass::Abortable),
+        (refusal(ErrorCode::PRODUCER_FENCED), ErrorClass::Fatal),
+        (refusal(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ErrorClass::Fatal),
+    ] {
+        let mut transactions = open(true);
+        let told = transactions.failed(&error);
+        assert_eq!(told, of_record(&error), "who has sent a record hears the same");
+        check_class(&mut transactions, &told, class, true);
+    }
+}
+
+#[test]
+fn what_keeps_a_transaction_from_its_end_is_of_the_class_of_what_comes_next() {
+    for (error, class) in [
+        (late(), ErrorClass::Retriable),
+        (refusal(ErrorCode::PRODUCER_FENCED), ErrorClass::Fatal),
+        (refusal(ErrorCode::INVALID_PRODUCER_EPOCH), ErrorClass::Fatal),
+        (refusal(ErrorCode::INVALID_TXN_STATE), ErrorClass::Fatal),
+        (refusal(ErrorCode::UNSUPPORTED_VERSION), ErrorClass::Fatal),
+        (unsupported(), ErrorClass::Fatal),
+        (refusal(ErrorCode::TRANSACTION_ABORTABLE), ErrorClass::Abortable),
+    ] {
+        for commit in [true, false] {
+            let mut transactions = open(true);
+            transactions.may_send(&t(0));
+            if commit {
+                transactions.begin_commit().unwrap();
+            } else {
+                transactions.begin_abort().unwrap();
+            }
+            transactions.end(commit).unwrap();
+            let told = transactions.end_answered(Err(error.clone())).unwrap_err();
+            if commit || class != ErrorClass::Abortable {
+                check_class(&mut transactions, &told, class, commit);
+            }
+        }
+    }
 }
