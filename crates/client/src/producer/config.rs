@@ -80,7 +80,8 @@ pub struct ProducerConfig {
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
     pub compression_level: Option<i32>,
-    /// How long a batch waits for more records; not while somebody waits for room. 5 ms by default.
+    /// How long a batch waits for more records; not while somebody waits for room. Less than `delivery_timeout`, 5 ms by
+    /// default.
     pub linger: Duration,
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.
@@ -157,6 +158,11 @@ impl ProducerConfig {
         if self.in_flight_max == 0 || (self.idempotence && self.in_flight_max > IN_FLIGHT_MAX) {
             return refused("in_flight_max has to be more than 0, and at most 5 with idempotence");
         }
+        if self.delivery_timeout <= self.linger {
+            return refused(
+                "delivery_timeout has to be more than linger, or no batch is sent before it is too late",
+            );
+        }
         if self.batch_bytes == 0 || self.request_bytes_max == 0 {
             return refused("batch_bytes and request_bytes_max have to be more than 0");
         }
@@ -209,6 +215,8 @@ mod tests {
             ProducerConfig { buffer_bytes: 1000, ..config() },
             ProducerConfig { in_flight_max: 0, ..config() },
             ProducerConfig { in_flight_max: 6, ..config() },
+            ProducerConfig { delivery_timeout: Duration::from_secs(1), ..config() }
+                .linger(Duration::from_secs(1)),
         ] {
             assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
         }

@@ -122,7 +122,7 @@ async fn equal_keys_meet_and_records_without_a_key_spread(world: World) {
 }
 
 async fn a_flush_does_not_wait_for_company(world: World) {
-    let producer = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
+    let producer = Producer::new(config(&world).linger(Duration::from_secs(60))).unwrap();
     let delivery = producer.send(Record::new(world.topic.clone(), "a")).await.unwrap();
     assert!(delivery.poll_outcome().is_none());
     producer.flush().await;
@@ -130,13 +130,13 @@ async fn a_flush_does_not_wait_for_company(world: World) {
 }
 
 async fn a_closed_producer_takes_nothing_and_a_dropped_one_says_so(world: World) {
-    let producer = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
+    let producer = Producer::new(config(&world).linger(Duration::from_secs(60))).unwrap();
     let clone = producer.clone();
     let delivery = producer.send(Record::new(world.topic.clone(), "a")).await.unwrap();
     producer.close().await;
     assert_eq!(delivery.poll_outcome().unwrap().unwrap().offset, Some(0));
     assert_eq!(clone.send(Record::new(world.topic.clone(), "b")).await.unwrap_err(), Error::Closed);
-    let dropped = Producer::new(config(&world).linger(Duration::from_secs(3600))).unwrap();
+    let dropped = Producer::new(config(&world).linger(Duration::from_secs(60))).unwrap();
     let delivery = dropped.send(Record::new(world.topic.clone(), "c")).await.unwrap();
     drop(dropped);
     assert_eq!(delivery.await.unwrap_err(), Error::Closed);
@@ -147,7 +147,7 @@ async fn a_full_buffer_holds_senders_back(world: World) {
     let config = ProducerConfig {
         request_bytes_max: 4_000,
         buffer_bytes: 4_000,
-        linger: Duration::from_secs(3600),
+        linger: Duration::from_secs(60),
         ..config(&world)
     };
     let producer = Producer::new(config).unwrap();

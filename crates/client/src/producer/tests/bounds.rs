@@ -95,7 +95,7 @@ async fn batches_of_one_request_take_no_more_than_a_request_may() {
     let config = ProducerConfig {
         request_bytes_max: 4_000,
         batch_bytes: 1 << 20,
-        ..ProducerConfig::new(broker.client()).acks(Acks::Leader).linger(Duration::from_secs(3600))
+        ..ProducerConfig::new(broker.client()).acks(Acks::Leader).linger(Duration::from_secs(60))
     };
     let producer = Producer::new(config).unwrap();
     for (partition, bytes) in [(0, 1_900), (1, 3_500), (2, 300), (2, 300)] {
@@ -128,7 +128,7 @@ async fn who_waits_for_a_sender_that_panics_is_told() {
         buffer_bytes: 1_500,
         ..ProducerConfig::new(broker.client())
     };
-    let producer = Producer::new(config.linger(Duration::from_secs(3600))).unwrap();
+    let producer = Producer::new(config.linger(Duration::from_secs(60))).unwrap();
     let delivery = producer.send(record(0, 1_000)).await.unwrap();
     let mut blocked = Box::pin(producer.send(record(0, 1_000)));
     assert!(blocked.as_mut().now_or_never().is_none());

@@ -253,7 +253,7 @@ async fn fail_and_go_on(world: &World, producer: &Producer) {
 
 async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
     world.create(2, &[]).await;
-    let config = config(world.client(), &world).linger(Duration::from_secs(3600));
+    let config = config(world.client(), &world).linger(Duration::from_secs(60));
     let producer = Producer::new(config).unwrap();
     producer.init_transactions().await.unwrap();
     producer.begin_transaction().unwrap();
