@@ -308,7 +308,7 @@ impl Cluster {
         }
         let topic = self.ask_topic(&key.topic, false).await?;
         topic.partition(key.partition)?;
-        topic.lead(key.partition).ok_or_else(|| Error::NoLeader { partition: key.to_string() })
+        topic.lead(key.partition).ok_or_else(|| Error::NoLeader { partition: key.clone() })
     }
 
     /// The ids of all nodes, asked for now.

@@ -32,6 +32,8 @@ const API_VERSIONS_FIRST: i16 = 3;
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// The buffer grows with what arrives by at most this, not with what was announced.
 const READ_STEP_BYTES: usize = 256 << 10;
+/// What ends a connection that nothing else has ended.
+const CLOSED: &str = "it was closed";
 /// Requests that were waiting together are written together, up to about this many bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -73,7 +75,7 @@ struct Shared {
 }
 
 /// Set once, by whoever notices first.
-type Lost = Mutex<Option<Error>>;
+type Lost = Mutex<Option<End>>;
 
 #[derive(Debug)]
 struct Outgoing {
@@ -119,7 +121,7 @@ impl Connection {
             broker: broker.into(),
             options,
             offers: Arc::new(Offers { versions, ..Offers::default() }),
-            shared: Arc::new(run(stream, broker)),
+            shared: Arc::new(run(stream)),
         };
         connection.offers = Arc::new(connection.ask_offers().await?);
         Ok(connection)
@@ -252,8 +254,9 @@ impl Connection {
     }
 
     fn send<'q, R: Request<'q>>(&self, request: &R, version: i16, promise: Promise) -> Result<i32, Error> {
+        let api = R::KEY.name();
         if self.is_lost() {
-            return Err(self.why_lost());
+            return Err(self.why_lost(api));
         }
         let correlation_id = self.shared.next_id.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         let header = RequestHeader {
@@ -265,29 +268,33 @@ impl Connection {
         };
         let mut bytes = Vec::new();
         frame::write_request(&mut bytes, &header, request).map_err(|error| {
-            let reason = format!("{} in version {version}: {error}", R::KEY.name());
+            let reason = format!("{api} in version {version}: {error}");
             match error.kind {
                 // No broker could be told.
                 Unencodable::Length(_) => Error::Invalid(format!("a request has no room for it: {reason}")),
                 _ => Error::Unsupported { broker: self.broker.to_string(), reason },
             }
         })?;
-        self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost())?;
+        self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost(api))?;
         Ok(correlation_id)
     }
 
     /// Gives the connection up: nothing behind what took too long can be. The error that says so.
     fn give_up(&self, api: &'static str, after: Duration) -> Error {
         let late = Error::RequestTimedOut { broker: self.broker.to_string(), api, after };
-        self.shared.lost.lock().get_or_insert(late.clone());
+        self.shared.lost.lock().get_or_insert(End::Late(late.clone()));
         late
     }
 
-    fn why_lost(&self) -> Error {
-        self.shared.lost.lock().clone().unwrap_or_else(|| Error::ConnectionLost {
-            broker: self.broker.to_string(),
-            reason: "it was closed".to_owned(),
-        })
+    /// Why a request has no answer.
+    fn why_lost(&self, api: &'static str) -> Error {
+        let broker = self.broker.to_string();
+        match self.shared.lost.lock().clone() {
+            Some(End::Late(late)) => late,
+            Some(End::Lost(reason)) => Error::ConnectionLost { broker, api, reason },
+            Some(End::NoFrame(reason)) => Error::Malformed { broker, api, reason },
+            None => Error::ConnectionLost { broker, api, reason: CLOSED.to_owned() },
+        }
     }
 }
 
@@ -308,7 +315,7 @@ impl Pending {
         let connection = &self.connection;
         let frame = match tokio::time::timeout_at(self.until, self.answered).await {
             Ok(Ok(frame)) => frame,
-            Ok(Err(_)) => return Err(connection.why_lost()),
+            Ok(Err(_)) => return Err(connection.why_lost(R::KEY.name())),
             Err(_) => return Err(connection.give_up(R::KEY.name(), self.limit)),
         };
         Reply::open(frame, self.version, self.correlation_id, &connection.broker)
@@ -328,7 +335,7 @@ impl Told {
     pub(crate) async fn written(self, limit: Duration) -> Result<(), Error> {
         match tokio::time::timeout(limit, self.is_written).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(self.connection.why_lost()),
+            Ok(Err(_)) => Err(self.connection.why_lost(self.api)),
             Err(_) => Err(self.connection.give_up(self.api, limit)),
         }
     }
@@ -343,26 +350,21 @@ fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, E
 }
 
 /// Starts the tasks of a connection.
-fn run(stream: TcpStream, broker: &str) -> Shared {
+fn run(stream: TcpStream) -> Shared {
     let (reading, writing) = stream.into_split();
     let (outgoing, requests) = mpsc::unbounded_channel();
     let in_flight = InFlight::default();
     let lost = Arc::new(Lost::default());
-    let note = {
-        let (lost, broker) = (lost.clone(), broker.to_owned());
-        move |end: End| {
-            lost.lock().get_or_insert(match end {
-                End::Lost(reason) => Error::ConnectionLost { broker, reason },
-                End::NoFrame(reason) => Error::Malformed { broker, api: "a request", reason },
-            });
-        }
+    let noted = lost.clone();
+    let note = move |end: End| {
+        noted.lock().get_or_insert(end);
     };
     let unanswered = Unanswered(in_flight.clone());
     tokio::spawn(async move {
         tokio::select! {
             // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
             end = read(reading, &unanswered.0) => note(end),
-            () = write(writing, requests, &unanswered.0) => note(End::Lost("it was closed".to_owned())),
+            () = write(writing, requests, &unanswered.0) => note(End::Lost(CLOSED.to_owned())),
         }
     });
     Shared { outgoing, next_id: AtomicI32::new(0), in_flight, lost }
@@ -410,10 +412,13 @@ async fn write(
 }
 
 /// Why nothing more comes from a broker.
+#[derive(Debug, Clone)]
 enum End {
     Lost(String),
     /// What comes is no response: another connection would bring the same.
     NoFrame(String),
+    /// It was given up, as a request took too long.
+    Late(Error),
 }
 
 /// Reads responses until the connection fails; why it did.

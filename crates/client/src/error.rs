@@ -50,10 +50,12 @@ pub enum Error {
         reason: String,
     },
     /// A connection ended before the answer to a request; whether the request was executed is not known.
-    #[error("the connection to {broker} was lost: {reason}")]
+    #[error("{broker} did not answer {api}, as the connection was lost: {reason}")]
     ConnectionLost {
         /// Address of the broker.
         broker: String,
+        /// Name of the request.
+        api: &'static str,
         /// What ended it.
         reason: String,
     },
@@ -119,7 +121,7 @@ pub enum Error {
     #[error("records of {partition} before offset {offset}, which were read, are not those of its leader any more{}; seek to go on", diverges_at.map(|at| format!(" from offset {at} on")).unwrap_or_default())]
     Truncated {
         /// The partition.
-        partition: String,
+        partition: TopicPartition,
         /// Where reading was.
         offset: i64,
         /// The first offset with another record, where the leader can tell.
@@ -144,7 +146,7 @@ pub enum Error {
     #[error("{partition} has no leader at present, so that nothing can be written to it or read from it")]
     NoLeader {
         /// The partition.
-        partition: String,
+        partition: TopicPartition,
     },
     /// The cluster does not name what was asked for.
     #[error("{0}")]
@@ -161,7 +163,28 @@ pub enum Error {
         /// Name of the group.
         group: String,
         /// The partition that was given up.
-        partition: String,
+        partition: TopicPartition,
+    },
+    /// Only a member of a group can commit its offsets, and the consumer is none: it has not joined yet, or was thrown out and
+    /// joins again.
+    #[error(
+        "offsets of group {group} can be committed when this member is in it; it has not joined yet, or was thrown out"
+    )]
+    NotAMember {
+        /// Name of the group.
+        group: String,
+    },
+    /// What another member of a group has sent is not what the protocol says.
+    #[error(
+        "the {what} of group {group} is not what the protocol says: {reason}; all members have to speak it"
+    )]
+    MalformedByMember {
+        /// Name of the group.
+        group: String,
+        /// What was sent.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A task of the client has panicked, which is a fault of the client. What waits for that task fails so.
     #[error(
@@ -313,6 +336,13 @@ mod tests {
         let found_out = Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() };
         assert_eq!(found_out.class(), ErrorClass::Permanent);
         assert_eq!(class_of(ErrorCode::UNSUPPORTED_VERSION), ErrorClass::Permanent);
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_is_told_with_what_was_asked() {
+        let lost = Error::ConnectionLost { broker: "b:9092".into(), api: "Fetch", reason: "reset".into() };
+        assert_eq!(lost.to_string(), "b:9092 did not answer Fetch, as the connection was lost: reset");
+        assert_eq!(lost.broker(), Some("b:9092"));
     }
 
     #[test]

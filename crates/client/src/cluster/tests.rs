@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -22,6 +23,22 @@ async fn a_broker_that_is_silent_is_given_up_though_nobody_waits_so_long() {
     })
     .await;
     assert!(!cluster.any().await.unwrap().is_lost(), "there is another one");
+}
+
+/// Two are under way when their connection ends.
+#[tokio::test]
+async fn each_request_that_has_no_answer_is_named() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let connection = Cluster::new(broker.client()).any().await.unwrap();
+    let (list, leave) = (ListGroupsRequest::default(), LeaveGroupRequest::default());
+    // It ends the connection once it has something that it does not read.
+    broker.set_reading(false);
+    let ending = async { drop(broker) };
+    let (listed, left, ()) = tokio::join!(connection.call(&list), connection.call(&leave), ending);
+    for (outcome, asked) in [(listed.map(drop), "ListGroups"), (left.map(drop), "LeaveGroup")] {
+        let lost = outcome.unwrap_err();
+        assert!(matches!(lost, Error::ConnectionLost { api, .. } if api == asked), "{lost}, not {asked}");
+    }
 }
 
 #[tokio::test]

@@ -425,7 +425,7 @@ impl Assignment {
     /// Records that were taken are not there any more.
     fn truncated(&mut self, doubt: &Doubt, offset: i64, end: Place, then: OutOfRange) {
         let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
-        let error = Error::Truncated { partition: doubt.key.to_string(), offset, diverges_at };
+        let error = Error::Truncated { partition: doubt.key.clone(), offset, diverges_at };
         if then == OutOfRange::Fail {
             return self.fail(&doubt.key, doubt.generation, error);
         }

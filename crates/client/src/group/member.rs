@@ -201,10 +201,8 @@ impl Member {
     }
 
     fn malformed(&self, what: &str, reason: &str) -> Error {
-        let what = format!("the {what} of group {}", self.config.group_id);
-        Error::Invalid(format!(
-            "{what} is not what the protocol says: {reason}; all members have to speak it"
-        ))
+        let group = self.config.group_id.to_string();
+        Error::MalformedByMember { group, what: what.to_owned(), reason: reason.to_owned() }
     }
 
     /// Assigns as the leader.

@@ -162,14 +162,11 @@ impl GroupOffsets {
         // Before the look at what is held: a partition that is held then cannot be another's in an earlier generation.
         let identity = self.shared.identity.lock().clone();
         if identity.generation < 0 {
-            return Err(Error::Invalid(format!(
-                "offsets of group {} can be committed when this member is in it; it has not joined yet, or was thrown out",
-                self.config.group_id
-            )));
+            return Err(Error::NotAMember { group: self.config.group_id.to_string() });
         }
         if let Some(partition) = self.shared.held.lock().given_up(terms) {
             let group = self.config.group_id.to_string();
-            return Err(Error::CommitFailed { group, partition: partition.to_string() });
+            return Err(Error::CommitFailed { group, partition: partition.clone() });
         }
         Ok(identity)
     }

@@ -119,13 +119,14 @@ impl Reader {
     async fn mend(&mut self, error: Error) -> Result<()> {
         match error {
             Error::OutOfRange { partition, offset, .. } => self.skip(&partition, offset).await,
-            Error::Truncated { ref partition, diverges_at: Some(at), .. } => {
-                let assigned = self.source.positions().assignment();
-                let key = assigned.iter().find(|key| key.to_string() == *partition);
+            Error::Truncated { partition, diverges_at: Some(at), .. } => {
                 eprintln!(
                     "mainstem: {partition} was cut at offset {at} when its leader changed: going on there"
                 );
-                key.map_or(Ok(()), |key| self.source.seek(key, at)).map_err(Into::into)
+                match self.source.positions().assignment().contains(&partition) {
+                    true => Ok(self.source.seek(&partition, at)?),
+                    false => Ok(()),
+                }
             }
             error => Err(advised(error, advice).into()),
         }

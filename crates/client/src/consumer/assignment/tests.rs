@@ -204,7 +204,7 @@ fn records_that_were_taken_and_are_gone_are_told_or_passed() {
         let (mut assignment, doubts) = led_anew(1);
         assignment.settled(&doubts[0], answer, OutOfRange::Fail);
         let told = take(&mut assignment).unwrap().unwrap_err();
-        assert_eq!(told, Error::Truncated { partition: "t-0".into(), offset: 2, diverges_at });
+        assert_eq!(told, Error::Truncated { partition: TopicPartition::new("t", 0), offset: 2, diverges_at });
         assert_eq!(asked(&assignment), None);
         let (mut assignment, doubts) = led_anew(1);
         assignment.settled(&doubts[0], answer, OutOfRange::Beginning);

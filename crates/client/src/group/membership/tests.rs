@@ -71,7 +71,7 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
         }),
         ["refuse", code] => member.refused(&refusal(code), now_ms, 0.5),
         ["lose", "connection"] => {
-            let lost = Error::ConnectionLost { broker: String::new(), reason: String::new() };
+            let lost = Error::ConnectionLost { broker: String::new(), api: "", reason: String::new() };
             member.refused(&lost, now_ms, 0.5);
         }
         ["reconciled"] => member.reconciled(),

@@ -63,7 +63,7 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     *member.shared.identity.lock() = is_in(5);
     member.take_on(BTreeMap::from([(t(0), Position::Offset(9).into())])).await;
     let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
-    assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: "t-0".into() }));
+    assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: t(0) }));
     while let Ok(generation) = generations.try_recv() {
         assert_eq!(generation, 3, "others may have committed more by then");
     }

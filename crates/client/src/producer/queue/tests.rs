@@ -24,7 +24,7 @@ fn broker_error(code: ErrorCode) -> Error {
 }
 
 fn lost() -> Error {
-    Error::ConnectionLost { broker: String::new(), reason: String::new() }
+    Error::ConnectionLost { broker: String::new(), api: "Produce", reason: String::new() }
 }
 
 /// A queue with what a producer would share.
