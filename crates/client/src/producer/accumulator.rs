@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::batch::record_bytes;
 use super::delivery::{Delivery, Promise};
-use super::partitioner::{Sticky, partition_of_key};
+use super::partitioner::{Sticky, next_partition, partition_of_key};
 use super::queue::{BatchIds, PartitionQueue, QueueConfig};
 use super::record::Record;
 use crate::cluster::Topic;
@@ -84,10 +84,7 @@ impl Accumulator {
             (None, Some(key)) if !topic.partitions.is_empty() => {
                 partition_of_key(key, topic.partitions.len()) as i32
             }
-            _ => {
-                let sticky = &mut self.topics.entry(topic.name.clone()).or_default().sticky;
-                sticky.choose(topic, record_bytes(record), self.config.batch_bytes, chance())?
-            }
+            _ => self.choose(topic, record, chance)?,
         };
         let place = self.place(&topic.name, partition);
         let queue = &mut self.queues[place];
@@ -97,6 +94,19 @@ impl Accumulator {
         let appended = appended.map_err(|error| Error::Invalid(error.to_string()))?;
         self.active.insert(place);
         Ok(appended)
+    }
+
+    /// The partition for a record that belongs to none.
+    fn choose(&mut self, topic: &Topic, record: &Record, chance: impl FnOnce() -> u32) -> Result<i32, Error> {
+        let (bytes, config) = (record_bytes(record), &self.config);
+        let TopicQueues { places, sticky } = self.topics.entry(topic.name.clone()).or_default();
+        let queue = |partition: i32| places.get(&partition).map(|place| &self.queues[*place]);
+        let begins = |partition| queue(partition).is_none_or(|queue| queue.begins_with(record, config));
+        if let Some(partition) = sticky.stay(topic, bytes, config.batch_bytes, begins) {
+            return Ok(partition);
+        }
+        let waiting = |partition| queue(partition).map_or(0, PartitionQueue::waiting);
+        Ok(sticky.go(next_partition(topic, waiting, chance())?, bytes))
     }
 
     /// The place of a partition's queue.
@@ -204,5 +214,69 @@ impl Accumulator {
     /// What is not decided yet.
     pub(crate) fn promises(&self) -> Vec<Arc<Promise>> {
         self.active.iter().flat_map(|place| self.queues[*place].promises()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_wire::Uuid;
+
+    use super::*;
+    use crate::ProducerConfig;
+    use crate::cluster::Partition;
+    use crate::config::ClientConfig;
+
+    fn topic(partitions: i32) -> Topic {
+        let partition =
+            |index| Partition { index, leader: Some(1), leader_epoch: 0, replicas: vec![], isr: vec![] };
+        let partitions = (0..partitions).map(partition).collect();
+        Topic { name: "t".into(), id: Uuid::default(), is_internal: false, partitions }
+    }
+
+    fn accumulator() -> Accumulator {
+        let config = ProducerConfig::new(ClientConfig::new("a:1").unwrap());
+        Accumulator::new(ProducerConfig { batch_bytes: 1_000, ..config }.queue())
+    }
+
+    fn append(accumulator: &mut Accumulator, topic: &Topic, record: &Record, chance: u32) {
+        let now = || Now { mono_ms: 0, wall_ms: 0 };
+        let _ = accumulator.append(topic, record, now, || chance).unwrap();
+    }
+
+    fn waiting<const N: usize>(accumulator: &Accumulator) -> [usize; N] {
+        let queues = &accumulator.topics["t"].places;
+        std::array::from_fn(|partition| {
+            queues.get(&(partition as i32)).map_or(0, |place| accumulator.queues[*place].waiting())
+        })
+    }
+
+    #[test]
+    fn records_without_a_key_go_where_little_waits() {
+        let topic = topic(2);
+        // Of the chances 0 to 4, one is for the first partition, as three batches wait there.
+        for (chance, expected) in [(0, [4, 0]), (1, [3, 1]), (4, [3, 1]), (5, [4, 0])] {
+            let mut accumulator = accumulator();
+            for _ in 0..3 {
+                append(&mut accumulator, &topic, &Record::new("t", vec![b'x'; 900]).partition(0), 0);
+            }
+            append(&mut accumulator, &topic, &Record::new("t", vec![b'x'; 900]), chance);
+            assert_eq!(waiting(&accumulator), expected, "chance {chance}");
+        }
+    }
+
+    #[test]
+    fn the_next_partition_begins_with_a_batch_of_its_own() {
+        let (topic, mut accumulator) = (topic(2), accumulator());
+        // Three fit into a batch, with what they take beside their values.
+        for chance in [0, 1, 1, 2, 2, 2] {
+            append(&mut accumulator, &topic, &Record::new("t", vec![b'x'; 300]), chance);
+        }
+        assert_eq!(waiting(&accumulator), [1, 1]);
+        assert!(
+            accumulator
+                .queues
+                .iter()
+                .all(|queue| queue.begins_with(&Record::new("t", vec![b'x'; 300]), &accumulator.config))
+        );
     }
 }

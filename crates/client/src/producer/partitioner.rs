@@ -3,8 +3,9 @@
 use crate::cluster::Topic;
 use crate::error::Error;
 
-/// The partition of a topic that records without a key go to at present (KIP-794): the next one is chosen by chance when
-/// it has got a batch's worth, so that all get the same share in batches that are full.
+/// The partition of a topic that records without a key go to at present (KIP-794). It changes between two batches, when it
+/// has got a batch's worth, so that batches are full; and when it has got twice as much, if other records keep its batches
+/// open.
 #[derive(Debug, Default)]
 pub(crate) struct Sticky {
     partition: Option<i32>,
@@ -12,37 +13,61 @@ pub(crate) struct Sticky {
 }
 
 impl Sticky {
-    /// The partition for a record of so many bytes; one that has a leader if any has.
-    pub(crate) fn choose(
+    /// The partition for a record of so many bytes, unless it is time for the next one. `begins`: whether the record would
+    /// begin a new batch of a partition.
+    pub(crate) fn stay(
         &mut self,
         topic: &Topic,
         bytes: usize,
         batch_bytes: usize,
-        chance: u32,
-    ) -> Result<i32, Error> {
-        let served = |index: &i32| topic.partition(*index).is_ok_and(|partition| partition.leader.is_some());
-        let stays = self.partition.filter(|index| self.bytes < batch_bytes && served(index));
-        let partition = match stays {
-            Some(partition) => partition,
-            None => {
-                self.bytes = 0;
-                any_partition(topic, chance)?
-            }
-        };
+        begins: impl FnOnce(i32) -> bool,
+    ) -> Option<i32> {
+        let has_leader = |index: &i32| topic.partition(*index).is_ok_and(|one| one.leader.is_some());
+        let partition = self.partition.filter(has_leader)?;
+        let has_enough = self.bytes + bytes > batch_bytes && begins(partition);
+        if has_enough || self.bytes >= batch_bytes.saturating_mul(2) {
+            return None;
+        }
         self.bytes += bytes;
-        self.partition = Some(partition);
-        Ok(partition)
+        Some(partition)
+    }
+
+    /// Records go to another partition, which gets one of so many bytes.
+    pub(crate) fn go(&mut self, partition: i32, bytes: usize) -> i32 {
+        *self = Sticky { partition: Some(partition), bytes };
+        partition
     }
 }
 
-fn any_partition(topic: &Topic, chance: u32) -> Result<i32, Error> {
-    let mut choice: Vec<i32> =
-        topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
+/// The next partition for records without a key: of those that have a leader, by chance, the likelier the fewer batches
+/// wait for it (KIP-794). Where none has a leader, any.
+pub(crate) fn next_partition(
+    topic: &Topic,
+    waiting: impl Fn(i32) -> usize,
+    chance: u32,
+) -> Result<i32, Error> {
+    let served = topic.partitions.iter().filter(|one| one.leader.is_some());
+    let mut choice: Vec<(i32, usize)> = served.map(|one| (one.index, waiting(one.index))).collect();
     if choice.is_empty() {
-        choice = topic.partitions.iter().map(|one| one.index).collect();
+        choice = topic.partitions.iter().map(|one| (one.index, 0)).collect();
     }
-    let at = chance as usize % choice.len().max(1);
-    choice.get(at).copied().ok_or_else(|| Error::Unknown(format!("topic {} has no partition", topic.name)))
+    weighted(&choice, chance).ok_or_else(|| Error::Unknown(format!("topic {} has no partition", topic.name)))
+}
+
+/// One of several partitions, each with the number of its batches that wait. Its share is what its number falls short of
+/// the largest one, and 1: of numbers 0, 3 and 1 the shares are 4, 1 and 3 of 8.
+fn weighted(choice: &[(i32, usize)], chance: u32) -> Option<i32> {
+    let most = choice.iter().map(|(_, waiting)| *waiting).max()?;
+    let share = |waiting: usize| (most - waiting) as u64 + 1;
+    let all: u64 = choice.iter().map(|(_, waiting)| share(*waiting)).sum();
+    let mut left = u64::from(chance) % all;
+    for (partition, waiting) in choice {
+        if left < share(*waiting) {
+            return Some(*partition);
+        }
+        left -= share(*waiting);
+    }
+    unreachable!("it is less than all shares together")
 }
 
 /// The partition of a key, from 0: 32-bit murmur2 without its sign, modulo the number of partitions (Kafka's
@@ -116,21 +141,40 @@ mod tests {
     }
 
     #[test]
-    fn records_without_a_key_stay_until_a_batch_is_full() {
-        let topic = topic(&[Some(1), None, Some(1)]);
-        let mut sticky = Sticky::default();
-        let chosen: Vec<i32> = (0..6).map(|chance| sticky.choose(&topic, 50, 100, chance).unwrap()).collect();
-        assert_eq!(chosen, [0, 0, 0, 0, 0, 0], "even chances are partition 0");
-        let mut sticky = Sticky::default();
-        let chances = [0, 1, 1, 0, 0, 1];
-        let chosen = chances.map(|chance| sticky.choose(&topic, 50, 100, chance).unwrap());
-        assert_eq!(chosen, [0, 0, 2, 2, 0, 0], "and never the one without a leader");
+    fn the_fewer_batches_wait_for_a_partition_the_likelier_it_is() {
+        let all = [Some(1); 3];
+        for (leaders, waiting, expected) in [
+            (all, [0, 0, 0], vec![0, 1, 2, 0]),
+            (all, [5, 5, 5], vec![0, 1, 2, 0]),
+            (all, [0, 3, 1], vec![0, 0, 0, 0, 1, 2, 2, 2, 0]),
+            (all, [2, 0, 0], vec![0, 1, 1, 1, 2, 2, 2, 0]),
+            ([Some(1), None, Some(1)], [0, 9, 1], vec![0, 0, 2, 0]),
+            ([None, None, None], [0, 9, 1], vec![0, 1, 2, 0]),
+        ] {
+            let topic = topic(&leaders);
+            let choose = |chance: usize| {
+                next_partition(&topic, |partition| waiting[partition as usize], chance as u32).unwrap()
+            };
+            let chosen: Vec<i32> = (0..expected.len()).map(choose).collect();
+            assert_eq!(chosen, expected, "{waiting:?} of {leaders:?}");
+        }
+        assert!(matches!(next_partition(&topic(&[]), |_| 0, 3), Err(Error::Unknown(_))));
     }
 
     #[test]
-    fn without_any_leader_the_records_wait_somewhere() {
-        assert_eq!(Sticky::default().choose(&topic(&[None, None]), 1, 1, 3), Ok(1));
-        assert!(matches!(Sticky::default().choose(&topic(&[]), 1, 1, 3), Err(Error::Unknown(_))));
+    fn records_without_a_key_stay_until_a_batch_is_full() {
+        let topic = topic(&[Some(1), None, Some(1)]);
+        let mut sticky = Sticky::default();
+        assert_eq!(sticky.stay(&topic, 50, 100, |_| true), None, "there is none yet");
+        assert_eq!(sticky.go(2, 50), 2);
+        assert_eq!(sticky.stay(&topic, 50, 100, |_| true), Some(2), "it has room for one more");
+        assert_eq!(sticky.stay(&topic, 50, 100, |_| true), None, "this one would begin the next batch");
+        for _ in 0..2 {
+            assert_eq!(sticky.stay(&topic, 50, 100, |_| false), Some(2), "its batch is not full");
+        }
+        assert_eq!(sticky.stay(&topic, 50, 100, |_| false), None, "two batches' worth are enough");
+        sticky.go(1, 50);
+        assert_eq!(sticky.stay(&topic, 1, 100, |_| false), None, "it has no leader");
     }
 
     #[test]

@@ -164,6 +164,11 @@ impl PartitionQueue {
         !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
     }
 
+    /// How many batches wait to be sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait
     /// for more records.
     pub(crate) fn ready_at(&self, flush: bool, config: &QueueConfig) -> Option<u64> {
