@@ -210,7 +210,8 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why its coordinator refuses, such as NON_EMPTY_GROUP.
     pub async fn delete_group(&self, group: &str) -> Result<(), Error> {
-        self.retried(&format!("deleting group {group}"), || self.try_to_delete_group(group)).await
+        let what = format!("deleting group {group}");
+        self.deleting(&what, ErrorCode::GROUP_ID_NOT_FOUND, || self.try_to_delete_group(group)).await?
     }
 
     /// Deletes a group without members, with its offsets, if it exists; whether it did.

@@ -23,7 +23,7 @@ pub use replicas::PartitionReplicas;
 pub use topics::{CreatedTopic, NewTopic};
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstem_wire::{ErrorCode, Request};
 
@@ -37,7 +37,8 @@ use crate::retry::retrying;
 /// Administers a cluster. Cheap to clone.
 ///
 /// Each call is tried again until [`ClientConfig::operation_timeout`] if it failed for a reason that may pass. After a lost
-/// connection that can mean that it was executed twice: that a topic exists already may be this call's own doing.
+/// answer that can mean that it was executed twice: that a topic exists already may be this call's own doing. What is to be
+/// deleted, and is found gone then, counts as deleted.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};
@@ -86,24 +87,39 @@ impl Admin {
         retrying(config, config.operation_timeout, what, attempt).await
     }
 
-    /// The same with something that may not exist, in which case brokers answer with `missing`; whether it did. In a later
-    /// attempt it is the one before, whose answer was lost, that has done it.
+    /// The same with something that is to be deleted, and for which brokers answer with `missing` if it does not exist: that is
+    /// the last word then, as from Kafka's own client, though elsewhere it may pass. After an attempt that may have deleted it
+    /// all the same, it means that this has.
+    async fn deleting<F: Future<Output = Result<(), Error>>>(
+        &self,
+        what: &str,
+        missing: ErrorCode,
+        attempt: impl Fn() -> F,
+    ) -> Result<Result<(), Error>, Error> {
+        let may_be_done = AtomicBool::new(false);
+        self.retried(what, || async {
+            match attempt().await {
+                Err(error) if error.code() == Some(missing) => {
+                    Ok(if may_be_done.load(Ordering::Relaxed) { Ok(()) } else { Err(error) })
+                }
+                outcome => {
+                    let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
+                    may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+                    outcome.map(Ok)
+                }
+            }
+        })
+        .await
+    }
+
+    /// The same; whether it existed.
     async fn if_exists<F: Future<Output = Result<(), Error>>>(
         &self,
         what: &str,
         missing: ErrorCode,
         attempt: impl Fn() -> F,
     ) -> Result<bool, Error> {
-        let attempts = AtomicU32::new(0);
-        self.retried(what, || async {
-            let is_first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
-            match attempt().await {
-                Ok(()) => Ok(true),
-                Err(error) if error.code() == Some(missing) => Ok(!is_first),
-                Err(error) => Err(error),
-            }
-        })
-        .await
+        Ok(self.deleting(what, missing, attempt).await?.is_ok())
     }
 
     /// The same with a call to the coordinator of a group, which may have moved.
@@ -129,6 +145,12 @@ impl Admin {
             }
         })
     }
+}
+
+/// Whether an attempt that failed so may have been carried out: there was no answer, or it came before the end.
+fn leaves_doubt(error: &Error) -> bool {
+    matches!(error, Error::ConnectionLost { .. } | Error::RequestTimedOut { .. })
+        || error.code() == Some(ErrorCode::REQUEST_TIMED_OUT)
 }
 
 /// Takes it for the last word that there is no such topic, although elsewhere that may pass: an administrator wants to hear

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, DeleteTopicsResponse};
+use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
-use crate::testing::{World, eventually, on_both_brokers};
+use crate::testing::{ScriptedBroker, World, answer, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
 };
@@ -350,4 +351,42 @@ async fn passwords_of_users_are_told(world: World) {
 async fn nodes_are_unregistered(world: World) {
     let refused = world.admin().unregister_broker(4711).await.unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::BROKER_ID_NOT_REGISTERED));
+}
+
+/// A broker that gives these answers to requests to delete topics, one after the other; none where there is no code.
+fn deletes_topics(codes: &'static [Option<ErrorCode>]) -> ScriptedBroker {
+    let mut codes = codes.iter();
+    ScriptedBroker::start(1, move |asked| {
+        assert_eq!(asked.api_key, ApiKey::DeleteTopics);
+        let code = (*codes.next().expect("it is not asked more often"))?;
+        let result =
+            DeletableTopicResult { name: Some("t".into()), error_code: code.code(), ..Default::default() };
+        answer(asked, &DeleteTopicsResponse { responses: vec![result], ..Default::default() })
+    })
+}
+
+/// Only where an attempt before may have deleted it.
+#[tokio::test]
+async fn what_is_gone_after_a_lost_answer_is_deleted() {
+    const GONE: Option<ErrorCode> = Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    let table: [(&'static [Option<ErrorCode>], bool); 5] = [
+        (&[GONE], false),
+        (&[None, GONE], true),
+        (&[Some(ErrorCode::REQUEST_TIMED_OUT), GONE], true),
+        (&[Some(ErrorCode::NOT_CONTROLLER), GONE], false),
+        (&[None, Some(ErrorCode::NOT_CONTROLLER), GONE], true),
+    ];
+    for (codes, is_deleted) in table {
+        let admin = |broker: &ScriptedBroker| {
+            Admin::new(ClientConfig { request_timeout: Duration::from_millis(300), ..broker.client() })
+        };
+        let broker = deletes_topics(codes);
+        let deleted = admin(&broker).delete_topic("t").await;
+        match is_deleted {
+            true => assert_eq!(deleted, Ok(()), "{codes:?}"),
+            false => assert_eq!(deleted.unwrap_err().code(), GONE, "{codes:?}"),
+        }
+        let broker = deletes_topics(codes);
+        assert_eq!(admin(&broker).delete_topic_if_exists("t").await, Ok(is_deleted), "{codes:?}");
+    }
 }

@@ -174,7 +174,8 @@ impl Admin {
     /// Creates a topic, or sees whether it could be.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS; where the answer to an attempt was lost
+    /// before, that attempt may be what has created it.
     pub async fn create_topic(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
         let what = format!("creating topic {}", topic.name);
         self.retried(&what, || async {
@@ -197,8 +198,8 @@ impl Admin {
     /// Gives a topic more partitions: so many in all.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_PARTITIONS if it has as many, or
-    /// UNKNOWN_TOPIC_OR_PARTITION.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if it has as
+    /// many; where the answer to an attempt was lost before, that attempt may be what has added them.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
         let what = format!("adding partitions to topic {name}");
         self.retried(&what, || async { settled(self.try_to_grow(name, count).await) }).await?
@@ -225,7 +226,7 @@ impl Admin {
     /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
         let what = format!("deleting topic {name}");
-        self.retried(&what, || async { settled(self.try_to_delete(name).await) }).await?
+        self.deleting(&what, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, || self.try_to_delete(name)).await?
     }
 
     /// Deletes a topic with all of its records, if it exists; whether it did.
