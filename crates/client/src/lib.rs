@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 4.3.0 | |
 //! | 3.9.2 (KRaft) | patterns of the consumer protocol, settings of groups, [`Admin::config_resources`]; groups of the consumer protocol are tested with the preview that `group.coordinator.rebalance.protocols=classic,consumer` turns on |
-//! | 0.11.0.3 (ZooKeeper) | besides: groups of the consumer protocol, static members and groups together with Java's cooperative-sticky consumer, zstd, offsets in transactions and what follows a transaction that has failed, epochs of leaders, and of [`Admin`] settings, quotas, elections, reassignments, log directories, replicas, producers, users' passwords, features, the quorum, unregistering nodes, more partitions, and deleting groups or their offsets |
+//! | 0.11.0.3 (ZooKeeper) | besides: groups of the consumer protocol, static members and groups together with Java's cooperative-sticky consumer, zstd, offsets in transactions and what follows a transaction that has failed, epochs of leaders, and of [`Admin`] settings, quotas, elections, reassignments, log directories, replicas, producers, users' passwords, features, the quorum, unregistering nodes, more partitions, places of partitions, filters of groups, removing members, and deleting groups or their offsets |
 //!
 //! Older brokers do not have the format of records that is written and read here. What a broker lacks is refused with
 //! [`Error::Unsupported`], which names it; nothing is done half instead. [`NewTopic`] needs both counts before Kafka 2.4.
@@ -44,9 +44,9 @@ mod topic_partition;
 
 pub use admin::{
     ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
-    ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription, GroupListing,
-    GroupMember, LogDir, LogDirReplica, NewTopic, PartitionReplicas, Quorum, QuorumReplica, QuotaEntity,
-    QuotaFilter, Reassignment, ScramCredential, ScramMechanism,
+    ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription, GroupFilter,
+    GroupListing, GroupMember, LogDir, LogDirReplica, NewTopic, PartitionReplicas, Quorum, QuorumReplica,
+    QuotaEntity, QuotaFilter, Reassignment, ScramCredential, ScramMechanism,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;

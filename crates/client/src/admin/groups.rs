@@ -8,6 +8,7 @@ use mainstem_wire::messages::consumer_group_describe_response as modern;
 use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response as classic;
+use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::offset_delete_request::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
@@ -23,6 +24,8 @@ use crate::group::offsets::{
 use crate::group::protocol::decode_assignment;
 use crate::topic_partition::{TopicPartition, by_topic};
 
+/// The first version of LeaveGroup that takes static members by their own names.
+const REMOVES_SINCE: i16 = 3;
 /// The state of a classic group that does not exist.
 const DEAD: &str = "Dead";
 
@@ -59,6 +62,28 @@ pub struct GroupListing {
     pub group_type: String,
     /// The node that coordinates it.
     pub coordinator: i32,
+}
+
+/// Which groups are listed; all by default. A group has to meet both lists, each of which lets all pass while it is empty.
+///
+/// ```
+/// use mainstem_client::{Admin, ClientConfig, GroupFilter};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[("offsets.topic.num.partitions", "1")]);
+/// let admin = Admin::new(ClientConfig::new(broker.address())?);
+/// let stable = GroupFilter { states: vec!["Stable".to_owned()], ..GroupFilter::default() };
+/// assert!(admin.groups_like(&stable).await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GroupFilter {
+    /// States, such as `Stable` (KIP-518).
+    pub states: Vec<String>,
+    /// Protocols, such as `classic` or `consumer` (KIP-848).
+    pub types: Vec<String>,
 }
 
 /// A group as its coordinator describes it, whichever protocol its members speak.
@@ -141,10 +166,24 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why a broker refuses.
     pub async fn groups(&self) -> Result<Vec<GroupListing>, Error> {
+        self.groups_like(&GroupFilter::default()).await
+    }
+
+    /// The groups of all brokers that meet a filter, by name.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Unsupported`] where a broker is too old for the filter, or why a broker refuses.
+    pub async fn groups_like(&self, filter: &GroupFilter) -> Result<Vec<GroupListing>, Error> {
+        let words = |list: &[String]| list.iter().map(|word| word.clone().into()).collect();
         self.retried("listing groups", || async {
             let mut groups = Vec::new();
             for node in self.cluster.node_ids().await? {
-                let reply = self.cluster.node(node).await?.call(&ListGroupsRequest::default()).await?;
+                let request = ListGroupsRequest {
+                    states_filter: words(&filter.states),
+                    types_filter: words(&filter.types),
+                    ..Default::default()
+                };
+                let reply = self.cluster.node(node).await?.call(&request).await?;
                 let response = reply.read()?;
                 reply.check(response.error_code, None, || "cannot list groups".to_owned())?;
                 groups.extend(response.groups.iter().map(|group| GroupListing {
@@ -242,6 +281,39 @@ impl Admin {
             let response = reply.read()?;
             let result = response.results.first().ok_or_else(|| left_out(&reply, group))?;
             reply.check(result.error_code, None, || format!("cannot delete group {group}"))
+        })
+        .await
+    }
+
+    /// Removes static members from a group (KIP-345), given by their own names; what came of each.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Unsupported`] where the coordinator is too old for it, or why it refuses.
+    pub async fn remove_members(
+        &self,
+        group: &str,
+        instance_ids: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Result<(), Error>>, Error> {
+        let what = format!("removing members of group {group}");
+        self.of_group(group, &what, |coordinator| async move {
+            coordinator.needs::<LeaveGroupRequest<'_>>(REMOVES_SINCE, "removing members (KIP-345)")?;
+            let member = |id: &String| MemberIdentity {
+                group_instance_id: Some(id.clone().into()),
+                ..Default::default()
+            };
+            let members = instance_ids.iter().map(member).collect();
+            let request = LeaveGroupRequest { group_id: group.into(), members, ..Default::default() };
+            let reply = coordinator.call(&request).await?;
+            let response = reply.read()?;
+            let refused = || format!("cannot remove members of group {group}");
+            reply.check(response.error_code, None, refused)?;
+            let outcome = |id: &String| {
+                let found = response.members.iter().find(|one| one.group_instance_id.as_deref() == Some(id));
+                let found = found.ok_or_else(|| left_out(&reply, id))?;
+                let refused = || format!("cannot remove member {id} of group {group}");
+                Ok((id.clone(), reply.check(found.error_code, None, refused)))
+            };
+            instance_ids.iter().map(outcome).collect()
         })
         .await
     }

@@ -15,7 +15,7 @@ mod topics;
 pub use cluster::{BrokerDescription, ClusterDescription, Feature, FeatureUpgrade, Quorum, QuorumReplica};
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use credentials::{ScramCredential, ScramMechanism};
-pub use groups::{GroupDescription, GroupListing, GroupMember};
+pub use groups::{GroupDescription, GroupFilter, GroupListing, GroupMember};
 pub use log_dirs::{LogDir, LogDirReplica};
 pub use partitions::{ActiveProducer, Election, Reassignment};
 pub use quotas::{QuotaEntity, QuotaFilter};

@@ -22,6 +22,9 @@ on_both_brokers!(
     passwords_of_users_are_told,
     nodes_are_unregistered,
     groups_are_described_and_their_offsets_moved,
+    copies_are_placed_as_asked,
+    groups_are_listed_by_state_and_type,
+    static_members_are_removed,
     what_a_partition_takes_is_told,
     records_are_deleted,
     producers_are_told,
@@ -163,6 +166,70 @@ async fn groups_are_described_and_their_offsets_moved(world: World) {
     assert_eq!(admin.describe_group(third).await.unwrap(), None);
     let end = admin.offsets([(key.clone(), Position::End)], Isolation::ReadUncommitted).await.unwrap();
     assert_eq!(end, BTreeMap::from([(key, Some(1))]));
+}
+
+async fn copies_are_placed_as_asked(world: World) {
+    let admin = world.admin();
+    let (t, node) = (&*world.topic, admin.nodes().await.unwrap()[0]);
+    let nowhere = NewTopic::new(t).replicas([vec![node + 100]]);
+    let refused = admin.create_topic(&nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REPLICA_ASSIGNMENT));
+    admin.create_topic(&NewTopic::new(t).replicas([vec![node], vec![node]])).await.unwrap();
+    let has = async |count: usize| {
+        let topic = admin.find_topic(t).await.unwrap();
+        topic.is_some_and(|topic| {
+            topic.partitions.len() == count && topic.partitions.iter().all(|one| one.replicas == [node])
+        })
+    };
+    eventually("it has two partitions there", async || has(2).await).await;
+    let refused = admin.create_partitions_on(t, 3, &[vec![node + 100]]).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::INVALID_REPLICA_ASSIGNMENT));
+    admin.create_partitions_on(t, 4, &[vec![node], vec![node]]).await.unwrap();
+    eventually("it has four", async || has(4).await).await;
+}
+
+async fn groups_are_listed_by_state_and_type(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let g = &*world.group;
+    admin.set_group_offsets(g, &BTreeMap::from([(world.t(0), 0)])).await.unwrap();
+    for (states, types, expected) in [
+        (vec![], vec![], true),
+        (vec!["Empty"], vec![], true),
+        (vec!["Stable", "Empty"], vec!["classic"], true),
+        (vec!["Stable"], vec![], false),
+        (vec!["Empty"], vec!["consumer"], false),
+    ] {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        let filter = GroupFilter { states: words(&states), types: words(&types) };
+        let listed = admin.groups_like(&filter).await.unwrap();
+        assert_eq!(listed.iter().any(|one| one.group_id == g), expected, "{filter:?}");
+    }
+}
+
+async fn static_members_are_removed(world: World) {
+    world.create(1, &[]).await;
+    let admin = world.admin();
+    let own = GroupConfig {
+        instance_id: Some("one".into()),
+        ..GroupConfig::new(world.group.clone(), [world.topic.clone()], ConsumerConfig::new(world.client()))
+    };
+    let member = GroupConsumer::new(own).unwrap();
+    let members = async || {
+        let group = admin.describe_group(&world.group).await.unwrap();
+        group.map_or(0, |group| group.members.len())
+    };
+    eventually("it is a member", async || members().await == 1).await;
+    // It has gone, and yet its group keeps its place.
+    drop(member);
+    assert_eq!(members().await, 1);
+    let names = BTreeSet::from(["one".to_owned(), "nobody".to_owned()]);
+    let removed = admin.remove_members(&world.group, &names).await.unwrap();
+    assert_eq!(removed["one"], Ok(()));
+    let refused = removed["nobody"].clone().unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID));
+    assert!(refused.to_string().starts_with("cannot remove member nobody of group "), "{refused}");
+    assert_eq!(members().await, 0);
 }
 
 async fn what_a_partition_takes_is_told(world: World) {

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
+use mainstem_wire::messages::create_partitions_request::{
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
+};
 use mainstem_wire::messages::create_topics_request::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
 use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
@@ -42,6 +44,9 @@ pub struct NewTopic {
     pub partitions: Option<i32>,
     /// How many copies; as the brokers are configured if there is none.
     pub replication_factor: Option<i16>,
+    /// The nodes with a copy of each partition, in the order in which they are to lead. Brokers choose them if there are none;
+    /// with them neither of the numbers is to be given.
+    pub replicas: Vec<Vec<i32>>,
     /// Settings of its own, by Kafka's names.
     pub configs: BTreeMap<String, String>,
     /// Only see whether it could be created.
@@ -91,6 +96,7 @@ impl NewTopic {
             name: name.into(),
             partitions: None,
             replication_factor: None,
+            replicas: Vec::new(),
             configs: BTreeMap::new(),
             validate_only: false,
         }
@@ -99,6 +105,26 @@ impl NewTopic {
     /// The same with so many partitions.
     pub fn partitions(mut self, partitions: i32) -> NewTopic {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// The same with the nodes that have a copy of each partition.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig, NewTopic};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// let node = admin.nodes().await?[0];
+    /// let created = admin.create_topic(&NewTopic::new("orders").replicas([vec![node], vec![node]])).await?;
+    /// assert_eq!(created.partitions, Some(2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn replicas(mut self, of_partitions: impl IntoIterator<Item = Vec<i32>>) -> NewTopic {
+        self.replicas = of_partitions.into_iter().collect();
         self
     }
 
@@ -114,10 +140,16 @@ impl NewTopic {
             value: Some(Cow::Owned(value.clone())),
             ..Default::default()
         };
+        let assignment = |(partition_index, nodes): (i32, &Vec<i32>)| CreatableReplicaAssignment {
+            partition_index,
+            broker_ids: nodes.clone(),
+            ..Default::default()
+        };
         let topic = CreatableTopic {
             name: Cow::Borrowed(&self.name),
             num_partitions: self.partitions.unwrap_or(BROKERS_CHOICE.into()),
             replication_factor: self.replication_factor.unwrap_or(BROKERS_CHOICE),
+            assignments: (0..).zip(&self.replicas).map(assignment).collect(),
             configs: self.configs.iter().map(config).collect(),
             ..Default::default()
         };
@@ -181,7 +213,8 @@ impl Admin {
         self.retried(&what, || async {
             let request = topic.request(timeout_ms(self.cluster.config()));
             let controller = self.cluster.controller().await?;
-            if topic.partitions.is_none() || topic.replication_factor.is_none() {
+            let has_counts = topic.partitions.is_some() && topic.replication_factor.is_some();
+            if !has_counts && topic.replicas.is_empty() {
                 let what = "a topic without a number of partitions or replicas (KIP-464)";
                 controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
             }
@@ -202,12 +235,43 @@ impl Admin {
     /// many; where the answer to an attempt was lost before, that attempt may be what has added them.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
         let what = format!("adding partitions to topic {name}");
-        self.retried(&what, || async { settled(self.try_to_grow(name, count).await) }).await?
+        self.retried(&what, || async { settled(self.try_to_grow(name, count, None).await) }).await?
     }
 
-    async fn try_to_grow(&self, name: &str, count: i32) -> Result<(), Error> {
-        let topic =
-            CreatePartitionsTopic { name: name.into(), count, assignments: None, ..Default::default() };
+    /// The same with the nodes that have a copy of each partition that is added, in the order in which they are to lead.
+    ///
+    /// ```
+    /// use mainstem_client::{Admin, ClientConfig, NewTopic};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// let node = admin.nodes().await?[0];
+    /// admin.create_topic(&NewTopic::new("orders").partitions(1)).await?;
+    /// admin.create_partitions_on("orders", 3, &[vec![node], vec![node]]).await?;
+    /// assert_eq!(admin.topic("orders").await?.partitions.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Admin::create_partitions`]; also INVALID_REPLICA_ASSIGNMENT.
+    pub async fn create_partitions_on(
+        &self,
+        name: &str,
+        count: i32,
+        replicas: &[Vec<i32>],
+    ) -> Result<(), Error> {
+        let what = format!("adding partitions to topic {name}");
+        self.retried(&what, || async { settled(self.try_to_grow(name, count, Some(replicas)).await) }).await?
+    }
+
+    async fn try_to_grow(&self, name: &str, count: i32, replicas: Option<&[Vec<i32>]>) -> Result<(), Error> {
+        let assignment =
+            |nodes: &Vec<i32>| CreatePartitionsAssignment { broker_ids: nodes.clone(), ..Default::default() };
+        let assignments = replicas.map(|replicas| replicas.iter().map(assignment).collect());
+        let topic = CreatePartitionsTopic { name: name.into(), count, assignments, ..Default::default() };
         let request = CreatePartitionsRequest {
             topics: vec![topic],
             timeout_ms: timeout_ms(self.cluster.config()),
