@@ -1,7 +1,8 @@
 //! The partitions that a consumer reads: where it is in each, and what has arrived and was not taken yet.
 //!
 //! Pure: answers go in; batches, and what to ask for next, come out. Reading ahead is a second offset for each
-//! partition: `fetch_offset` is behind all that has arrived, `position` is behind all that was taken.
+//! partition: `fetch` is behind all that has arrived, `position` is behind all that was taken. An error at `fetch` waits
+//! until the records before it are taken.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,6 +42,17 @@ struct Progress {
     leader_epoch: i32,
     /// It is being asked whether they hold under a newer one, or has to be (KIP-320).
     check: Check,
+    /// What comes behind all that has arrived and was not taken yet; nothing is fetched meanwhile.
+    pending: Option<Outcome>,
+}
+
+/// Why a partition is not read on where it was.
+#[derive(Debug)]
+enum Outcome {
+    /// The error is told, and nothing is read until a seek.
+    Failed(Error),
+    /// Reading goes on elsewhere; the error says why.
+    Moved(Position, Error),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +153,7 @@ impl Assignment {
             end_offset: None,
             leader_epoch: UNKNOWN_EPOCH,
             check: Check::Needless,
+            pending: None,
         }
     }
 
@@ -170,6 +183,8 @@ impl Assignment {
         if is_paused {
             progress.generation = generation;
             progress.buffered_bytes = 0;
+            // It was about what is behind the records that are forgotten now.
+            progress.pending = None;
             progress.state = match progress.state {
                 State::Reading { position, .. } => State::Reading { position, fetch: position },
                 State::Locating(position) => State::Unlocated(position),
@@ -288,6 +303,35 @@ impl Assignment {
             progress.buffered_bytes -= chunk.size;
         }
         self.advance(&chunk.key, chunk.next);
+        self.do_pending(&chunk.key);
+    }
+
+    /// A partition cannot be read on where it was. Records that have arrived from before that place are handed out first:
+    /// they may not be there any more when they are asked for again.
+    fn end_with(&mut self, key: &TopicPartition, outcome: Outcome) {
+        if let Some(progress) = self.partitions.get_mut(key) {
+            progress.pending.get_or_insert(outcome);
+        }
+        self.do_pending(key);
+    }
+
+    /// Does what is pending for a partition of which nothing is left to be taken.
+    fn do_pending(&mut self, key: &TopicPartition) {
+        let drained = self.partitions.get_mut(key).filter(|one| one.buffered_bytes == 0);
+        match drained.and_then(|one| one.pending.take()) {
+            None => {}
+            Some(Outcome::Failed(error)) => self.fail_now(key, error),
+            Some(Outcome::Moved(position, error)) => {
+                tracing::warn!("{error}; going on at {position:?}");
+                self.seek(key, position).expect("it is assigned");
+            }
+        }
+    }
+
+    /// What has arrived is not handed out any more.
+    fn fail_now(&mut self, key: &TopicPartition, error: Error) {
+        self.failures.push_back(error);
+        self.stop(key);
     }
 
     /// An error was or will be told: nothing more is read until a seek.
@@ -323,11 +367,11 @@ impl Assignment {
         };
     }
 
-    /// The offsets to be asked for are refused for good, or a partition cannot be read.
+    /// The offsets to be asked for are refused for good, or a partition cannot be read. It is told behind all records that
+    /// have arrived.
     pub(crate) fn fail(&mut self, key: &TopicPartition, generation: u64, error: Error) {
         if self.current(key, generation).is_some() {
-            self.failures.push_back(error);
-            self.stop(key);
+            self.end_with(key, Outcome::Failed(error));
         }
     }
 
@@ -352,9 +396,15 @@ impl Assignment {
             return Vec::new();
         }
         let part = usize::try_from(config.partition_bytes_max).expect("the configuration was checked");
+        let is_wanted = |one: &Progress| {
+            !one.is_paused
+                && one.check == Check::Needless
+                && one.pending.is_none()
+                && one.buffered_bytes < part
+        };
         self.partitions
             .iter()
-            .filter(|(_, one)| !one.is_paused && one.check == Check::Needless && one.buffered_bytes < part)
+            .filter(|(_, one)| is_wanted(one))
             .filter_map(|(key, one)| match one.state {
                 State::Reading { fetch, .. } => {
                     Some(Wish { key, offset: fetch.offset, generation: one.generation })
@@ -427,7 +477,8 @@ impl Assignment {
         let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
         let error = Error::Truncated { partition: doubt.key.clone(), offset, diverges_at };
         if then == OutOfRange::Fail {
-            return self.fail(&doubt.key, doubt.generation, error);
+            // What has arrived came behind them.
+            return self.fail_now(&doubt.key, error);
         }
         tracing::warn!("{error}; going on there");
         match (diverges_at, then) {
@@ -450,6 +501,8 @@ impl Assignment {
         if fetch.offset != asked.offset {
             return;
         }
+        // Another leader has answered for this place otherwise.
+        progress.pending = None;
         progress.end_offset = Some(arrived.end_offset);
         match Chunk::open(key.clone(), asked.generation, isolation, arrived) {
             Ok(None) => {}
@@ -476,17 +529,16 @@ impl Assignment {
         error: Error,
         then: OutOfRange,
     ) {
-        let position = match then {
-            OutOfRange::Fail => return self.fail(key, asked.generation, error),
-            OutOfRange::Beginning => Position::Beginning,
-            OutOfRange::End => Position::End,
-        };
         let is_current = self.current(key, asked.generation).is_some_and(
             |one| matches!(one.state, State::Reading { fetch, .. } if fetch.offset == asked.offset),
         );
         if is_current {
-            tracing::warn!("{error}; going on at {position:?}");
-            self.seek(key, position).expect("it is assigned");
+            let outcome = match then {
+                OutOfRange::Fail => Outcome::Failed(error),
+                OutOfRange::Beginning => Outcome::Moved(Position::Beginning, error),
+                OutOfRange::End => Outcome::Moved(Position::End, error),
+            };
+            self.end_with(key, outcome);
         }
     }
 }

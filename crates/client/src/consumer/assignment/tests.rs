@@ -127,6 +127,105 @@ fn a_damaged_batch_stops_its_partition_until_a_seek() {
     assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))), "not even a batch");
 }
 
+/// An offset that was asked for is not there.
+fn gone(offset: i64) -> Error {
+    Error::OutOfRange { partition: key(), offset, broker: "b:1".into() }
+}
+
+/// Four records in two answers that nobody has taken, and what would be asked for behind them.
+fn read_ahead() -> (Assignment, Wanted) {
+    let mut assignment = at(0);
+    for base_offset in [0, 2] {
+        let next = asked(&assignment).unwrap();
+        answer(&mut assignment, &next, base_offset);
+    }
+    let behind = asked(&assignment).unwrap();
+    assert_eq!(behind.offset, 4);
+    (assignment, behind)
+}
+
+#[test]
+fn what_has_arrived_is_handed_out_before_an_offset_behind_it_is_missed() {
+    for (then, goes_on) in [
+        (OutOfRange::Fail, None),
+        (OutOfRange::Beginning, Some(Position::Beginning)),
+        (OutOfRange::End, Some(Position::End)),
+    ] {
+        let (mut assignment, behind) = read_ahead();
+        assignment.out_of_range(&key(), &behind, gone(4), then);
+        for offsets in [vec![0, 1], vec![2, 3]] {
+            assert_eq!((asked(&assignment), locate(&mut assignment)), (None, vec![]), "{then:?}");
+            assert_eq!(take(&mut assignment), Some(Ok(offsets)), "{then:?}");
+        }
+        assert_eq!(take(&mut assignment), goes_on.is_none().then(|| Err(gone(4))), "{then:?}");
+        assert_eq!(take(&mut assignment), None);
+        let sought = locate(&mut assignment);
+        assert_eq!(sought.first().map(|one| one.position), goes_on);
+        assert_eq!(asked(&assignment), None);
+    }
+}
+
+#[test]
+fn an_offset_that_is_missed_where_nothing_waits_is_passed_at_once() {
+    let mut assignment = at(7);
+    let first = asked(&assignment).unwrap();
+    let elsewhere = Wanted { offset: 6, ..first };
+    assignment.out_of_range(&key(), &elsewhere, gone(6), OutOfRange::Fail);
+    assert_eq!((take(&mut assignment), asked(&assignment)), (None, Some(first)), "it is not read there");
+    assignment.out_of_range(&key(), &first, gone(7), OutOfRange::Beginning);
+    assert_eq!(locate(&mut assignment)[0].position, Position::Beginning);
+    assignment.out_of_range(&key(), &first, gone(7), OutOfRange::Fail);
+    assert_eq!(take(&mut assignment), None, "it was asked for before the partition went on elsewhere");
+}
+
+#[test]
+fn what_has_arrived_is_handed_out_before_a_failure() {
+    let (mut assignment, behind) = read_ahead();
+    assignment.fail(&key(), behind.generation, gone(4));
+    assignment.fail(&key(), behind.generation, gone(5));
+    assert_eq!(asked(&assignment), None);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+    assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+    assert_eq!(take(&mut assignment), Some(Err(gone(4))));
+    assert_eq!(take(&mut assignment), None, "it is told once");
+    assert_eq!((asked(&assignment), assignment.buffered_bytes), (None, 0));
+    assignment.seek(&key(), Position::Offset(2)).unwrap();
+    assert_eq!(asked(&assignment).unwrap().offset, 2);
+}
+
+#[test]
+fn a_damaged_answer_is_told_behind_what_has_arrived() {
+    let (mut assignment, behind) = read_ahead();
+    answer_bytes(&mut assignment, &behind, vec![0; 100]);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+    assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+    assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))));
+}
+
+#[test]
+fn who_goes_elsewhere_hears_nothing_of_where_it_was() {
+    type Change = fn(&mut Assignment, &Wanted);
+    let changes: [Change; 3] = [
+        |assignment, _| assignment.seek(&key(), Position::Offset(0)).unwrap(),
+        |assignment, _| {
+            assignment.set_paused(&key(), true).unwrap();
+            assignment.set_paused(&key(), false).unwrap();
+        },
+        // Another leader has records there.
+        |assignment, behind| answer(assignment, behind, 4),
+    ];
+    for (change, offset) in changes.into_iter().zip([0, 0, 6]) {
+        let (mut assignment, behind) = read_ahead();
+        assignment.out_of_range(&key(), &behind, gone(4), OutOfRange::Fail);
+        change(&mut assignment, &behind);
+        assert_eq!(asked(&assignment).map(|asked| asked.offset), Some(offset));
+        while let Some(taken) = take(&mut assignment) {
+            taken.unwrap();
+        }
+        assert_eq!(asked(&assignment).map(|asked| asked.offset), Some(offset));
+    }
+}
+
 #[test]
 fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
     let mut assignment = at(0);
