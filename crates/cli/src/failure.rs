@@ -37,8 +37,11 @@ fn words(error: &Error) -> String {
                 seconds(*after)
             )
         }
-        Error::Damaged { what, reason } => {
-            format!("{what} cannot be read: {reason}; start behind it with --from to go on")
+        Error::Damaged { partition, offset, next_offset, reason } => {
+            let next = next_offset.map(|next| format!(" {next}")).unwrap_or_default();
+            format!(
+                "{partition} cannot be read from offset {offset} on: {reason}; start behind that with --from{next} to go on"
+            )
         }
         other => other.to_string(),
     }
@@ -62,6 +65,7 @@ pub(crate) fn advised(error: Error, advice: impl FnOnce(ErrorCode) -> Option<&'s
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use mainstem_client::TopicPartition;
 
     use super::*;
 
@@ -81,6 +85,12 @@ mod tests {
             after: Duration::from_secs(30),
             last: last.map(Box::new),
         };
+        let damaged = |next_offset| Error::Damaged {
+            partition: TopicPartition::new("t", 0),
+            offset: 5,
+            next_offset,
+            reason: "it is cut off".into(),
+        };
         for (error, expected) in [
             (refused(), "cannot write to t-0: 1 of 2 (NOT_ENOUGH_REPLICAS)"),
             (
@@ -92,8 +102,12 @@ mod tests {
                 "finding topic t was not done within 30 s (--timeout), as the broker does not answer",
             ),
             (
-                Error::Damaged { what: "t-0 from offset 5 on".into(), reason: "it is cut off".into() },
-                "t-0 from offset 5 on cannot be read: it is cut off; start behind it with --from to go on",
+                damaged(Some(7)),
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from 7 to go on",
+            ),
+            (
+                damaged(None),
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from to go on",
             ),
             (
                 Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() },

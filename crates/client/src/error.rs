@@ -99,10 +99,15 @@ pub enum Error {
         reason: String,
     },
     /// Records are not what the format says, or have changed since they were written.
-    #[error("{what} cannot be read: {reason}; seek behind it to go on")]
+    #[error("{partition} cannot be read from offset {offset} on: {reason}; seek {} to go on", next_offset.map_or("behind that".to_owned(), |next| format!("to offset {next}")))]
     Damaged {
-        /// Which records.
-        what: String,
+        /// The partition.
+        partition: TopicPartition,
+        /// Where the records begin.
+        offset: i64,
+        /// Where to go on behind them: where the next batch begins, or where this one ends by its own account if no other
+        /// came with it. None if what came is not even a batch.
+        next_offset: Option<i64>,
         /// What is wrong with them.
         reason: String,
     },

@@ -70,8 +70,20 @@ enum State {
     Locating(Position),
     /// Offsets are known.
     Reading { position: Place, fetch: Place },
-    /// An error was told; only a seek helps.
-    Failed,
+    /// An error was told; only a seek helps. What was taken before it can still be committed: the position is kept, if
+    /// there was one.
+    Failed(Option<Place>),
+}
+
+impl State {
+    /// Behind all that was taken, where that is known.
+    fn position(&self) -> Option<Place> {
+        match *self {
+            State::Reading { position, .. } => Some(position),
+            State::Failed(position) => position,
+            State::Unlocated(_) | State::Locating(_) => None,
+        }
+    }
 }
 
 /// An offset, and the epoch of the leader that wrote the record before it; -1 where that is not known.
@@ -204,18 +216,13 @@ impl Assignment {
     /// The offset of the next record that is handed out; none until it was asked for.
     pub(crate) fn position(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
         let progress = self.partitions.get(key).ok_or_else(|| not_assigned(key))?;
-        Ok(match progress.state {
-            State::Reading { position, .. } => Some(position.offset),
-            _ => None,
-        })
+        Ok(progress.state.position().map(|position| position.offset))
     }
 
     /// The epoch of the leader that wrote the record before an offset, if the position is there; -1 otherwise.
     pub(crate) fn epoch_at(&self, key: &TopicPartition, offset: i64) -> i32 {
-        match self.partitions.get(key).map(|progress| progress.state) {
-            Some(State::Reading { position, .. }) if position.offset == offset => position.epoch,
-            _ => UNKNOWN_EPOCH,
-        }
+        let position = self.partitions.get(key).and_then(|progress| progress.state.position());
+        position.filter(|position| position.offset == offset).map_or(UNKNOWN_EPOCH, |position| position.epoch)
     }
 
     /// How many offsets there are between the position and the end, as of the last answer.
@@ -258,7 +265,7 @@ impl Assignment {
                 self.finish_first();
                 continue;
             };
-            let key = chunk.key.clone();
+            let (key, following) = (chunk.key.clone(), chunk.following());
             let opened = self.open(key.clone(), bytes, config);
             match opened {
                 Ok(batch) if batch.next_offset() <= batch.first_offset() => {}
@@ -269,7 +276,7 @@ impl Assignment {
                 }
                 Err(error) => {
                     self.stop(&key);
-                    return Taken { batch: Some(Err(error)), has_room };
+                    return Taken { batch: Some(Err(ending_at(error, following))), has_room };
                 }
             }
         }
@@ -338,7 +345,8 @@ impl Assignment {
     fn stop(&mut self, key: &TopicPartition) {
         let anew = self.begin(Position::End.into());
         if let Some(progress) = self.partitions.get_mut(key) {
-            *progress = Progress { is_paused: progress.is_paused, state: State::Failed, ..anew };
+            let state = State::Failed(progress.state.position());
+            *progress = Progress { is_paused: progress.is_paused, state, ..anew };
         }
         self.drop_stale();
     }
@@ -378,7 +386,8 @@ impl Assignment {
     /// A topic is refused.
     pub(crate) fn fail_topic(&mut self, topic: &str, error: &Error) {
         let of_topic = |(key, one): (&TopicPartition, &Progress)| {
-            (&*key.topic == topic && one.state != State::Failed).then(|| (key.clone(), one.generation))
+            let is_read = &*key.topic == topic && !matches!(one.state, State::Failed(_));
+            is_read.then(|| (key.clone(), one.generation))
         };
         let concerned: Vec<_> = self.partitions.iter().filter_map(of_topic).collect();
         for (key, generation) in concerned {
@@ -515,8 +524,9 @@ impl Assignment {
                 self.chunks.push_back(chunk);
             }
             Err(error) => {
-                let what = format!("{key} from offset {} on", asked.offset);
-                self.fail(key, asked.generation, Error::Damaged { what, reason: error.to_string() });
+                let (partition, offset, reason) = (key.clone(), asked.offset, error.to_string());
+                let error = Error::Damaged { partition, offset, next_offset: None, reason };
+                self.fail(key, asked.generation, error);
             }
         }
     }
@@ -550,6 +560,16 @@ fn begin_at(start: Start) -> State {
             State::Reading { position: place, fetch: place }
         }
         position => State::Unlocated(position),
+    }
+}
+
+/// What is damaged ends where the batch behind it begins, if that came too: its own header may be damaged as well.
+fn ending_at(error: Error, following: Option<i64>) -> Error {
+    match (error, following) {
+        (Error::Damaged { partition, offset, reason, .. }, Some(next)) if next > offset => {
+            Error::Damaged { partition, offset, next_offset: Some(next), reason }
+        }
+        (error, _) => error,
     }
 }
 

@@ -52,9 +52,11 @@ impl FetchedBatch {
         scratch: &mut Scratch,
     ) -> Result<FetchedBatch, Error> {
         let batch = view(&bytes);
-        let damaged = |reason: String| {
-            let offset = batch.base_offset();
-            Error::Damaged { what: format!("{partition} from offset {offset} on"), reason }
+        let damaged = |reason: String| Error::Damaged {
+            partition: partition.clone(),
+            offset: batch.base_offset(),
+            next_offset: Some(batch.next_offset()).filter(|next| *next > first_offset),
+            reason,
         };
         if !batch.verify_crc() {
             return Err(damaged("its checksum is wrong".to_owned()));
@@ -96,6 +98,7 @@ impl FetchedBatch {
         let records = batch.records_in(payload);
         FetchedRecords {
             partition: &self.partition,
+            offsets: (batch.base_offset(), batch.next_offset()),
             first_offset: self.first_offset,
             // The checksum says that somebody wrote it so; a count below zero is nobody's record.
             records: records.ok(),
@@ -154,6 +157,8 @@ fn view(bytes: &Bytes) -> Batch<'_> {
 #[derive(Debug, Clone)]
 pub struct FetchedRecords<'a> {
     partition: &'a TopicPartition,
+    /// Of the batch: that of its first record, and the one behind its last record.
+    offsets: (i64, i64),
     first_offset: i64,
     records: Option<RecordIter<'a>>,
 }
@@ -168,8 +173,11 @@ impl<'a> Iterator for FetchedRecords<'a> {
             .records
             .as_mut()?
             .find(|read| !matches!(read, Ok(record) if record.offset < first_offset))?;
+        let (offset, next_offset) = self.offsets;
         Some(read.map_err(|error| Error::Damaged {
-            what: format!("a batch of {}", self.partition),
+            partition: self.partition.clone(),
+            offset,
+            next_offset: Some(next_offset),
             reason: error.to_string(),
         }))
     }

@@ -77,6 +77,11 @@ impl Chunk {
         None
     }
 
+    /// Where the batch behind the last one that was taken begins, if it came too.
+    pub(crate) fn following(&self) -> Option<i64> {
+        Batch::split_first(&self.bytes).ok().map(|(batch, _)| batch.base_offset())
+    }
+
     fn is_visible(&mut self, batch: &Batch<'_>) -> bool {
         if self.isolation == Isolation::ReadUncommitted {
             return !batch.attributes().is_control();

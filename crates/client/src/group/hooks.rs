@@ -11,13 +11,14 @@ use crate::topic_partition::TopicPartition;
 ///
 /// ```
 /// use mainstem_client::{GroupOffsets, HookFuture, RebalanceHooks, TopicPartition};
-/// use std::collections::BTreeMap;
+/// use std::collections::{BTreeMap, BTreeSet};
 ///
 /// struct Log;
 ///
 /// impl RebalanceHooks for Log {
 ///     fn revoked<'a>(
 ///         &'a mut self,
+///         _partitions: &'a BTreeSet<TopicPartition>,
 ///         positions: &'a BTreeMap<TopicPartition, i64>,
 ///         offsets: &'a GroupOffsets,
 ///     ) -> HookFuture<'a> {
@@ -78,14 +79,15 @@ pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// # }
 /// ```
 pub trait RebalanceHooks: Send {
-    /// Partitions are about to be given to other members; each with the offset where they will go on unless another one is
-    /// committed now. Those whose position was not even found yet are left out.
+    /// Partitions are about to be given to other members. `positions`: the offset behind all that was taken of each, which
+    /// is where others go on if it is committed; those whose position was not even found yet are left out.
     fn revoked<'a>(
         &'a mut self,
+        partitions: &'a BTreeSet<TopicPartition>,
         positions: &'a BTreeMap<TopicPartition, i64>,
         offsets: &'a GroupOffsets,
     ) -> HookFuture<'a> {
-        let _ = (positions, offsets);
+        let _ = (partitions, positions, offsets);
         Box::pin(std::future::ready(()))
     }
 

@@ -374,17 +374,19 @@ impl GroupConsumer {
 
     /// Commits and gives up partitions.
     async fn let_go(&mut self, revoked: &BTreeSet<TopicPartition>) {
-        // All that was taken counts as done here: `next` was called again.
-        let mut positions = self.consumer.positions().known();
-        positions.retain(|key, _| revoked.contains(key));
-        if !positions.is_empty() {
+        let assigned = self.consumer.assignment().into_iter();
+        let given_up: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
+        if !given_up.is_empty() {
+            // All that was taken counts as done here: `next` was called again.
+            let mut positions = self.consumer.positions().known();
+            positions.retain(|key, _| given_up.contains(key));
             if self.config.auto_commit.is_some() {
                 self.settle_commit().await;
                 if let Err(error) = self.offsets.commit_what_is_there(&positions).await {
                     tracing::warn!("partitions are given away without a commit: {error}");
                 }
             }
-            self.hooks.revoked(&positions, &self.offsets).await;
+            self.hooks.revoked(&given_up, &positions, &self.offsets).await;
         }
         self.keep_only(|key| !revoked.contains(key));
     }
@@ -532,8 +534,9 @@ impl GroupConsumer {
             committed = self.offsets.commit_what_is_there(&positions).await;
         }
         let is_member = self.shared.identity.lock().generation >= 0;
-        if is_member && !positions.is_empty() {
-            self.hooks.revoked(&positions, &self.offsets).await;
+        let partitions: BTreeSet<_> = self.consumer.assignment().into_iter().collect();
+        if is_member && !partitions.is_empty() {
+            self.hooks.revoked(&partitions, &positions, &self.offsets).await;
         } else if !is_member {
             self.lose().await;
         }

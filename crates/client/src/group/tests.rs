@@ -144,12 +144,13 @@ struct Told(mpsc::UnboundedSender<String>);
 impl RebalanceHooks for Told {
     fn revoked<'a>(
         &'a mut self,
+        partitions: &'a BTreeSet<TopicPartition>,
         positions: &'a BTreeMap<TopicPartition, i64>,
         offsets: &'a GroupOffsets,
     ) -> HookFuture<'a> {
         Box::pin(async move {
             offsets.commit(positions).await.unwrap();
-            self.0.send(format!("revoked {}", positions.len())).unwrap();
+            self.0.send(format!("revoked {}", partitions.len())).unwrap();
         })
     }
 

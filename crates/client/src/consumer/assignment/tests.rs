@@ -119,12 +119,71 @@ fn a_damaged_batch_stops_its_partition_until_a_seek() {
     builder.finish(&mut bytes).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     answer_bytes(&mut assignment, &first, bytes);
-    assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))));
+    assert_eq!(take(&mut assignment).map(damaged), Some((0, Some(1))));
     assert_eq!((asked(&assignment), take(&mut assignment)), (None, None));
+    assert_eq!(assignment.position(&key()), Ok(Some(0)));
     assignment.seek(&key(), Position::Offset(1)).unwrap();
     let wanted = asked(&assignment).unwrap();
     answer_bytes(&mut assignment, &wanted, vec![0; 100]);
-    assert!(matches!(take(&mut assignment), Some(Err(Error::Damaged { .. }))), "not even a batch");
+    assert_eq!(take(&mut assignment).map(damaged), Some((1, None)), "not even a batch");
+    assert_eq!(assignment.position(&key()), Ok(Some(1)));
+}
+
+/// Where damaged records begin, and where to go on behind them.
+fn damaged(taken: Result<Vec<i64>, Error>) -> (i64, Option<i64>) {
+    match taken {
+        Err(Error::Damaged { partition, offset, next_offset, .. }) if partition == key() => {
+            (offset, next_offset)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A batch of one record.
+fn batch_at(base_offset: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
+    builder.append(0, None, Some(b"a"), &[]).unwrap();
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_end_of_a_damaged_batch_is_where_the_next_one_begins() {
+    // The offset of the last record, less that of the first: bytes 23 to 26 (docs/format.md).
+    for (delta, end) in [(1_000_i32, 1_001), (-7, -6)] {
+        let mut first = batch_at(0);
+        first[23..27].copy_from_slice(&delta.to_be_bytes());
+        for (arrived, next_offset) in [
+            ([first.clone(), batch_at(3)].concat(), Some(3)),
+            // Nothing else tells.
+            (first, (end > 0).then_some(end)),
+        ] {
+            let mut assignment = at(0);
+            let asked = asked(&assignment).unwrap();
+            answer_bytes(&mut assignment, &asked, arrived);
+            assert_eq!(take(&mut assignment).map(damaged), Some((0, next_offset)), "{delta}");
+        }
+    }
+}
+
+#[test]
+fn a_partition_that_has_failed_keeps_its_position() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    let behind = asked(&assignment).unwrap();
+    assignment.out_of_range(&key(), &behind, gone(2), OutOfRange::Fail);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+    assert_eq!(take(&mut assignment), Some(Err(gone(2))));
+    assert_eq!((assignment.position(&key()), assignment.epoch_at(&key(), 2)), (Ok(Some(2)), 0));
+    assignment.fail_topic("t", &gone(2));
+    assert_eq!(take(&mut assignment), None, "it has failed already");
+    assignment.seek(&key(), Position::End).unwrap();
+    let sought = locate(&mut assignment);
+    assignment.fail(&key(), sought[0].generation, gone(9));
+    assert_eq!(take(&mut assignment), Some(Err(gone(9))));
+    assert_eq!(assignment.position(&key()), Ok(None), "it was never found");
 }
 
 /// An offset that was asked for is not there.

@@ -1,11 +1,14 @@
 //! A member whose coordinator does what a real one does too seldom to be waited for.
 
-use mainstem_wire::ApiKey;
+use mainstem_wire::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
 use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
+use mainstem_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_commit_response::{
     OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -15,6 +18,7 @@ use mainstem_wire::messages::offset_fetch_response::{
     OffsetFetchResponse, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
 };
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+use mainstem_wire::{ApiKey, Uuid};
 
 use super::super::handover::{Offer, hand_over};
 use super::super::protocol::{decode_subscription, encode_assignment};
@@ -108,6 +112,65 @@ async fn who_waits_for_a_member_that_panics_is_told() {
     let what = "the member of group g".to_owned();
     assert!(matches!(&told.what, What::Failed(error) if *error == Error::Panicked { what }));
     assert!(panics.await.unwrap_err().is_panic());
+}
+
+/// The leader of both partitions: nothing can be read of the first one, and the other's offsets are not found.
+fn lead_badly(asked: &mut Asked<'_>) -> Answered {
+    match asked.api_key {
+        ApiKey::Fetch => {
+            let error_code = ErrorCode::OFFSET_OUT_OF_RANGE.code();
+            let partition = PartitionData { partition_index: 0, error_code, ..Default::default() };
+            let topic = FetchableTopicResponse {
+                topic_id: Uuid::from_u128(7),
+                partitions: vec![partition],
+                ..Default::default()
+            };
+            answer(asked, &FetchResponse { responses: vec![topic], ..Default::default() })
+        }
+        ApiKey::ListOffsets => {
+            let error_code = ErrorCode::NOT_LEADER_OR_FOLLOWER.code();
+            let partition =
+                ListOffsetsPartitionResponse { partition_index: 1, error_code, ..Default::default() };
+            let partitions = vec![partition];
+            let topic = ListOffsetsTopicResponse { name: "t".into(), partitions, ..Default::default() };
+            answer(asked, &ListOffsetsResponse { topics: vec![topic], ..Default::default() })
+        }
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn what_was_read_of_a_partition_that_has_failed_is_committed_when_it_is_given_up() {
+    let (sender, mut commits) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(2, move |asked| {
+        if asked.api_key != ApiKey::OffsetCommit {
+            return lead_badly(asked);
+        }
+        let request: OffsetCommitRequest<'_> = asked.decode().unwrap();
+        let offsets = request.topics[0].partitions.iter();
+        let offsets: Vec<_> = offsets.map(|one| (one.partition_index, one.committed_offset)).collect();
+        sender.send(offsets).unwrap();
+        answer(asked, &OffsetCommitResponse::default())
+    });
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let mut member = member(broker.client(), Told(told));
+    *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
+    let begin = [(t(0), Position::Offset(5).into()), (t(1), Position::End.into())];
+    member.take_on(BTreeMap::from(begin)).await;
+    let failed = tokio::time::timeout(Duration::from_secs(20), member.consumer.next()).await;
+    let failed = failed.expect("it is told").unwrap_err();
+    assert_eq!(failed.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
+    member.commit().await.unwrap();
+    assert_eq!(commits.try_recv().ok(), Some(vec![(0, 5)]));
+    member.let_go(&BTreeSet::from([t(0), t(1)])).await;
+    assert_eq!(hears.try_recv().ok().as_deref(), Some("assigned 2"));
+    assert_eq!(
+        hears.try_recv().ok().as_deref(),
+        Some("revoked 2"),
+        "all, whatever is known of their positions"
+    );
+    assert_eq!(commits.try_recv().ok(), Some(vec![(0, 5)]));
+    assert_eq!(member.assignment(), vec![]);
 }
 
 /// A coordinator that assigns partition 0 in the first generation and partition 1 in all others, whose offset a
