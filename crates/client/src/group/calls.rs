@@ -72,8 +72,10 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) identity: Identity,
-    /// Of each member its subscription's bytes, for the leader who has to assign.
-    pub(crate) to_assign: Option<BTreeMap<String, Vec<u8>>>,
+    /// Of each member its subscription's bytes, for the leader.
+    pub(crate) led: Option<BTreeMap<String, Vec<u8>>>,
+    /// The members keep what they have: the leader is a static member that has come back (KIP-814).
+    pub(crate) skips_assignment: bool,
 }
 
 /// Calls about one group, over connections of its own: the answer to a join may take long, and those behind it wait.
@@ -174,10 +176,11 @@ impl Calls {
             }
             self.check(&reply, response.error_code, "join")?;
             let identity = Identity { member_id: name, generation: response.generation_id };
-            let leads = response.leader == identity.member_id && !response.skip_assignment;
+            let leads = response.leader == identity.member_id;
             let members = response.members.iter();
             let members = members.map(|one| (one.member_id.clone().into_owned(), one.metadata.to_vec()));
-            return Ok(Joined { identity, to_assign: leads.then(|| members.collect()) });
+            let (led, skips_assignment) = (leads.then(|| members.collect()), response.skip_assignment);
+            return Ok(Joined { identity, led, skips_assignment });
         }
     }
 

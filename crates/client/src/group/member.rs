@@ -56,7 +56,8 @@ pub(crate) struct Member {
     taken: BTreeSet<TopicPartition>,
     /// The topics that it asks for in this generation.
     subscribed: BTreeSet<Arc<str>>,
-    /// The partitions of the topics by which this member has assigned, if it leads.
+    /// The partitions of the topics by which this member has assigned, if it leads; or of those that there were when it came
+    /// back to lead (KIP-814).
     assigned_by: Option<(BTreeSet<Arc<str>>, PartitionCounts)>,
     backoff: Backoff,
 }
@@ -181,8 +182,8 @@ impl Member {
         let joined = self.calls.join(&before.member_id, &subscription, named).await?;
         *self.shared.identity.lock() = joined.identity.clone();
         self.assigned_by = None;
-        let assignments = match joined.to_assign {
-            Some(members) => self.assign(&members).await?,
+        let assignments = match joined.led {
+            Some(members) => self.lead(&members, joined.skips_assignment).await?,
             None => Assignments::new(),
         };
         let bytes = self.calls.sync(&joined.identity, &assignments).await?;
@@ -205,8 +206,12 @@ impl Member {
         Error::MalformedByMember { group, what: what.to_owned(), reason: reason.to_owned() }
     }
 
-    /// Assigns as the leader.
-    async fn assign(&mut self, members: &BTreeMap<String, Vec<u8>>) -> Result<Assignments, Error> {
+    /// Assigns as the leader, unless all keep what they have, and from now on looks for changes of what there is to assign.
+    async fn lead(
+        &mut self,
+        members: &BTreeMap<String, Vec<u8>>,
+        skips_assignment: bool,
+    ) -> Result<Assignments, Error> {
         let mut subscriptions = BTreeMap::new();
         for (member, bytes) in members {
             let subscription = decode_subscription(bytes)
@@ -216,7 +221,10 @@ impl Member {
         let topics: BTreeSet<Arc<str>> =
             subscriptions.values().flat_map(|one: &MemberSubscription| one.topics.iter().cloned()).collect();
         let partitions = self.partitions(&topics).await?;
-        let assignments = assign(&subscriptions, &partitions);
+        let assignments = match skips_assignment {
+            true => Assignments::new(),
+            false => assign(&subscriptions, &partitions),
+        };
         self.assigned_by = Some((topics, partitions));
         Ok(assignments)
     }

@@ -36,6 +36,8 @@ in_both_protocols!(
     who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back,
     a_static_member_comes_back_to_what_it_had,
     a_topic_that_comes_later_is_read,
+    a_topic_that_grows_is_read_whole,
+    a_static_member_that_comes_back_sees_a_topic_grow,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
     who_was_thrown_out_is_told_so_when_it_closes,
@@ -338,6 +340,39 @@ async fn a_topic_that_comes_later_is_read(world: World) {
     let reading = tokio::spawn(async move { take(&mut consumer, 5).await });
     fill(&world, 1, 0..5).await;
     assert_eq!(reading.await.unwrap(), (0..5).collect::<Vec<_>>());
+}
+
+/// The configuration of a member that looks often at what there is.
+fn looking(world: &World) -> GroupConfig {
+    let mut looking = config(world);
+    looking.consumer.client.metadata_max_age = Duration::from_millis(50);
+    looking
+}
+
+async fn a_topic_that_grows_is_read_whole(world: World) {
+    world.create(1, &[]).await;
+    let mut first = GroupConsumer::new(looking(&world)).unwrap();
+    let _ = until(&mut [&mut first], |members| counts(members) == [1]).await;
+    let mut second = GroupConsumer::new(looking(&world)).unwrap();
+    world.admin().create_partitions(&world.topic, 4).await.unwrap();
+    let _ = until(&mut [&mut first, &mut second], |members| counts(members) == [2, 2]).await;
+    fill(&world, 4, 0..4).await;
+    let mut taken = take(&mut first, 2).await;
+    taken.extend(take(&mut second, 2).await);
+    taken.sort_unstable();
+    assert_eq!(taken, [0, 1, 2, 3]);
+}
+
+async fn a_static_member_that_comes_back_sees_a_topic_grow(world: World) {
+    world.create(2, &[]).await;
+    let named = || GroupConfig { instance_id: Some("a".into()), ..looking(&world) };
+    let mut first = GroupConsumer::new(named()).unwrap();
+    let _ = until(&mut [&mut first], |members| counts(members) == [2]).await;
+    first.close().await.unwrap();
+    let mut again = GroupConsumer::new(named()).unwrap();
+    let _ = until(&mut [&mut again], |members| counts(members) == [2]).await;
+    world.admin().create_partitions(&world.topic, 4).await.unwrap();
+    let _ = until(&mut [&mut again], |members| counts(members) == [4]).await;
 }
 
 async fn a_pattern_finds_topics_that_come_later(world: World) {

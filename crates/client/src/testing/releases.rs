@@ -74,6 +74,8 @@ const NEEDS: &[Need] = &[
     need("static_members_are_removed", (2, 4), "members in LeaveGroup (KIP-345)"),
     need("a_member_shares_with_one_of_java", (2, 4), "cooperative-sticky in Java's client (KIP-429)"),
     need("a_static_member_comes_back_to_what_it_had", (2, 3), "static members (KIP-345)"),
+    need("a_static_member_that_comes_back_sees_a_topic_grow", (2, 3), "static members (KIP-345)"),
+    need("a_topic_that_grows_is_read_whole", (1, 0), "CreatePartitions (KIP-195)"),
     need("topics_come_grow_and_go", (1, 0), "CreatePartitions (KIP-195)"),
     need("a_partition_that_comes_later_holds_up_no_other", (1, 0), "CreatePartitions (KIP-195)"),
     need(
