@@ -89,24 +89,25 @@ impl ConsumerMember {
         }
     }
 
-    /// Takes part until it is to stop; then it leaves.
+    /// Takes part until it is to stop, or cannot go on; then it leaves.
     pub(crate) async fn run(mut self) {
+        let failed = self.take_part().await;
+        (self.beat, self.change) = (None, None);
+        leave(&self.calls, &self.member_id, self.membership.leave()).await;
+        if let Err(error) = failed {
+            // Without a consumer there is nobody to tell.
+            let _ = self.changes.send(Change::told(What::Failed(error)));
+        }
+    }
+
+    async fn take_part(&mut self) -> Result<(), Error> {
         loop {
-            let next_look = match self.work() {
-                Ok(next_look) => next_look,
-                Err(error) => {
-                    // Without a consumer there is nobody to tell.
-                    let _ = self.changes.send(Change::told(What::Failed(error)));
-                    return;
-                }
-            };
+            let next_look = self.work()?;
             match self.event(next_look).await {
-                Event::Stop => break,
+                Event::Stop => return Ok(()),
                 event => self.handle(event),
             }
         }
-        self.beat = None;
-        leave(&self.calls, &self.member_id, self.membership.leave()).await;
     }
 
     /// Begins what there is to do. When to look again if nothing happens before.

@@ -86,19 +86,22 @@ impl Member {
         }
     }
 
-    /// Takes part until it is to stop; then it leaves, unless it is a static member.
+    /// Takes part until it is to stop, or cannot go on; then it leaves, unless it is a static member.
     pub(crate) async fn run(mut self) {
         let shared = self.shared.clone();
-        tokio::select! {
-            () = shared.stop.notified() => {}
-            error = self.take_part() => {
-                shared.identity.lock().generation = -1;
-                // Without a consumer there is nobody to tell.
-                let _ = self.changes.send(Change::told(What::Failed(error)));
-                return;
-            }
+        let failed = tokio::select! {
+            () = shared.stop.notified() => None,
+            error = self.take_part() => Some(error),
+        };
+        if failed.is_some() {
+            shared.identity.lock().generation = -1;
         }
+        // Others wait for one who says nothing until its session ends.
         self.leave().await;
+        if let Some(error) = failed {
+            // Without a consumer there is nobody to tell.
+            let _ = self.changes.send(Change::told(What::Failed(error)));
+        }
     }
 
     async fn leave(&self) {

@@ -1,5 +1,9 @@
 //! A member whose coordinator does what a real one does too seldom to be waited for.
 
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
+use mainstem_wire::messages::consumer_group_heartbeat_response::{
+    Assignment, ConsumerGroupHeartbeatResponse, TopicPartitions,
+};
 use mainstem_wire::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
 use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
@@ -275,6 +279,76 @@ async fn who_stops_while_it_joins_leaves_under_the_name_that_it_was_given() {
     assert_eq!(asked_for.recv().await.unwrap(), "join m");
     member.close().await.unwrap();
     assert_eq!(asked_for.try_recv().ok().as_deref(), Some("leave m"));
+}
+
+/// A coordinator that assigns a partition whose offset it does not tell; what is asked of it by which member.
+fn withhold_offsets(asked: &mut Asked<'_>, heard: &mpsc::UnboundedSender<String>) -> Answered {
+    match asked.api_key {
+        ApiKey::JoinGroup => {
+            let (member_id, leader) = ("m".into(), "other".into());
+            let joined = JoinGroupResponse {
+                generation_id: 1,
+                protocol_name: Some("cooperative-sticky".into()),
+                leader,
+                member_id,
+                ..Default::default()
+            };
+            answer(asked, &joined)
+        }
+        ApiKey::SyncGroup => {
+            let assignment = encode_assignment(&BTreeSet::from([t(0)])).unwrap();
+            answer(asked, &SyncGroupResponse { assignment: assignment.into(), ..Default::default() })
+        }
+        ApiKey::Heartbeat => answer(asked, &HeartbeatResponse::default()),
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request: ConsumerGroupHeartbeatRequest<'_> = asked.decode().unwrap();
+            heard.send(format!("epoch {}", request.member_epoch)).unwrap();
+            let partitions = vec![TopicPartitions {
+                topic_id: Uuid::from_u128(7),
+                partitions: vec![0],
+                ..Default::default()
+            }];
+            let assigned = ConsumerGroupHeartbeatResponse {
+                member_epoch: 1,
+                heartbeat_interval_ms: 3_600_000,
+                assignment: Some(Box::new(Assignment { topic_partitions: partitions, ..Default::default() })),
+                ..Default::default()
+            };
+            answer(asked, &assigned)
+        }
+        ApiKey::OffsetFetch => {
+            let error_code = ErrorCode::GROUP_AUTHORIZATION_FAILED.code();
+            answer(asked, &OffsetFetchResponse { error_code, ..Default::default() })
+        }
+        ApiKey::LeaveGroup => {
+            let request: LeaveGroupRequest<'_> = asked.decode().unwrap();
+            heard.send(format!("leave {}", request.members[0].member_id)).unwrap();
+            answer(asked, &LeaveGroupResponse::default())
+        }
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_go_on_leaves() {
+    let protocols = [
+        (GroupProtocol::Classic, vec!["leave m"]),
+        (GroupProtocol::Consumer { assignor: None }, vec!["epoch 0", "epoch -1"]),
+    ];
+    for (protocol, expected) in protocols {
+        let (sender, mut hears) = mpsc::unbounded_channel();
+        let broker = ScriptedBroker::start(1, move |asked| withhold_offsets(asked, &sender));
+        let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client())).protocol(protocol);
+        let mut member = GroupConsumer::new(config).unwrap();
+        let failed = tokio::time::timeout(Duration::from_secs(20), member.next()).await;
+        let failed = failed.expect("it is told").unwrap_err();
+        assert_eq!(failed.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
+        for expected in expected {
+            assert_eq!(hears.try_recv().ok().as_deref(), Some(expected), "others are not kept waiting");
+        }
+        assert_eq!(hears.try_recv().ok(), None);
+        assert_eq!(member.shared.identity.lock().generation, -1, "it commits nothing any more");
+    }
 }
 
 #[tokio::test]
