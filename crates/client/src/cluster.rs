@@ -184,20 +184,27 @@ impl Cluster {
     }
 
     /// A connection to any broker: one that is there, or the first that can be made.
+    ///
+    /// # Errors
+    /// The first broker's, or the first one that another attempt may mend.
     pub(crate) async fn any(&self) -> Result<Connection, Error> {
         let mut addresses: Vec<Arc<str>> = self.inner.known.lock().nodes.values().cloned().collect();
         addresses.extend(self.inner.config.bootstrap.iter().map(|one| Arc::from(one.as_str())));
         if let Some(open) = addresses.iter().find_map(|address| self.open_already(address)) {
             return Ok(open);
         }
-        let mut first_error = None;
+        let mut errors = Vec::new();
         for address in &addresses {
             match self.connect(address).await {
                 Ok(connection) => return Ok(connection),
-                Err(error) => first_error = first_error.or(Some(error)),
+                Err(error) => errors.push(error),
             }
         }
-        Err(first_error.unwrap_or_else(|| Error::Invalid("no broker is named".to_owned())))
+        let first = errors.iter().position(Error::is_retriable).unwrap_or(0);
+        match errors.is_empty() {
+            true => Err(Error::Invalid("no broker is named".to_owned())),
+            false => Err(errors.swap_remove(first)),
+        }
     }
 
     fn open_already(&self, address: &Arc<str>) -> Option<Connection> {

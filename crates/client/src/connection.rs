@@ -29,7 +29,7 @@ use crate::retry::deadline;
 /// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
 /// A response is not larger than this, whatever its length says.
-const RESPONSE_BYTES_MAX: usize = 256 << 20;
+pub(crate) const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// The buffer grows with what arrives by at most this, not with what was announced.
 const READ_STEP_BYTES: usize = 256 << 10;
 /// What ends a connection that nothing else has ended.

@@ -16,7 +16,8 @@ pub(crate) type Answer = Result<Vec<Refused>, Error>;
 /// What a task that lives with out-of-date metadata needs to get newer ones.
 pub(crate) struct Questions {
     cluster: Cluster,
-    is_asked: bool,
+    /// The topics that the question under way is about; none while none is.
+    asked: BTreeSet<Arc<str>>,
     retry_at: Instant,
     backoff: Backoff,
 }
@@ -25,7 +26,7 @@ impl Questions {
     pub(crate) fn new(cluster: &Cluster) -> Questions {
         let config = cluster.config();
         let backoff = Backoff::new(config.retry_backoff, config.retry_backoff_max);
-        Questions { cluster: cluster.clone(), is_asked: false, retry_at: Instant::now(), backoff }
+        Questions { cluster: cluster.clone(), asked: BTreeSet::new(), retry_at: Instant::now(), backoff }
     }
 
     /// The question for some topics, unless one is under way or was answered just now; then `next_look` becomes the
@@ -35,7 +36,7 @@ impl Questions {
         topics: BTreeSet<Arc<str>>,
         next_look: &mut Instant,
     ) -> Option<impl Future<Output = Answer> + use<>> {
-        if topics.is_empty() || self.is_asked {
+        if topics.is_empty() || !self.asked.is_empty() {
             return None;
         }
         let now = Instant::now();
@@ -47,7 +48,7 @@ impl Questions {
             // It was quiet: this is about something new.
             self.backoff.reset();
         }
-        self.is_asked = true;
+        self.asked = topics.clone();
         let cluster = self.cluster.clone();
         Some(async move {
             let names: Vec<&str> = topics.iter().map(|name| &**name).collect();
@@ -56,14 +57,16 @@ impl Questions {
         })
     }
 
-    /// Takes an answer; the topics that are refused.
+    /// Takes an answer; the topics that are refused, which are all that were asked for if the question itself would fail
+    /// again.
     pub(crate) fn answered(&mut self, answer: Answer) -> Vec<Refused> {
-        self.is_asked = false;
+        let asked = std::mem::take(&mut self.asked);
         // After a good answer too: it may say that there is no leader yet, and then it is asked for again.
         self.retry_at = Instant::now() + self.backoff.next(rand::random());
         let refused = answer.unwrap_or_else(|error| {
             tracing::debug!("metadata: {error}");
-            Vec::new()
+            let of_topic = |topic| Refused { topic, error: error.clone() };
+            asked.into_iter().filter(|_| !error.is_retriable()).map(of_topic).collect()
         });
         for Refused { topic, error } in &refused {
             tracing::debug!("metadata of {topic}: {error}");

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::{ScriptedBroker, World, eventually};
+use crate::testing::{NoBroker, ScriptedBroker, World, eventually};
 
 #[tokio::test]
 async fn a_broker_that_is_silent_is_given_up_though_nobody_waits_so_long() {
@@ -84,4 +84,15 @@ async fn what_no_request_can_hold_is_not_the_fault_of_a_broker() {
     let broker = ScriptedBroker::start(1, |_| None);
     let refused = Cluster::new(broker.client()).topic(&"x".repeat(70_000), false).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_broker_that_may_come_back_counts_more_than_one_that_is_none() {
+    let none = NoBroker::start().await;
+    let alone = Cluster::new(ClientConfig::new(&none.address).unwrap());
+    let refused = alone.any().await.unwrap_err();
+    assert!(matches!(refused, Error::Malformed { .. }), "{refused}");
+    let with_another = ClientConfig::new(&format!("{},127.0.0.1:1", none.address)).unwrap();
+    let refused = Cluster::new(with_another).any().await.unwrap_err();
+    assert_eq!((refused.is_retriable(), refused.broker()), (true, Some("127.0.0.1:1")));
 }

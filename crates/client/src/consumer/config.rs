@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::ClientConfig;
+use crate::connection::RESPONSE_BYTES_MAX;
 use crate::error::Error;
 use crate::offsets::{EARLIEST, FoundOffsets, LATEST};
 use crate::topic_partition::TopicPartition;
+
+/// The most bytes of records that an answer may be asked for: what is beside them fits into a response, too.
+const FETCH_BYTES_MAX: usize = RESPONSE_BYTES_MAX - (1 << 20);
 
 /// Which records a consumer sees.
 ///
@@ -162,7 +166,7 @@ pub struct ConsumerConfig {
     pub min_bytes: i32,
     /// How long a broker waits for `min_bytes`. 500 ms by default.
     pub max_wait: Duration,
-    /// A broker's answer has about this many bytes of records at most. 50 MiB by default.
+    /// A broker's answer has about this many bytes of records at most. 50 MiB by default, at most 255 MiB.
     pub fetch_bytes_max: i32,
     /// A partition's part of an answer has about this many bytes at most; a larger batch comes alone. 1 MiB by default.
     pub partition_bytes_max: i32,
@@ -195,6 +199,11 @@ impl ConsumerConfig {
                 "fetch_bytes_max and partition_bytes_max have to be more than 0, min_bytes at least 0",
             );
         }
+        if usize::try_from(self.fetch_bytes_max).is_ok_and(|bytes| bytes > FETCH_BYTES_MAX) {
+            return refused(
+                "fetch_bytes_max is at most 255 MiB, or an answer may be larger than any that is taken",
+            );
+        }
         if self.prefetch_bytes == 0 {
             return refused("prefetch_bytes has to be more than 0, or nothing is ever asked for");
         }
@@ -202,5 +211,28 @@ impl ConsumerConfig {
             return refused("max_wait is longer than a request can say, 24 days");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let config = || ConsumerConfig::new(ClientConfig::new("a:1").unwrap());
+        assert_eq!(config().check(), Ok(()));
+        assert_eq!(ConsumerConfig { fetch_bytes_max: 255 << 20, ..config() }.check(), Ok(()));
+        for wrong in [
+            ConsumerConfig { fetch_bytes_max: 0, ..config() },
+            ConsumerConfig { fetch_bytes_max: (255 << 20) + 1, ..config() },
+            ConsumerConfig { fetch_bytes_max: i32::MAX, ..config() },
+            ConsumerConfig { partition_bytes_max: 0, ..config() },
+            ConsumerConfig { min_bytes: -1, ..config() },
+            ConsumerConfig { prefetch_bytes: 0, ..config() },
+            ConsumerConfig { max_wait: Duration::MAX, ..config() },
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
+        }
     }
 }

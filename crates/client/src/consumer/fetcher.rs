@@ -201,7 +201,7 @@ impl Fetcher {
                 let received = fetched.and_then(|reply| node.receive(&reply, &shared, assignment));
                 if let Err(error) = received {
                     tracing::debug!("cannot fetch from node {id}: {error}");
-                    node.fail(&error, &shared.cluster);
+                    node.fail(&error, &shared.cluster, assignment);
                 }
             }
         }
@@ -292,11 +292,17 @@ impl Node {
         })
     }
 
-    /// A request failed; the next one waits a little, unless it is only that the broker has forgotten the session.
-    fn fail(&mut self, error: &Error, cluster: &Cluster) {
+    /// A request failed; the next one waits a little, unless it is only that the broker has forgotten the session. What
+    /// would fail again is told of each partition that it was about.
+    fn fail(&mut self, error: &Error, cluster: &Cluster, assignment: &mut Assignment) {
         let code = error.code();
+        if !error.is_retriable() {
+            for (key, asked) in self.session.all_asked() {
+                assignment.fail(key, asked.generation, error.clone());
+            }
+        }
         if let Error::Connect { .. } | Error::ConnectionLost { .. } | Error::RequestTimedOut { .. } = error {
-            self.session.partitions().for_each(|key| cluster.doubt_partition(key));
+            self.session.all_asked().for_each(|(key, _)| cluster.doubt_partition(key));
         }
         self.session.failed(code);
         if code != Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) {

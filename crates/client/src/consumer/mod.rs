@@ -167,9 +167,9 @@ impl Consumer {
     /// Waits until there is one. A future of this that is dropped takes nothing.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a batch cannot be read, or why a broker refuses a partition for good, behind all that has
-    /// arrived of it; that partition is not read any more until a [`Consumer::seek`], the others are. What may succeed later
-    /// is tried again without a word.
+    /// [`Error::Damaged`] if a batch cannot be read, or why a broker refuses a partition or cannot be asked for it, behind
+    /// all that has arrived of it; that partition is not read any more until a [`Consumer::seek`], the others are. What may
+    /// succeed later is tried again without a word.
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         loop {
             let (taken, ended) = {

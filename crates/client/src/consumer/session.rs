@@ -72,9 +72,9 @@ impl Session {
         self.asked.iter().map(|(key, asked)| (asked.topic_id, key.topic.clone())).collect()
     }
 
-    /// The partitions that the last request was about.
-    pub(crate) fn partitions(&self) -> impl Iterator<Item = &TopicPartition> {
-        self.asked.keys()
+    /// The partitions that the last request was about, and what was asked of them by then.
+    pub(crate) fn all_asked(&self) -> impl Iterator<Item = (&TopicPartition, &Wanted)> {
+        self.asked.iter()
     }
 
     /// The broker answered without an error, under this id; 0 where it keeps no session.

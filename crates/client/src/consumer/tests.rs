@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mainstem_wire::messages::fetch_response::FetchResponse;
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsRequest, ListOffsetsTopic};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -10,9 +11,10 @@ use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
 use crate::testing::{
-    Answered, Asked, BrokenNetwork, ScriptedBroker, World, answer, eventually, java_writes, on_both_brokers,
+    Answered, Asked, BrokenNetwork, NoBroker, ScriptedBroker, World, answer, eventually, java_writes,
+    on_both_brokers,
 };
-use crate::{Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
+use crate::{ClientConfig, Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
 
 on_both_brokers!(
     partitions_are_read_in_order_and_on_from_there,
@@ -253,7 +255,6 @@ async fn a_partition_that_comes_later_holds_up_no_other(world: World) {
     assert_eq!(take(&mut consumer, 10).await, (100..110).collect::<Vec<_>>());
 }
 
-/// Answers ListOffsets and OffsetForLeaderEpoch of the partitions in `refused` with an error; others are at offset 5.
 async fn records_of_java_are_read_and_lie_where_our_keys_would(world: World) {
     // A prime, and keys of all lengths modulo the four bytes that the hash takes at a time; some beyond ASCII.
     const PARTITIONS: i32 = 7;
@@ -288,6 +289,7 @@ async fn records_of_java_are_read_and_lie_where_our_keys_would(world: World) {
     }
 }
 
+/// Answers ListOffsets of the partition `refused` with an error; others are at offset 5.
 fn offsets_but_of(asked: &mut Asked<'_>, refused: i32) -> Answered {
     let code = |partition: i32| match partition == refused {
         true => ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
@@ -323,6 +325,49 @@ async fn an_offset_that_is_refused_holds_up_no_other() {
     consumer.assign(keys.clone().map(|key| (key, Position::End)));
     eventually("the other is found", async || consumer.position(&keys[0]) == Ok(Some(5))).await;
     assert_eq!(consumer.position(&keys[1]), Ok(None));
+}
+
+/// What is told next, which is an error.
+async fn told(consumer: &mut Consumer) -> Error {
+    let next = tokio::time::timeout(Duration::from_secs(20), consumer.next()).await;
+    next.expect("somebody is told").unwrap_err()
+}
+
+#[tokio::test]
+async fn a_fetch_that_would_fail_again_is_told_of_each_partition() {
+    let refusal = ErrorCode::CLUSTER_AUTHORIZATION_FAILED;
+    let mut codes = [ErrorCode::REQUEST_TIMED_OUT, refusal, refusal].into_iter();
+    let broker = ScriptedBroker::start(2, move |asked| {
+        let error_code = (asked.api_key == ApiKey::Fetch).then(|| codes.next()).flatten()?.code();
+        answer(asked, &FetchResponse { error_code, ..Default::default() })
+    });
+    let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
+    let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
+    consumer.assign(keys.clone().map(|key| (key, Position::Offset(5))));
+    for _ in &keys {
+        assert_eq!(told(&mut consumer).await.code(), Some(refusal), "what may pass is not told");
+    }
+    assert_eq!(consumer.position(&keys[1]), Ok(Some(5)));
+    consumer.seek(&keys[1], Position::Offset(5)).unwrap();
+    assert_eq!(told(&mut consumer).await.code(), Some(refusal), "it is asked again after a seek");
+}
+
+#[tokio::test]
+async fn a_fetch_whose_answer_is_none_is_told() {
+    let broker = ScriptedBroker::start(1, |asked| (asked.api_key == ApiKey::Fetch).then(|| vec![0x7f; 8]));
+    let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
+    consumer.assign([(TopicPartition::new("t", 0), Position::Offset(5))]);
+    let told = told(&mut consumer).await;
+    assert!(matches!(told, Error::Malformed { .. }), "{told}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_none_is_told() {
+    let none = NoBroker::start().await;
+    let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(&none.address).unwrap())).unwrap();
+    consumer.assign([(TopicPartition::new("t", 0), Position::Beginning)]);
+    let told = told(&mut consumer).await;
+    assert!(matches!(told, Error::Malformed { .. }), "{told}");
 }
 
 #[tokio::test]

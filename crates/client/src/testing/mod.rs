@@ -2,6 +2,7 @@
 
 mod broken_network;
 mod kafka;
+mod no_broker;
 pub(crate) mod releases;
 mod scripted;
 
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 pub(crate) use broken_network::BrokenNetwork;
 pub(crate) use kafka::{JavaMember, KafkaPeer, java_writes};
+pub(crate) use no_broker::NoBroker;
 pub(crate) use releases::Release;
 pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer};
 
