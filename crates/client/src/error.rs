@@ -159,15 +159,15 @@ pub enum Error {
     /// The arguments or the configuration make no sense.
     #[error("{0}")]
     Invalid(String),
-    /// Offsets were not committed, as a partition of them was given up while that was tried: another member may have
-    /// committed further by now, and would be taken back.
+    /// Offsets were not committed, as a partition of them is not this member's, or was given up while that was tried: another
+    /// member may have committed further by now, and would be taken back.
     #[error(
-        "the offsets of group {group} were not committed: {partition} was given up meanwhile; whoever has it now goes on from what was committed before"
+        "the offsets of group {group} were not committed: {partition} is not this member's, or was given up meanwhile; whoever has it now goes on from what was committed before"
     )]
     CommitFailed {
         /// Name of the group.
         group: String,
-        /// The partition that was given up.
+        /// The partition.
         partition: TopicPartition,
     },
     /// Only a member of a group can commit its offsets, and the consumer is none: it has not joined yet, or was thrown out and

@@ -1,7 +1,8 @@
 //! Which partitions a member holds, and since when: what a commit may still be about.
 //!
-//! Pure. A commit is tried again while its partitions are held without a break. Once one was given up, another member may
-//! have committed further, under a later generation of the same group, and this one's offset would take it back.
+//! Pure. A commit is tried, and tried again, while its partitions are held without a break. Once one was given up, another
+//! member may have committed further, under a later generation of the same group, and this one's offset would take it
+//! back. Kafka's own consumer commits what it does not have, if its generation is that of the group.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,9 @@ pub(crate) struct Held {
     last: u64,
 }
 
-/// The times for which some partitions were held at a moment.
+/// The times for which some partitions were held at a moment; none for those that were not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Terms(Vec<(TopicPartition, u64)>);
+pub(crate) struct Terms(Vec<(TopicPartition, Option<u64>)>);
 
 impl Held {
     /// Partitions were given to the member. Those that it has go on to be held.
@@ -33,15 +34,17 @@ impl Held {
         self.terms.retain(|partition, _| is_kept(partition));
     }
 
-    /// Those of some partitions that are held now.
+    /// Those of some partitions now.
     pub(crate) fn terms<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>) -> Terms {
-        let term = |key: &TopicPartition| Some((key.clone(), *self.terms.get(key)?));
-        Terms(partitions.into_iter().filter_map(term).collect())
+        let term = |key: &TopicPartition| (key.clone(), self.terms.get(key).copied());
+        Terms(partitions.into_iter().map(term).collect())
     }
 
-    /// A partition that was given up since.
+    /// A partition that was not held, or was given up since.
     pub(crate) fn given_up<'a>(&self, since: &'a Terms) -> Option<&'a TopicPartition> {
-        let is_held = |(key, term): &&(TopicPartition, u64)| self.terms.get(key) == Some(term);
+        let is_held = |(key, term): &(TopicPartition, Option<u64>)| {
+            term.is_some_and(|term| self.terms.get(key) == Some(&term))
+        };
         since.0.iter().find(|one| !is_held(one)).map(|(key, _)| key)
     }
 }
@@ -63,5 +66,16 @@ mod tests {
         held.take([b.clone()]);
         assert_eq!(held.given_up(&both), Some(&b));
         assert_eq!(held.given_up(&held.terms([&a, &b])), None);
+    }
+
+    #[test]
+    fn what_was_not_held_is_not_held_by_coming_later() {
+        let (a, b) = (TopicPartition::new("t", 0), TopicPartition::new("t", 1));
+        let mut held = Held::default();
+        held.take([a.clone()]);
+        let both = held.terms([&a, &b]);
+        assert_eq!(held.given_up(&both), Some(&b));
+        held.take([b.clone()]);
+        assert_eq!(held.given_up(&both), Some(&b));
     }
 }

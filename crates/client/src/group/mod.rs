@@ -78,12 +78,13 @@ pub struct GroupOffsets {
 }
 
 impl GroupOffsets {
-    /// Commits where to go on in partitions, and waits until it is done.
+    /// Commits where to go on in partitions that this member has, and waits until it is done. For those of a group without
+    /// members there is [`Admin::set_group_offsets`](crate::Admin::set_group_offsets).
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout),
-    /// [`Error::CommitFailed`] if a partition is given up before it is done, or why the group refuses: a member that is not
-    /// in its generation any more commits nothing.
+    /// [`Error::CommitFailed`] if a partition is not this member's or is given up before it is done, or why the group
+    /// refuses: a member that is not in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
         self.commit_unless(offsets, |_| false).await
     }

@@ -78,6 +78,24 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
 }
 
 #[tokio::test]
+async fn a_commit_of_what_another_member_has_is_refused_at_once() {
+    let (sender, mut generations) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(2, move |asked| refuse_commits(asked, &sender));
+    let mut member = member(broker.client(), NoHooks);
+    *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
+    member.take_on(BTreeMap::from([t(0), t(1)].map(|key| (key, Position::Offset(5).into())))).await;
+    member.let_go(&BTreeSet::from([t(0)])).await;
+    // A worker is done with what it was given before.
+    let done = BTreeMap::from([(t(0), 7), (t(1), 7)]);
+    let expected = Error::CommitFailed { group: "g".into(), partition: "t-0".into() };
+    let in_transaction = Transaction { id: "t", producer_id: 1, producer_epoch: 0, is_v2: true };
+    let offsets = member.offsets();
+    assert_eq!(offsets.commit(&done).await, Err(expected.clone()));
+    assert_eq!(offsets.commit_in_transaction(&done, &in_transaction).await, Err(expected));
+    assert_eq!(generations.try_recv().ok(), None, "nobody was asked");
+}
+
+#[tokio::test]
 async fn hooks_hear_of_no_change_that_is_none() {
     let broker = ScriptedBroker::start(1, |_| None);
     let (told, mut hears) = mpsc::unbounded_channel();
