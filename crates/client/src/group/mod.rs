@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
@@ -523,11 +524,49 @@ impl GroupConsumer {
     }
 
     /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up (or were
-    /// lost), and leaves the group; a static member of a classic group stays in it until its session ends.
+    /// lost), and leaves the group; a static member of a classic group stays in it until its session ends. It takes no
+    /// longer than [`GroupConsumer::close_within`] does for
+    /// [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout).
     ///
     /// # Errors
-    /// The last commit's; the group is left all the same.
-    pub async fn close(mut self) -> Result<(), Error> {
+    /// As [`GroupConsumer::close_within`].
+    pub async fn close(self) -> Result<(), Error> {
+        let limit = self.config.consumer.client.operation_timeout;
+        self.close_within(limit).await
+    }
+
+    /// The same within a time: what is not done of the commit and the hook when it is over is left out. Leaving the group, so
+    /// that others need not wait for the session's end, is tried all the same, and takes up to 5 s more.
+    ///
+    /// ```
+    /// # use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// # let config = ConsumerConfig::new(ClientConfig::new(broker.address())?);
+    /// # let consumer = GroupConsumer::new(GroupConfig::new("billing", ["orders"], config))?;
+    /// consumer.close_within(Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The last commit's, or [`Error::TimedOut`] if commit or hook were cut short; the group is left all the same.
+    pub async fn close_within(mut self, limit: Duration) -> Result<(), Error> {
+        let given_up = tokio::time::timeout_at(deadline(limit), self.give_up()).await;
+        if let Some(commit) = self.commit.take() {
+            // Those who have the partitions next commit themselves.
+            commit.task.abort();
+        }
+        self.end().await;
+        let what = format!("giving up the partitions of group {}", self.config.group_id);
+        given_up.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
+    }
+
+    /// Commits, and tells the hook of all partitions.
+    async fn give_up(&mut self) -> Result<(), Error> {
         let mut committed = Ok(());
         let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
@@ -541,7 +580,6 @@ impl GroupConsumer {
         } else if !is_member {
             self.lose().await;
         }
-        self.end().await;
         committed
     }
 

@@ -369,6 +369,71 @@ async fn who_cannot_go_on_leaves() {
     }
 }
 
+/// A hook that never ends.
+struct Endless;
+
+impl RebalanceHooks for Endless {
+    fn revoked<'a>(
+        &'a mut self,
+        _partitions: &'a BTreeSet<TopicPartition>,
+        _positions: &'a BTreeMap<TopicPartition, i64>,
+        _offsets: &'a GroupOffsets,
+    ) -> HookFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A member of generation 3 that has read a partition, of a coordinator that lets commits wait; what that hears.
+async fn waiting(
+    auto_commit: Option<Duration>,
+    hooks: impl RebalanceHooks + 'static,
+) -> (GroupConsumer, ScriptedBroker, mpsc::UnboundedReceiver<i32>) {
+    let (sender, hears) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(1, move |asked| match asked.api_key {
+        ApiKey::LeaveGroup => {
+            sender.send(LEFT).unwrap();
+            answer(asked, &LeaveGroupResponse::default())
+        }
+        _ => refuse_commits(asked, &sender),
+    });
+    let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client()));
+    let mut member = GroupConsumer::with_hooks(GroupConfig { auto_commit, ..config }, hooks).unwrap();
+    *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    (member, broker, hears)
+}
+
+/// Stands for leaving among the generations of commits.
+const LEFT: i32 = -1;
+
+#[tokio::test]
+async fn closing_has_a_limit_and_leaves_the_group_all_the_same() {
+    let often = Some(Duration::ZERO);
+    let (member, _broker, mut hears) = waiting(often, NoHooks).await;
+    closed_soon(member).await;
+    let heard: Vec<i32> = std::iter::from_fn(|| hears.try_recv().ok()).collect();
+    assert_eq!((heard.first(), heard.last()), (Some(&3), Some(&LEFT)));
+
+    let (mut member, _broker, mut hears) = waiting(often, NoHooks).await;
+    member.start_commit_if_due().await;
+    assert_eq!(hears.recv().await, Some(3));
+    closed_soon(member).await;
+    let heard: Vec<i32> = std::iter::from_fn(|| hears.try_recv().ok()).collect();
+    assert_eq!(heard.last(), Some(&LEFT), "a commit that is under way goes on no longer");
+
+    let (member, _broker, mut hears) = waiting(None, Endless).await;
+    closed_soon(member).await;
+    assert_eq!(hears.try_recv().ok(), Some(LEFT), "a hook is waited for no longer");
+}
+
+/// Closes a member within a short time, which is not enough.
+async fn closed_soon(member: GroupConsumer) {
+    let limit = Duration::from_millis(50);
+    let closed = tokio::time::timeout(Duration::from_secs(20), member.close_within(limit)).await;
+    let what = "giving up the partitions of group g".to_owned();
+    assert_eq!(closed.expect("there is a limit"), Err(Error::TimedOut { what, after: limit, last: None }));
+}
+
 #[tokio::test]
 async fn a_topic_that_was_deleted_holds_up_no_handing_over() {
     let broker = ScriptedBroker::start(1, |asked| {
