@@ -24,6 +24,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
+import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -36,7 +37,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *
  * <pre>
  * broker PROPERTIES                                   starts a broker, with the controller or ZooKeeper that it needs
- * member NAME BOOTSTRAP GROUP PROTOCOL TOPIC          joins; "assigned NAME COUNT", "read NAME VALUE"
+ * member NAME BOOTSTRAP GROUP PROTOCOL TOPIC          joins; "assigned NAME COUNT", "read NAME VALUE KEY HEADER=VALUE..."
  * close NAME                                          commits and leaves; "closed NAME"
  * write NAME BOOTSTRAP TOPIC CODEC KEY...             writes a record of each key, where the key has it; "written NAME"
  * </pre>
@@ -168,7 +169,7 @@ public final class KafkaPeer {
                 consumer.subscribe(List.of(topic), this);
                 while (true) {
                     for (ConsumerRecord<String, String> record : poll()) {
-                        tell("read\t" + name + "\t" + record.value());
+                        read(record);
                     }
                 }
             } catch (WakeupException end) {
@@ -177,6 +178,15 @@ public final class KafkaPeer {
                 throw new IllegalStateException("the consumer fails", e);
             }
             tell("closed\t" + name);
+        }
+
+        private void read(ConsumerRecord<String, String> record) {
+            StringBuilder line = new StringBuilder("read\t" + name + "\t" + record.value() + "\t" + record.key());
+            for (Header header : record.headers()) {
+                line.append("\t").append(header.key()).append("=");
+                line.append(new String(header.value(), StandardCharsets.UTF_8));
+            }
+            tell(line.toString());
         }
 
         /** The method that there is since 2.0. */

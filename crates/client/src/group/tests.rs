@@ -8,8 +8,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, World, eventually, on_both_brokers};
-use crate::{ConsumerConfig, Producer, ProducerConfig, Record};
+use crate::testing::{JavaMember, World, eventually, on_both_brokers, on_kafka};
+use crate::{Compression, ConsumerConfig, Isolation, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
 macro_rules! in_both_protocols {
@@ -38,6 +38,7 @@ in_both_protocols!(
     a_topic_that_comes_later_is_read,
     a_topic_that_grows_is_read_whole,
     a_static_member_that_comes_back_sees_a_topic_grow,
+    what_a_member_keeps_stays_paused_where_it_was,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
     who_was_thrown_out_is_told_so_when_it_closes,
@@ -52,6 +53,13 @@ mod classic_protocol_alone {
         an_offset_that_no_leader_has_written_is_told,
         records_come_as_a_stream,
     );
+}
+
+/// With transactions, which our broker does not serve yet.
+mod of_transactions {
+    use super::*;
+
+    on_kafka!(a_group_reads_what_was_committed);
 }
 
 mod consumer_protocol_alone {
@@ -335,6 +343,58 @@ async fn a_static_member_comes_back_to_what_it_had(world: World) {
     assert_eq!(first.assignment().len(), 1);
 }
 
+async fn what_a_member_keeps_stays_paused_where_it_was(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..20).await;
+    let own = || GroupConfig { auto_commit: None, ..config(&world) };
+    let mut first = GroupConsumer::new(own()).unwrap();
+    assert_eq!(take(&mut first, 20).await.len(), 20);
+    for partition in 0..2 {
+        first.pause(&world.t(partition)).unwrap();
+        first.seek(&world.t(partition), Position::Offset(7)).unwrap();
+    }
+    let mut second = GroupConsumer::new(own()).unwrap();
+    let taken = until(&mut [&mut first, &mut second], |members| counts(members) == [1, 1]).await;
+    let kept = first.assignment().remove(0);
+    assert!(taken.iter().all(|number| number % 2 != kept.partition), "{taken:?} of all but {kept}");
+    assert_eq!(first.position(&kept), Ok(Some(7)));
+    first.resume(&kept).unwrap();
+    assert_eq!(take(&mut first, 3).await, [7, 8, 9].map(|offset| offset * 2 + kept.partition));
+}
+
+async fn a_group_reads_what_was_committed(world: World) {
+    world.create(1, &[]).await;
+    let config = || GroupConfig {
+        auto_commit: None,
+        consumer: ConsumerConfig {
+            isolation: Isolation::ReadCommitted,
+            ..ConsumerConfig::new(world.client())
+        },
+        ..config(&world)
+    };
+    let writer = ProducerConfig::new(world.client()).transactional_id(world.name("writer"));
+    let writer = Producer::new(writer).unwrap();
+    writer.init_transactions().await.unwrap();
+    let mut first = GroupConsumer::new(config()).unwrap();
+    for (number, is_committed) in [(0, true), (1, false), (2, true)] {
+        writer.begin_transaction().unwrap();
+        let _ = writer.send(Record::new(world.topic.clone(), number.to_string())).await.unwrap();
+        writer.flush().await;
+        match is_committed {
+            true => writer.commit_transaction().await.unwrap(),
+            false => writer.abort_transaction().await.unwrap(),
+        }
+    }
+    assert_eq!(take(&mut first, 2).await, [0, 2]);
+    first.commit().await.unwrap();
+    first.close().await.unwrap();
+    writer.begin_transaction().unwrap();
+    let _ = writer.send(Record::new(world.topic.clone(), "3")).await.unwrap();
+    writer.commit_transaction().await.unwrap();
+    let mut second = GroupConsumer::new(config()).unwrap();
+    assert_eq!(take(&mut second, 1).await, [3]);
+}
+
 async fn a_topic_that_comes_later_is_read(world: World) {
     let mut consumer = GroupConsumer::new(config(&world)).unwrap();
     let reading = tokio::spawn(async move { take(&mut consumer, 5).await });
@@ -430,35 +490,64 @@ async fn records_come_as_a_stream(world: World) {
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
 }
 
+/// Numbers to partitions in turn, in all codecs in turn, with key and header.
+async fn fill_for_java(world: &World, partitions: i32, numbers: std::ops::Range<i32>) {
+    for codec in Compression::ALL {
+        let config = ProducerConfig::new(world.client()).compression(codec);
+        let producer = Producer::new(config).unwrap();
+        for number in numbers.clone().filter(|number| codec_of(*number) == codec) {
+            let record = Record::new(world.topic.clone(), number.to_string()).partition(number % partitions);
+            let record = record.key(format!("key of {number}")).header("codec", codec.name());
+            let _ = producer.send(record).await.unwrap();
+            producer.flush().await;
+        }
+        producer.close().await;
+    }
+}
+
+fn codec_of(number: i32) -> Compression {
+    Compression::ALL[number as usize % Compression::ALL.len()]
+}
+
+/// The numbers that Java's member has read since, which are whole records of [`fill_for_java`].
+fn numbers_of_java(java: &mut JavaMember) -> Vec<i32> {
+    let number = |read: Vec<String>| {
+        let number: i32 = read[0].parse().unwrap();
+        assert_eq!(read[1..], [format!("key of {number}"), format!("codec={}", codec_of(number).name())]);
+        number
+    };
+    java.take_read().into_iter().map(number).collect()
+}
+
 /// Each number is read by one of the two, and by it once; what one leaves the other goes on with.
 async fn a_member_shares_with_one_of_java(world: World) {
     let world = &world;
     let own = GroupConfig { auto_commit: None, ..config(world) };
     let protocol = if world.group_protocol == GroupProtocol::Classic { "classic" } else { "consumer" };
     world.create(4, &[]).await;
-    fill(world, 4, 0..40).await;
+    fill_for_java(world, 4, 0..40).await;
     let (told, _hears) = mpsc::unbounded_channel();
     let mut ours = GroupConsumer::with_hooks(own.clone(), Told(told.clone())).unwrap();
     let mut taken = take(&mut ours, 40).await;
     let Some(mut java) = JavaMember::join(world, protocol) else { return };
     // What it has committed by its hook does not come again.
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
-    fill(world, 4, 40..80).await;
+    fill_for_java(world, 4, 40..80).await;
     taken.extend(all_of(&mut ours, &mut java, 40).await);
     ours.commit().await.unwrap();
     java.close();
     taken.extend(balanced(&mut ours, &mut java, |ours, _| ours == 4).await);
-    fill(world, 4, 80..120).await;
+    fill_for_java(world, 4, 80..120).await;
     taken.extend(take(&mut ours, 40).await);
     ours.commit().await.unwrap();
     let mut java = JavaMember::join(world, protocol).expect("the first could");
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
     ours.close().await.unwrap();
-    fill(world, 4, 120..160).await;
+    fill_for_java(world, 4, 120..160).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     while taken.len() < 160 {
         assert!(Instant::now() < deadline, "Java's member has read {} of 160", taken.len());
-        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        taken.extend(numbers_of_java(&mut java));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     java.close();
@@ -475,7 +564,7 @@ async fn balanced(
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut taken = Vec::new();
     loop {
-        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        taken.extend(numbers_of_java(java));
         let has = (ours.assignment().len(), if java.is_closed() { 0 } else { java.assigned });
         if holds(has.0, has.1) {
             return taken;
@@ -493,7 +582,7 @@ async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -
     let mut taken = Vec::new();
     while taken.len() < count {
         assert!(Instant::now() < deadline, "only {} of {count} came", taken.len());
-        taken.extend(java.take_read().iter().map(|value| value.parse::<i32>().unwrap()));
+        taken.extend(numbers_of_java(java));
         if let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), ours.next()).await {
             taken.extend(numbers(&batch.unwrap()));
         }

@@ -188,7 +188,7 @@ pub(crate) struct JavaMember {
     /// How many partitions it has.
     pub(crate) assigned: usize,
     /// What it has read and nobody has taken yet.
-    read: Vec<String>,
+    read: Vec<Vec<String>>,
     is_closed: bool,
 }
 
@@ -203,11 +203,11 @@ impl JavaMember {
         Some(JavaMember { peer, name, hears, assigned: 0, read: Vec::new(), is_closed: false })
     }
 
-    /// Takes in what it has told so far; what it has read.
-    pub(crate) fn take_read(&mut self) -> Vec<String> {
+    /// Takes in what it has told so far; what it has read: value and key of each record, and its headers as NAME=VALUE.
+    pub(crate) fn take_read(&mut self) -> Vec<Vec<String>> {
         while let Ok(words) = self.hears.try_recv() {
             match (words[0].as_str(), words.get(2)) {
-                ("read", Some(value)) => self.read.push(value.clone()),
+                ("read", Some(_)) => self.read.push(words[2..].to_vec()),
                 ("assigned", Some(count)) => self.assigned = count.parse().unwrap(),
                 ("closed", _) => self.is_closed = true,
                 _ => panic!("the JVM says {words:?}"),

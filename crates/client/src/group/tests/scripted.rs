@@ -77,6 +77,40 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     }
 }
 
+/// The member has its new generation before the coordinator takes a commit again.
+#[tokio::test]
+async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
+    let (sender, mut generations) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(1, move |asked| {
+        if asked.api_key != ApiKey::OffsetCommit {
+            return None;
+        }
+        let request: OffsetCommitRequest<'_> = asked.decode().unwrap();
+        let generation = request.generation_id_or_member_epoch;
+        sender.send(generation).unwrap();
+        let error_code = match generation {
+            3 => ErrorCode::REBALANCE_IN_PROGRESS.code(),
+            4 => ErrorCode::STALE_MEMBER_EPOCH.code(),
+            _ => 0,
+        };
+        let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
+        let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
+        answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+    });
+    let mut member = member(broker.client(), NoHooks);
+    let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
+    *member.shared.identity.lock() = is_in(3);
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    let commit = member.start(BTreeMap::from([(t(0), 5)]));
+    for generation in 3..5 {
+        while generations.recv().await != Some(generation) {}
+        *member.shared.identity.lock() = is_in(generation + 1);
+    }
+    let done = tokio::time::timeout(Duration::from_secs(20), commit).await;
+    assert_eq!(done.expect("it is done"), Ok(()));
+    assert_eq!(std::iter::from_fn(|| generations.try_recv().ok()).last(), Some(5));
+}
+
 #[tokio::test]
 async fn a_commit_of_what_another_member_has_is_refused_at_once() {
     let (sender, mut generations) = mpsc::unbounded_channel();
