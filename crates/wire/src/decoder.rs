@@ -24,6 +24,16 @@ pub const fn memory_budget(len: usize) -> usize {
     BUDGET_BASE + first * BUDGET_PER_BYTE + (len - first).saturating_mul(BUDGET_PER_FURTHER_BYTE)
 }
 
+/// How much of a request counts for what it may take: whoever wants more asks in several. 200,000 partitions fit, or as many
+/// names; records take none.
+const REQUEST_COUNTED_BYTES_MAX: usize = 512 * 1024;
+
+/// The memory that a request of `len` bytes may take when decoded, in bytes: what [`memory_budget`] gives, but however long
+/// it is, at most 16 MiB and 64 KiB. Anybody may send one, and many at the same time.
+pub const fn request_memory_budget(len: usize) -> usize {
+    memory_budget(if len < REQUEST_COUNTED_BYTES_MAX { len } else { REQUEST_COUNTED_BYTES_MAX })
+}
+
 /// Reads values from the front of a slice, borrowing from it.
 ///
 /// No count sizes an allocation before it was checked against the bytes that remain, and all vectors of a message

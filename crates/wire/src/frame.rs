@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::messages::request_header::RequestHeader;
 use crate::messages::response_header::ResponseHeader;
-use crate::{ApiKey, DecodeError, Decoder, EncodeError, Encoder, Hole, Message};
+use crate::{ApiKey, DecodeError, Decoder, EncodeError, Encoder, Hole, Message, request_memory_budget};
 
 /// Bytes of the length before each frame.
 pub const LENGTH_BYTES: usize = 4;
@@ -92,7 +92,12 @@ impl<'a> OpenRequest<'a> {
     }
 }
 
-/// Reads the header of a request from the body of a frame.
+/// A decoder of what a peer asks for, with the budget that [`request_memory_budget`] gives.
+pub fn request_decoder(bytes: &[u8]) -> Decoder<'_> {
+    Decoder::with_budget(bytes, request_memory_budget(bytes.len()))
+}
+
+/// Reads the header of a request from the body of a frame. The request may take the memory that [`request_decoder`] allows.
 pub fn open_request(body: &[u8]) -> Result<OpenRequest<'_>, FrameError> {
     let mut peek = Decoder::new(body);
     let key = peek.i16("RequestHeader.RequestApiKey")?;
@@ -103,7 +108,7 @@ pub fn open_request(body: &[u8]) -> Result<OpenRequest<'_>, FrameError> {
         ApiKey::ApiVersions if version > 0 => Version::NewerApiVersions,
         _ => return Err(FrameError::UnsupportedVersion { api_key, version }),
     };
-    let mut decoder = Decoder::new(body);
+    let mut decoder = request_decoder(body);
     let header = RequestHeader::decode(&mut decoder, api_key.request_header_version(version))?;
     Ok(OpenRequest { api_key, version: known, header, body: decoder })
 }

@@ -5,9 +5,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use mainstem_wire::catalogue::MESSAGES;
+use mainstem_wire::frame::{open_request, write_request};
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::metadata_request::MetadataRequest;
+use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::sample::{Rng, Sampler};
-use mainstem_wire::{Decoder, Malformed, Message, memory_budget};
+use mainstem_wire::{ApiKey, Decoder, Malformed, Message, memory_budget, request_memory_budget};
 
 /// Besides the budget there is what the error texts and the buffer for the second encoding take.
 const SLACK: usize = 4096;
@@ -105,4 +108,32 @@ fn many_small_elements_are_refused_by_the_budget() {
     });
     assert_eq!(peak, 0);
     assert_eq!(decode(usize::MAX).unwrap().topics.map(|topics| topics.len()), Some(count as usize));
+}
+
+/// Keys of no letters, one byte each, take 24 times that.
+#[test]
+fn a_long_request_takes_no_more_than_a_request_may() {
+    let keys = |count: usize| {
+        let coordinator_keys = vec!["".into(); count];
+        let header = RequestHeader {
+            request_api_key: ApiKey::FindCoordinator.key(),
+            request_api_version: 4,
+            client_id: Some("".into()),
+            ..Default::default()
+        };
+        let request = FindCoordinatorRequest { coordinator_keys, ..Default::default() };
+        let mut frame = Vec::new();
+        write_request(&mut frame, &header, &request).unwrap();
+        frame.split_off(4)
+    };
+    let most = request_memory_budget(usize::MAX);
+    assert_eq!(most, (16 << 20) + (64 << 10));
+    for (count, is_served) in [(500_000, true), (1_400_000, false)] {
+        let frame = keys(count);
+        let peak = peak_of(|| {
+            let decoded = open_request(&frame).unwrap().decode::<FindCoordinatorRequest<'_>>();
+            assert_eq!(decoded.is_ok(), is_served, "{count} keys");
+        });
+        assert!(peak <= most, "{count} keys take {peak} bytes");
+    }
 }
