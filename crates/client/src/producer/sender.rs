@@ -141,16 +141,16 @@ impl Sender {
     /// Sends what can be sent. When to look again if nothing happens before.
     fn work(&mut self) -> Instant {
         let shared = self.shared.clone();
-        let mut next_look = Instant::now() + IDLE_LOOK;
         shared.settled.notify_waiters();
-        loop {
+        let next_look = loop {
+            let mut next_look = Instant::now() + IDLE_LOOK;
             let orders = self.orders(&mut shared.state.lock(), &mut next_look);
             if orders.is_empty() {
-                break;
+                break next_look;
             }
             // Outside of the lock: compression takes long, and callers go on meanwhile.
             orders.into_iter().for_each(|order| self.send(order));
-        }
+        };
         let mut state = shared.state.lock();
         if let Some(adding) = state.transactions.as_mut().and_then(|one| shared.add_partitions(one)) {
             self.tasks.spawn(async move {
@@ -158,20 +158,23 @@ impl Sender {
                 Event::Added
             });
         }
-        let next_ms = state.queues.due(shared.now().mono_ms, 0).next_ms;
-        next_ms.map_or(next_look, |at| next_look.min(shared.started + Duration::from_millis(at)))
+        next_look
     }
 
-    /// What can be sent now, at most one request to each node.
+    /// What can be sent now, at most one request to each node; `next_look` becomes the time at which that may change by
+    /// itself. Both are of one reading of the clock: what becomes ready between two would be forgotten.
     fn orders(&mut self, state: &mut State, next_look: &mut Instant) -> Vec<Order> {
         let now_ms = self.shared.now().mono_ms;
         self.shared.memory.add_permits(state.queues.expire(now_ms, |key| self.trouble(key)));
         self.shared.memory.add_permits(state.note_failures());
         let State { queues, transactions, .. } = state;
+        let mut due = queues.due(now_ms, self.turn);
+        if let Some(at) = due.next_ms {
+            *next_look = (self.shared.started + Duration::from_millis(at)).min(*next_look);
+        }
         if !self.has_producer_id(queues, transactions.as_ref()) {
             return Vec::new();
         }
-        let mut due = queues.due(now_ms, self.turn);
         if let Some(transactions) = transactions {
             due.ready.retain(|place| transactions.may_send(&queues.queue(*place).key()));
         }

@@ -1,8 +1,8 @@
-//! What is said of batches that could not be sent.
+//! When the sender looks, and what is said of batches that could not be sent.
 
 use super::*;
 use crate::cluster::Refused;
-use crate::producer::{Producer, ProducerConfig};
+use crate::producer::{Producer, ProducerConfig, Record};
 use crate::testing::ScriptedBroker;
 
 fn because(reason: &str) -> Error {
@@ -34,5 +34,21 @@ async fn each_partition_has_its_own_trouble() {
         sender.handle(event);
         let trouble = |topic| sender.trouble(&TopicPartition::new(topic, 0));
         assert_eq!((trouble("t"), trouble("new")), (known.map(because), new.map(because)));
+    }
+}
+
+/// Also before batches can be numbered: then they may still become too late.
+#[tokio::test]
+async fn a_look_says_when_the_next_one_is_due() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    for acks in [Acks::Leader, Acks::All] {
+        let config = ProducerConfig::new(broker.client()).acks(acks).linger(Duration::from_secs(7));
+        let producer = Producer::new(config).unwrap();
+        let _waiting = producer.send(Record::new("t", "a")).await.unwrap();
+        let shared = producer.owner.shared.clone();
+        let mut sender = Sender::new(shared.clone());
+        let mut next_look = Instant::now() + IDLE_LOOK;
+        assert!(sender.orders(&mut shared.state.lock(), &mut next_look).is_empty());
+        assert!(next_look <= Instant::now() + Duration::from_secs(7), "{acks:?}");
     }
 }
