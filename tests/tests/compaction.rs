@@ -56,6 +56,12 @@ fn read_all(client: &mut Client, topic: &str) -> Vec<(String, Option<Vec<u8>>, i
         let request = fetch_request(vec![fetch_topic(topic, 0, next)]);
         let response = client.try_call(&request, BY_NAME).expect("a fetch");
         let partition = &response.responses[0].partitions[0];
+        if partition.error_code == ErrorCode::OFFSET_OUT_OF_RANGE.code() {
+            // Retention has moved the log start since it was asked for.
+            all.clear();
+            next = client.offset_at(topic, 0, EARLIEST).expect("a start");
+            continue;
+        }
         assert_eq!(partition.error_code, 0);
         let bytes = bytes_of(&partition.records);
         let (before, mut rest) = (next, bytes);

@@ -280,7 +280,10 @@ fn a_corrupt_batch_is_not_printed() {
     let run = run(&fetching(Some(corrupt)), "consume t");
     assert_eq!(run.stdout, "");
     let message = run.failed();
-    assert!(message.contains("checksum") && message.contains("t-0 from offset 0"), "{message}");
+    assert!(
+        message.contains("checksum") && message.contains("t-0 cannot be read from offset 0"),
+        "{message}"
+    );
 }
 
 #[test]

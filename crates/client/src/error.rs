@@ -259,6 +259,11 @@ impl Error {
         self.class() == ErrorClass::Retriable
     }
 
+    /// Whether a task that asks again and again would be told the same. What a broker calls unknown may pass.
+    pub(crate) fn would_repeat(&self) -> bool {
+        !self.is_retriable() && self.code() != Some(ErrorCode::UNKNOWN_SERVER_ERROR)
+    }
+
     /// The broker's code, if a broker refused.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {

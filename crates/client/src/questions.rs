@@ -66,7 +66,7 @@ impl Questions {
         let refused = answer.unwrap_or_else(|error| {
             tracing::debug!("metadata: {error}");
             let of_topic = |topic| Refused { topic, error: error.clone() };
-            asked.into_iter().filter(|_| !error.is_retriable()).map(of_topic).collect()
+            asked.into_iter().filter(|_| error.would_repeat()).map(of_topic).collect()
         });
         for Refused { topic, error } in &refused {
             tracing::debug!("metadata of {topic}: {error}");

@@ -37,8 +37,8 @@ use crate::retry::retrying;
 /// Administers a cluster. Cheap to clone.
 ///
 /// Each call is tried again until [`ClientConfig::operation_timeout`] if it failed for a reason that may pass. After a lost
-/// answer that can mean that it was executed twice: that a topic exists already may be this call's own doing. What is to be
-/// deleted, and is found gone then, counts as deleted.
+/// answer that can mean that it was executed twice: that a topic exists already may be this call's own doing. A topic or a
+/// group that is to be deleted, and is found gone then, counts as deleted.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};

@@ -510,8 +510,10 @@ impl Assignment {
         if fetch.offset != asked.offset {
             return;
         }
-        // Another leader has answered for this place otherwise.
-        progress.pending = None;
+        if progress.check == Check::Needless {
+            // Another leader has answered for this place otherwise.
+            progress.pending = None;
+        }
         progress.end_offset = Some(arrived.end_offset);
         match Chunk::open(key.clone(), asked.generation, isolation, arrived) {
             Ok(None) => {}

@@ -296,7 +296,7 @@ impl Node {
     /// would fail again is told of each partition that it was about.
     fn fail(&mut self, error: &Error, cluster: &Cluster, assignment: &mut Assignment) {
         let code = error.code();
-        if !error.is_retriable() {
+        if error.would_repeat() {
             for (key, asked) in self.session.all_asked() {
                 assignment.fail(key, asked.generation, error.clone());
             }

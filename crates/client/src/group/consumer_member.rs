@@ -93,11 +93,11 @@ impl ConsumerMember {
     pub(crate) async fn run(mut self) {
         let failed = self.take_part().await;
         (self.beat, self.change) = (None, None);
-        leave(&self.calls, &self.member_id, self.membership.leave()).await;
         if let Err(error) = failed {
-            // Without a consumer there is nobody to tell.
+            // Before others have its partitions. Without a consumer there is nobody to tell.
             let _ = self.changes.send(Change::told(What::Failed(error)));
         }
+        leave(&self.calls, &self.member_id, self.membership.leave()).await;
     }
 
     async fn take_part(&mut self) -> Result<(), Error> {

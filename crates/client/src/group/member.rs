@@ -93,15 +93,13 @@ impl Member {
             () = shared.stop.notified() => None,
             error = self.take_part() => Some(error),
         };
-        if failed.is_some() {
+        if let Some(error) = failed {
             shared.identity.lock().generation = -1;
+            // Before others have its partitions. Without a consumer there is nobody to tell.
+            let _ = self.changes.send(Change::told(What::Failed(error)));
         }
         // Others wait for one who says nothing until its session ends.
         self.leave().await;
-        if let Some(error) = failed {
-            // Without a consumer there is nobody to tell.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
-        }
     }
 
     async fn leave(&self) {

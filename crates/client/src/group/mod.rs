@@ -525,18 +525,19 @@ impl GroupConsumer {
 
     /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up (or were
     /// lost), and leaves the group; a static member of a classic group stays in it until its session ends. It takes no
-    /// longer than [`GroupConsumer::close_within`] does for
+    /// longer than [`GroupConsumer::close_within`] does for twice
     /// [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout).
     ///
     /// # Errors
     /// As [`GroupConsumer::close_within`].
     pub async fn close(self) -> Result<(), Error> {
         let limit = self.config.consumer.client.operation_timeout;
-        self.close_within(limit).await
+        self.close_within(limit.saturating_mul(2)).await
     }
 
-    /// The same within a time: what is not done of the commit and the hook when it is over is left out. Leaving the group, so
-    /// that others need not wait for the session's end, is tried all the same, and takes up to 5 s more.
+    /// The same within a time: the commit has half of it, and the hook what is left; what is not done then is left out.
+    /// Leaving the group, so that others need not wait for the session's end, is tried all the same, and takes up to 5 s
+    /// more.
     ///
     /// ```
     /// # use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
@@ -555,7 +556,7 @@ impl GroupConsumer {
     /// # Errors
     /// The last commit's, or [`Error::TimedOut`] if commit or hook were cut short; the group is left all the same.
     pub async fn close_within(mut self, limit: Duration) -> Result<(), Error> {
-        let given_up = tokio::time::timeout_at(deadline(limit), self.give_up()).await;
+        let given_up = tokio::time::timeout_at(deadline(limit), self.give_up(limit / 2)).await;
         if let Some(commit) = self.commit.take() {
             // Those who have the partitions next commit themselves.
             commit.task.abort();
@@ -565,13 +566,18 @@ impl GroupConsumer {
         given_up.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
     }
 
-    /// Commits, and tells the hook of all partitions.
-    async fn give_up(&mut self) -> Result<(), Error> {
+    /// Commits within a time, and tells the hook of all partitions.
+    async fn give_up(&mut self, limit: Duration) -> Result<(), Error> {
         let mut committed = Ok(());
         let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
-            self.settle_commit().await;
-            committed = self.offsets.commit_what_is_there(&positions).await;
+            let commit = async {
+                self.settle_commit().await;
+                self.offsets.commit_what_is_there(&positions).await
+            };
+            let done = tokio::time::timeout_at(deadline(limit), commit).await;
+            let what = format!("the last commit of group {}", self.config.group_id);
+            committed = done.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }));
         }
         let is_member = self.shared.identity.lock().generation >= 0;
         let partitions: BTreeSet<_> = self.consumer.assignment().into_iter().collect();

@@ -83,6 +83,8 @@ struct Shared {
     config: ProducerConfig,
     cluster: Cluster,
     state: Mutex<State>,
+    /// Held by the call that ends a transaction.
+    ending: tokio::sync::Mutex<()>,
     /// The bytes that records may still take.
     memory: Semaphore,
     /// There is something new to send, or the end.
@@ -127,6 +129,7 @@ impl Producer {
                 is_closed: false,
                 has_ended: false,
             }),
+            ending: tokio::sync::Mutex::new(()),
             memory: Semaphore::new(config.buffer_bytes),
             work: Notify::new(),
             settled: Notify::new(),

@@ -71,6 +71,10 @@ pub(crate) struct Transactions {
     is_ended: bool,
     /// A sequence number is left out for good, which the next transaction cannot go on from.
     needs_epoch: bool,
+    /// Transactions that have ended: two calls that end one may overlap with the beginning of the next.
+    term: u64,
+    /// Whether the last of them was committed.
+    was_committed: bool,
 }
 
 impl Transactions {
@@ -87,6 +91,8 @@ impl Transactions {
             is_asked: false,
             is_ended: false,
             needs_epoch: false,
+            term: 0,
+            was_committed: false,
         }
     }
 
@@ -132,6 +138,25 @@ impl Transactions {
     /// Name under which batches are numbered.
     pub(crate) fn name(&self) -> Option<Name> {
         self.name
+    }
+
+    /// What tells the present transaction from the one before and the next.
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// What a call that began to end the transaction of a term has to tell if another call has ended it since.
+    pub(crate) fn ended_since(&self, term: u64, commit: bool) -> Option<Result<(), Error>> {
+        if self.term == term {
+            return None;
+        }
+        let is_as_asked = self.term == term + 1 && self.was_committed == commit;
+        Some(if is_as_asked { Ok(()) } else { Err(ended_by_another()) })
+    }
+
+    /// Whether the coordinator has said that the transaction is ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Whether version 2 of the protocol is spoken.
@@ -229,7 +254,8 @@ impl Transactions {
     /// may succeed later is left to the caller. What to tell it, as [`Transactions::failed`].
     pub(crate) fn end_failed(&mut self, error: &Error) -> Error {
         match (error.class(), error) {
-            (ErrorClass::Abortable, _) => {
+            // Who aborts already can do nothing else.
+            (ErrorClass::Abortable, _) if !matches!(self.state, State::Ending { commit: false }) => {
                 self.is_asked = false;
                 return self.failed(error);
             }
@@ -298,9 +324,7 @@ impl Transactions {
         }
         match self.state {
             State::Ending { commit: asked } if asked == commit => {}
-            // Another call has done it.
-            State::Ready if !commit => return Ok(End::Nothing),
-            _ => return Err(Error::Invalid("another call has ended the transaction".to_owned())),
+            _ => return Err(ended_by_another()),
         }
         let name = self.name.expect("a transaction needs a name");
         if self.is_ended {
@@ -314,6 +338,8 @@ impl Transactions {
     /// The transaction has ended; the producer may have another name from now on.
     pub(crate) fn ended(&mut self, name: Option<Name>) -> Result<(), Error> {
         self.name = name.or(self.name);
+        self.term += 1;
+        self.was_committed = matches!(self.state, State::Ending { commit: true });
         self.state = State::Ready;
         self.added.clear();
         self.wanted.clear();
@@ -343,6 +369,10 @@ fn has_failed_for_good(error: &Error) -> Error {
 /// What the failure of a record means to the one who has sent it in a transaction, which it fails.
 pub(crate) fn of_record(error: &Error) -> Error {
     if is_fatal(error) { error.clone() } else { has_failed(error) }
+}
+
+fn ended_by_another() -> Error {
+    Error::Invalid("another call has ended the transaction".to_owned())
 }
 
 fn misused(what: &str) -> Result<(), Error> {

@@ -101,11 +101,11 @@ impl Producer {
     /// producer; or why the cluster refuses.
     pub async fn commit_transaction(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
-        shared.transactions(Transactions::begin_commit)?;
+        let term = shared.transactions(|one| one.begin_commit().map(|()| one.term()))?;
         self.flush().await;
         // Who closes the producer aborts what nobody was asked to commit.
         shared.check_taking()?;
-        self.end_transaction(true).await
+        self.end_transaction(term, true).await
     }
 
     /// Aborts the transaction: what was not sent yet fails, and what was written is never seen by those who read what is
@@ -118,33 +118,39 @@ impl Producer {
     /// use any more.
     pub async fn abort_transaction(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
-        shared.transactions(Transactions::begin_abort)?;
-        shared.discard().await?;
-        self.end_transaction(false).await
+        let term = shared.transactions(|one| one.begin_abort().map(|()| one.term()))?;
+        shared.discard(term).await?;
+        self.end_transaction(term, false).await
     }
 
     /// Aborts the transaction of a producer that is being closed, unless there is none or its coordinator was asked to
     /// commit it.
     pub(super) async fn abort_what_is_open(&self) {
-        if self.owner.shared.transactions(Transactions::begin_abort).is_err() {
-            return;
-        }
+        let begun = self.owner.shared.transactions(|one| one.begin_abort().map(|()| one.term()));
+        let Ok(term) = begun else { return };
         let aborted = async {
-            self.owner.shared.discard().await?;
-            self.end_transaction(false).await
+            self.owner.shared.discard(term).await?;
+            self.end_transaction(term, false).await
         };
         if let Err(error) = aborted.await {
             tracing::warn!("a transaction stays open until its time-out: {error}");
         }
     }
 
-    /// Does what is left to do, so that it can be called again after any of it.
-    async fn end_transaction(&self, commit: bool) -> Result<(), Error> {
+    /// Does what is left to do, so that it can be called again after any of it. One call does so at a time: the answer to a
+    /// second one would be taken for that about the next transaction.
+    async fn end_transaction(&self, term: u64, commit: bool) -> Result<(), Error> {
         let shared = &self.owner.shared;
         let coordinator = shared.coordinator()?;
+        let _only = shared.ending.lock().await;
+        if let Some(ended) = shared.transactions(|one| Ok(one.ended_since(term, commit)))? {
+            return ended;
+        }
         loop {
             // Records that were abandoned then are not to be left out without a word.
-            shared.check_alive()?;
+            if !shared.transactions(|one| Ok(one.is_ended()))? {
+                shared.check_alive()?;
+            }
             let (end, is_v2) = shared.transactions(|one| Ok((one.end(commit)?, one.is_v2())))?;
             match end {
                 End::Nothing => return shared.transactions(|one| one.ended(None)),
@@ -239,8 +245,9 @@ impl Shared {
         told.unwrap_or_else(|needless| needless)
     }
 
-    /// Fails what waits, and waits for what is under way, so that nothing of a transaction comes after its end.
-    async fn discard(&self) -> Result<(), Error> {
+    /// Fails what waits of the transaction of a term, and waits for what is under way, so that nothing of it comes after its
+    /// end.
+    async fn discard(&self, term: u64) -> Result<(), Error> {
         loop {
             let settled = self.settled.notified();
             let mut settled = std::pin::pin!(settled);
@@ -248,6 +255,10 @@ impl Shared {
             settled.as_mut().enable();
             {
                 let mut state = self.state.lock();
+                if state.transactions.as_ref().is_none_or(|one| one.term() != term) {
+                    // Another call has ended it; what waits is the next one's.
+                    return Ok(());
+                }
                 self.memory.add_permits(state.queues.discard(&Error::Aborted));
                 // A partition that is added behind the end would begin another transaction.
                 let is_adding = state.transactions.as_ref().is_some_and(Transactions::is_adding);

@@ -325,6 +325,24 @@ fn led_anew(taken: usize) -> (Assignment, Vec<Doubt>) {
     (assignment, doubts)
 }
 
+#[test]
+fn a_question_that_fails_is_told_whatever_answer_comes_late() {
+    let mut assignment = at(0);
+    assignment.lead(|_| Some(0));
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    // Asked of the old leader, which answers when the new one has refused to tell where its epochs end.
+    let late = asked(&assignment).unwrap();
+    assignment.lead(|_| Some(1));
+    let doubts = in_doubt(&mut assignment);
+    assignment.fail(&key(), doubts[0].generation, gone(2));
+    answer(&mut assignment, &late, 2);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+    assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+    assert_eq!(take(&mut assignment), Some(Err(gone(2))));
+    assert_eq!((take(&mut assignment), asked(&assignment)), (None, None));
+}
+
 fn end(epoch: i32, offset: i64) -> Option<Place> {
     Some(Place { offset, epoch })
 }

@@ -396,7 +396,8 @@ async fn who_cannot_go_on_leaves() {
         let failed = failed.expect("it is told").unwrap_err();
         assert_eq!(failed.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
         for expected in expected {
-            assert_eq!(hears.try_recv().ok().as_deref(), Some(expected), "others are not kept waiting");
+            let heard = tokio::time::timeout(Duration::from_secs(20), hears.recv()).await;
+            assert_eq!(heard.expect("others are not kept waiting").as_deref(), Some(expected));
         }
         assert_eq!(hears.try_recv().ok(), None);
         assert_eq!(member.shared.identity.lock().generation, -1, "it commits nothing any more");
@@ -414,6 +415,21 @@ impl RebalanceHooks for Endless {
         _offsets: &'a GroupOffsets,
     ) -> HookFuture<'a> {
         Box::pin(std::future::pending())
+    }
+}
+
+/// A hook that tells which partitions are given up.
+struct Telling(mpsc::UnboundedSender<BTreeSet<TopicPartition>>);
+
+impl RebalanceHooks for Telling {
+    fn revoked<'a>(
+        &'a mut self,
+        partitions: &'a BTreeSet<TopicPartition>,
+        _positions: &'a BTreeMap<TopicPartition, i64>,
+        _offsets: &'a GroupOffsets,
+    ) -> HookFuture<'a> {
+        let _ = self.0.send(partitions.clone());
+        Box::pin(std::future::ready(()))
     }
 }
 
@@ -443,29 +459,34 @@ const LEFT: i32 = -1;
 #[tokio::test]
 async fn closing_has_a_limit_and_leaves_the_group_all_the_same() {
     let often = Some(Duration::ZERO);
-    let (member, _broker, mut hears) = waiting(often, NoHooks).await;
-    closed_soon(member).await;
+    let (told, mut revoked) = mpsc::unbounded_channel();
+    let (member, _broker, mut hears) = waiting(often, Telling(told)).await;
+    closed_soon(member, LAST_COMMIT).await;
     let heard: Vec<i32> = std::iter::from_fn(|| hears.try_recv().ok()).collect();
     assert_eq!((heard.first(), heard.last()), (Some(&3), Some(&LEFT)));
+    assert_eq!(revoked.try_recv().ok(), Some(BTreeSet::from([t(0)])), "a commit leaves time for the hook");
 
     let (mut member, _broker, mut hears) = waiting(often, NoHooks).await;
     member.start_commit_if_due().await;
     assert_eq!(hears.recv().await, Some(3));
-    closed_soon(member).await;
+    closed_soon(member, LAST_COMMIT).await;
     let heard: Vec<i32> = std::iter::from_fn(|| hears.try_recv().ok()).collect();
     assert_eq!(heard.last(), Some(&LEFT), "a commit that is under way goes on no longer");
 
     let (member, _broker, mut hears) = waiting(None, Endless).await;
-    closed_soon(member).await;
+    closed_soon(member, ("giving up the partitions of group g", 50)).await;
     assert_eq!(hears.try_recv().ok(), Some(LEFT), "a hook is waited for no longer");
 }
 
+/// What a commit that is cut short is called, and after how many milliseconds: half of the time.
+const LAST_COMMIT: (&str, u64) = ("the last commit of group g", 25);
+
 /// Closes a member within a short time, which is not enough.
-async fn closed_soon(member: GroupConsumer) {
-    let limit = Duration::from_millis(50);
-    let closed = tokio::time::timeout(Duration::from_secs(20), member.close_within(limit)).await;
-    let what = "giving up the partitions of group g".to_owned();
-    assert_eq!(closed.expect("there is a limit"), Err(Error::TimedOut { what, after: limit, last: None }));
+async fn closed_soon(member: GroupConsumer, (what, after_ms): (&str, u64)) {
+    let closing = member.close_within(Duration::from_millis(50));
+    let closed = tokio::time::timeout(Duration::from_secs(20), closing).await;
+    let (what, after) = (what.to_owned(), Duration::from_millis(after_ms));
+    assert_eq!(closed.expect("there is a limit"), Err(Error::TimedOut { what, after, last: None }));
 }
 
 #[tokio::test]

@@ -229,6 +229,7 @@ fn a_commit_that_asked_for_nothing_yet_can_be_aborted_and_so_can_one_that_was_re
 #[test]
 fn what_another_call_aborts_is_not_taken_for_committed() {
     let mut transactions = open(true);
+    let term = transactions.term();
     transactions.may_send(&t(0));
     transactions.begin_commit().unwrap();
     transactions.begin_abort().unwrap();
@@ -238,9 +239,27 @@ fn what_another_call_aborts_is_not_taken_for_committed() {
     transactions.end_answered(Ok(Some((7, 1)))).unwrap();
     transactions.ended(None).unwrap();
     assert_eq!(transactions.end(true), Err(lost.clone()), "it is over");
-    assert_eq!(transactions.end(false), Ok(End::Nothing), "it is aborted, whoever did it");
+    assert_eq!(transactions.ended_since(term, true), Some(Err(lost.clone())));
+    assert_eq!(transactions.ended_since(term, false), Some(Ok(())), "it is aborted, whoever did it");
     transactions.begin().unwrap();
-    assert_eq!(transactions.end(false), Err(lost), "the next one is not its");
+    assert_eq!(transactions.end(false), Err(lost.clone()), "the next one is not its");
+    assert_eq!(transactions.ended_since(term, false), Some(Ok(())));
+    assert_eq!(transactions.ended_since(transactions.term(), true), None);
+    transactions.begin_commit().unwrap();
+    assert_eq!(transactions.end(true), Ok(End::Nothing));
+    transactions.ended(None).unwrap();
+    assert_eq!(transactions.ended_since(term + 1, true), Some(Ok(())));
+    assert_eq!(transactions.ended_since(term, false), Some(Err(lost)), "which of them is not known any more");
+}
+
+#[test]
+fn an_abort_that_is_refused_has_nothing_left_to_try() {
+    let mut transactions = open(true);
+    transactions.may_send(&t(0));
+    transactions.begin_abort().unwrap();
+    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+    let told = transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
+    check_class(&mut transactions, &told, ErrorClass::Fatal, false);
 }
 
 #[test]
