@@ -14,6 +14,7 @@ use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, Fetch
 use mainstem_wire::messages::fetch_response::FetchResponse;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::messages::metadata_response::MetadataResponse;
 use mainstem_wire::{Decoder, ErrorCode, Message};
 
 const MIB: u64 = 1 << 10;
@@ -307,6 +308,23 @@ fn a_cold_read_does_not_hold_up_its_loop() {
     // On two busy cores the kernel alone keeps a ready thread waiting for some of its time slices.
     beside.assert_calm((alone.quantile(0.99) * 10).max(CALM_P99), CALM_WORST);
     assert_peak(&victim, 24);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_topic_that_is_named_ten_thousand_times_is_described_once() {
+    const VERSION: i16 = 9;
+    let mut victim = Victim::start(&[]);
+    let mut client = Client::connect(victim.address);
+    client.create_topic("wide", 1000, &[]);
+    victim.reset_memory_peak();
+    let named = MetadataRequestTopic { name: Some("wide".into()), ..Default::default() };
+    let request = MetadataRequest { topics: Some(vec![named; 10_000]), ..Default::default() };
+    let body = client.ask(VERSION, &request);
+    let response = MetadataResponse::decode(&mut Decoder::new(&body), VERSION).unwrap();
+    let partitions: Vec<_> = response.topics.iter().map(|topic| topic.partitions.len()).collect();
+    assert_eq!(partitions, [1000]);
+    assert_peak(&victim, 48);
     victim.assert_sound();
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mainstem_wire::frame::request_decoder;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
@@ -55,7 +56,7 @@ impl OwnedBody {
 
     /// Decodes it from its beginning.
     pub(crate) fn decoder(&self) -> Decoder<'_> {
-        Decoder::new(&self.bytes)
+        request_decoder(&self.bytes)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Metadata (3), v0-13: topics and where their partitions are led; creates topics that are named and missing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use mainstem_coordination::metadata::{MetadataImage, TopicImage, names};
@@ -17,7 +18,10 @@ use crate::dispatch::{Handled, body};
 use crate::output::ResponseBuffer;
 use crate::respond::respond;
 
-/// Named topics up to which a request is answered on its event loop; more would hold up its neighbours.
+/// Topics and partitions up to which a request is answered on its event loop; more would hold up its neighbours.
+const INLINE_ENTRIES_MAX: usize = 5000;
+
+/// Named topics up to which that is so: each is looked up by name.
 const INLINE_TOPICS_MAX: usize = 1000;
 
 /// The quota on partitions that are created is kept to whatever the version of the request: Kafka asks its controller
@@ -31,12 +35,44 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
-    let request: MetadataRequest<'_> = body(decoder, context.version)?;
-    let is_large = request.topics.as_ref().is_some_and(|topics| topics.len() > INLINE_TOPICS_MAX);
-    if is_large || !missing(broker, &context, &request).is_empty() {
+    let request = decode(decoder, context.version)?;
+    if is_large(broker, &context, &request) || !missing(broker, &context, &request).is_empty() {
         return Ok(serve_in_background(broker, context, &behind, create_and_answer));
     }
     Ok(answer(broker, &context, &request, out))
+}
+
+/// A request with each topic once: its topics are a set, as Kafka has it.
+fn decode<'a>(decoder: &mut Decoder<'a>, version: i16) -> Result<MetadataRequest<'a>, DecodeError> {
+    let mut request: MetadataRequest<'a> = body(decoder, version)?;
+    if let Some(topics) = request.topics.as_mut().filter(|topics| topics.len() > 1) {
+        let mut seen = HashSet::with_capacity(topics.len());
+        topics.retain(|topic| seen.insert((topic.topic_id, topic.name.clone())));
+    }
+    Ok(request)
+}
+
+/// Whether the answer has so much to tell that it is not made on the event loop.
+fn is_large(broker: &Broker, context: &RequestContext, request: &MetadataRequest<'_>) -> bool {
+    let image = broker.controller.image();
+    let entries = |topic: &TopicImage| 1 + topic.partitions.len();
+    let entries = match named(request, context.version) {
+        Some(topics) if topics.len() > INLINE_TOPICS_MAX => return true,
+        Some(topics) => {
+            topics.iter().map(|wanted| find(context, &image, wanted).map_or(1, entries)).sum::<usize>()
+        }
+        None => image.topics().map(entries).sum::<usize>(),
+    };
+    entries > INLINE_ENTRIES_MAX
+}
+
+/// The topics that are asked for; none: all of them. Before version 1 an empty list means all topics; from then on null
+/// does.
+fn named<'r, 'a>(
+    request: &'r MetadataRequest<'a>,
+    version: i16,
+) -> Option<&'r Vec<MetadataRequestTopic<'a>>> {
+    request.topics.as_ref().filter(|topics| version > 0 || !topics.is_empty())
 }
 
 fn create_and_answer(
@@ -45,7 +81,7 @@ fn create_and_answer(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let request: MetadataRequest<'_> = body(decoder, context.version)?;
+    let request = decode(decoder, context.version)?;
     let missing = missing(broker, context, &request);
     // KIP-599: a client over its quota of partitions is told that the topic is not there, and asks again.
     let mut mutations = broker.quotas.mutations(context, STRICT_ALWAYS);
@@ -97,16 +133,15 @@ fn answer(
         ..Default::default()
     });
     let with_operations = request.include_topic_authorized_operations;
-    let topics = match &request.topics {
-        // Before version 1 an empty list means all topics; from then on null does.
-        Some(topics) if context.version > 0 || !topics.is_empty() => topics
+    let topics = match named(request, context.version) {
+        Some(topics) => topics
             .iter()
             .map(|wanted| match find(context, &image, wanted) {
                 Ok(topic) => describe(broker, context, &image, topic, with_operations),
                 Err(error) => refuse(context, wanted, error),
             })
             .collect(),
-        _ => image
+        None => image
             .topics()
             .filter(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok())
             .map(|topic| describe(broker, context, &image, topic, with_operations))
