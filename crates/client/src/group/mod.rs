@@ -40,7 +40,7 @@ use member::Member;
 
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
-use crate::group::offsets::is_missing;
+use crate::group::offsets::{Committed, is_missing};
 use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
@@ -87,27 +87,33 @@ impl GroupOffsets {
     /// [`Error::CommitFailed`] if a partition is not this member's or is given up before it is done, or why the group
     /// refuses: a member that is not in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
-        self.commit_unless(offsets, |_| false).await
+        self.commit_unless(self.done(offsets), |_| false).await
     }
 
-    /// The same of the consumer's own accord: a topic that was deleted meanwhile holds up no other.
-    async fn commit_what_is_there(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
-        self.commit_unless(offsets, is_missing).await
-    }
-
-    /// Commits, where some errors do not matter.
-    async fn commit_unless(
+    /// The same in the background, of what is held now: a partition that is given up before the task runs, and comes back,
+    /// is not meant.
+    fn start(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
         is_tolerated: fn(&Error) -> bool,
-    ) -> Result<(), Error> {
-        if offsets.is_empty() {
+    ) -> PendingCommit {
+        let (group, done) = (self.clone(), self.done(offsets));
+        PendingCommit { task: tokio::spawn(async move { group.commit_unless(done, is_tolerated).await }) }
+    }
+
+    /// Commits of the consumer's own accord: a topic that was deleted meanwhile holds up no other.
+    async fn commit_what_is_there(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
+        self.commit_unless(self.done(offsets), is_missing).await
+    }
+
+    /// Commits, where some errors do not matter.
+    async fn commit_unless(&self, done: Done, is_tolerated: fn(&Error) -> bool) -> Result<(), Error> {
+        if done.places.is_empty() {
             return Ok(());
         }
         let config = &self.config.consumer.client;
-        let (places, terms) = (self.positions.places(offsets), self.terms(offsets));
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            match self.calls.commit(&self.identity(&terms)?, &places).await {
+            match self.calls.commit(&self.identity(&done.terms)?, &done.places).await {
                 Err(error) if is_tolerated(&error) => {
                     tracing::warn!("{error}");
                     Ok(())
@@ -146,15 +152,15 @@ impl GroupOffsets {
         transaction: &Transaction<'_>,
     ) -> Result<(), Error> {
         let config = &self.config.consumer.client;
-        let (places, terms) = (self.positions.places(offsets), self.terms(offsets));
+        let done = self.done(offsets);
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            self.calls.commit_in_transaction(&self.identity(&terms)?, &places, transaction).await
+            self.calls.commit_in_transaction(&self.identity(&done.terms)?, &done.places, transaction).await
         })
         .await
     }
 
-    fn terms(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Terms {
-        self.shared.held.lock().terms(offsets.keys())
+    fn done(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Done {
+        Done { places: self.positions.places(offsets), terms: self.shared.held.lock().terms(offsets.keys()) }
     }
 
     /// Who commits what was held at some time. Without a generation a commit could overwrite those of the members: a
@@ -176,6 +182,12 @@ impl GroupOffsets {
     fn what(&self, what: &str) -> String {
         format!("{what} of group {}", self.config.group_id)
     }
+}
+
+/// What is to be committed, by whom: fixed at the instant at which it is asked for.
+struct Done {
+    places: BTreeMap<TopicPartition, Committed>,
+    terms: Terms,
 }
 
 /// A commit that is under way; await it for the outcome, or drop it.
@@ -431,9 +443,7 @@ impl GroupConsumer {
         let done = self.consumer.positions().known();
         if done != self.committed {
             self.committed = done.clone();
-            let group = self.offsets.clone();
-            let task = tokio::spawn(async move { group.commit_what_is_there(&done).await });
-            self.commit = Some(PendingCommit { task });
+            self.commit = Some(self.offsets.start(&done, is_missing));
         }
     }
 
@@ -448,11 +458,6 @@ impl GroupConsumer {
         self.commit = None;
     }
 
-    fn start(&self, offsets: BTreeMap<TopicPartition, i64>) -> PendingCommit {
-        let group = self.offsets.clone();
-        PendingCommit { task: tokio::spawn(async move { group.commit(&offsets).await }) }
-    }
-
     /// Commits where to go on behind all batches that were taken, and waits until it is done.
     ///
     /// # Errors
@@ -465,7 +470,7 @@ impl GroupConsumer {
     /// Commits the same in the background. Of two commits under way the later one may come first: wait for one before the
     /// next where that matters.
     pub fn start_commit(&self) -> PendingCommit {
-        self.start(self.consumer.positions().known())
+        self.offsets.start(&self.consumer.positions().known(), |_| false)
     }
 
     /// The group's offsets, to commit others than the positions.

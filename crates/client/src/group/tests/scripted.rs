@@ -64,7 +64,7 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
     member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
-    let commit = member.start(BTreeMap::from([(t(0), 5)]));
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     assert_eq!(generations.recv().await, Some(3));
     member.change = Some(Change::told(What::Lost));
     member.take_over().await.unwrap();
@@ -75,6 +75,22 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     while let Ok(generation) = generations.try_recv() {
         assert_eq!(generation, 3, "others may have committed more by then");
     }
+}
+
+/// It comes back before the commit's task has run at all.
+#[tokio::test]
+async fn a_commit_is_of_what_was_held_when_it_was_asked_for() {
+    let (sender, mut generations) = mpsc::unbounded_channel();
+    let broker = ScriptedBroker::start(1, move |asked| refuse_commits(asked, &sender));
+    let mut member = member(broker.client(), NoHooks);
+    *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
+    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
+    member.keep_only(|_| false);
+    member.shared.held.lock().take([t(0)]);
+    let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
+    assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: t(0) }));
+    assert!(generations.try_recv().is_err(), "nothing is asked of the coordinator");
 }
 
 /// The member has its new generation before the coordinator takes a commit again.
@@ -101,7 +117,7 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
     member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
-    let commit = member.start(BTreeMap::from([(t(0), 5)]));
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     for generation in 3..5 {
         while generations.recv().await != Some(generation) {}
         *member.shared.identity.lock() = is_in(generation + 1);
