@@ -345,7 +345,7 @@ impl Opening<'_> {
             anchor: self.failed("opening meta.properties", anchor)?,
             name: name.unwrap_or_default(),
             options,
-            on_failure: on_failure(health),
+            on_failure: on_failure(&self.storage, health),
         };
         self.failed("starting its flusher", Flusher::start(parts))
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::boot::BOOT_RECORD;
 use crate::checkpoint::LOG_START_CHECKPOINT;
-use crate::flusher::FlushOptions;
+use crate::flusher::{FlushOptions, FlushTarget, FlushTicket};
 use crate::marker::CLEAN_SHUTDOWN;
 use crate::meta_properties::META_PROPERTIES;
 use crate::storage::RealStorage;
@@ -334,9 +334,72 @@ fn a_commit_is_told_when_it_is_durable() {
     }
 }
 
+/// Told the outcome of its one piece of work, which it gives out when `begun` is done.
+struct Target {
+    ticket: FlushTicket,
+    directory: Arc<Path>,
+    begun: Box<dyn Fn() + Send + Sync>,
+    ended: mpsc::Sender<io::Result<()>>,
+}
+
+impl FlushTarget for Target {
+    fn ticket(&self) -> &FlushTicket {
+        &self.ticket
+    }
+
+    fn begin_flush(&self) -> FlushWork {
+        (self.begun)();
+        FlushWork { directories: vec![self.directory.clone()], ..FlushWork::default() }
+    }
+
+    fn end_flush(&self, _upto: i64, result: io::Result<()>) {
+        self.ended.send(result).unwrap();
+    }
+}
+
+/// What the flusher says of a directory, which something happens to after it was given out to be synced.
+fn flush_of(
+    dir: &Arc<LogDir>,
+    directory: &Path,
+    meanwhile: impl Fn() + Send + Sync + 'static,
+) -> io::Result<()> {
+    let (ended, outcome) = mpsc::channel();
+    let (ticket, begun) = (FlushTicket::default(), Box::new(meanwhile));
+    let target: Arc<dyn FlushTarget> = Arc::new(Target { ticket, directory: directory.into(), begun, ended });
+    assert!(dir.flusher().request(&target));
+    outcome.recv_timeout(Duration::from_secs(20)).expect("the target is told")
+}
+
+#[test]
+fn a_partition_that_is_deleted_while_it_is_synced_does_not_take_its_directory_offline() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = open(temporary.path());
+    let (path, _) = dir.create_partition(&t(0), &[7; 16]).unwrap();
+    let deleting = dir.clone();
+    let delete = move || deleting.set_aside(&[t(0)], SetAside::Delete, u64::MAX).unwrap();
+    assert_eq!(flush_of(&dir, &path, delete).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!((dir.failure(), dir.has_failed_sync()), (None, false));
+    assert!(dir.stop_clean().unwrap());
+}
+
+#[test]
+fn a_directory_that_is_gone_is_offline_with_the_first_sync() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().join("data");
+    let dir = open(&root);
+    let (path, _) = dir.create_partition(&t(0), &[7; 16]).unwrap();
+    let unmount = move || fs::rename(&root, root.with_extension("elsewhere")).unwrap();
+    assert_eq!(flush_of(&dir, &path, unmount).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert!(dir.failure().is_some() && dir.has_failed_sync());
+}
+
 #[test]
 fn the_cost_of_a_sync_is_measured_and_nothing_left_behind() {
     let temporary = tempfile::tempdir().unwrap();
+    // A thread that has to wait for its CPU has no time left.
+    let none = measure_appends(&RealStorage, &temporary.path().join("probe"), Duration::ZERO);
+    assert!(none.unwrap() > Duration::ZERO);
+    fs::remove_file(temporary.path().join("probe")).unwrap();
     assert!(measure_fdatasync(&RealStorage, temporary.path()).unwrap() > Duration::ZERO);
     assert_eq!(RealStorage.list(temporary.path()).unwrap(), []);
     let missing = temporary.path().join("missing");
