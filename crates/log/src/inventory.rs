@@ -9,6 +9,7 @@ use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
 use crate::segment::{Segment, patient};
 use crate::storage::OpenMode;
 use crate::time_index::TimeEntry;
+use crate::transaction_index;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A longer segment has positions that its index cannot hold.
@@ -22,6 +23,8 @@ pub(crate) struct FoundSegment {
     /// `None`: the file does not exist.
     pub(crate) index_bytes: Option<u64>,
     pub(crate) time_index_bytes: Option<u64>,
+    /// 0 also where there is no file.
+    pub(crate) transaction_index_bytes: u64,
 }
 
 impl FoundSegment {
@@ -36,12 +39,19 @@ impl FoundSegment {
     /// The segment, as its files say.
     pub(crate) fn trusted(&self) -> Segment {
         let entries = |bytes: Option<u64>, entry: usize| (bytes.unwrap_or_default() / entry as u64) as u32;
-        Segment::on_disk(
+        let mut segment = Segment::on_disk(
             self.base_offset,
             self.log_bytes as u32,
             entries(self.index_bytes, OffsetEntry::BYTES),
             entries(self.time_index_bytes, TimeEntry::BYTES),
-        )
+        );
+        segment.aborted = self.aborted();
+        segment
+    }
+
+    /// Entries in the transaction index, the last of which may not be whole.
+    pub(crate) fn aborted(&self) -> u32 {
+        transaction_index::entries_in(self.transaction_index_bytes)
     }
 }
 
@@ -104,6 +114,7 @@ impl Inventory {
                 log_bytes: len(base_offset, FileKind::Log).unwrap_or_default(),
                 index_bytes: len(base_offset, FileKind::Index),
                 time_index_bytes: len(base_offset, FileKind::TimeIndex),
+                transaction_index_bytes: len(base_offset, FileKind::TransactionIndex).unwrap_or_default(),
             })
             .collect();
         Inventory { segments, snapshots: of_kind(FileKind::Snapshot).collect() }
