@@ -7,7 +7,7 @@ use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
 use crate::segment::{Segment, patient};
-use crate::storage::OpenMode;
+use crate::storage::{OpenMode, write_all_at};
 use crate::time_index::TimeEntry;
 use crate::transaction_index;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,11 +165,22 @@ fn finish_swap(
             files.remove(base, kind)?;
         }
     }
+    live.insert((base_offset, FileKind::TransactionIndex), leave_unfit_index(files, base_offset)?);
     // A power cut must not keep the new name and bring back what it covers.
     files.sync_dir()?;
     files.storage.rename(&swap, &path).map_err(LogError::io("rename", swap))?;
     live.insert((base_offset, FileKind::Log), len);
     Ok(())
+}
+
+/// Leaves a transaction index that is none, durably: it is made anew, also when this start breaks off and the next one
+/// finds the other indexes made. Returns its length.
+fn leave_unfit_index(files: &PartitionFiles, base_offset: i64) -> Result<u64, LogError> {
+    let file = files.open(base_offset, FileKind::TransactionIndex)?;
+    let written =
+        file.set_len(0).and_then(|()| write_all_at(&*file, &[0], 0)).and_then(|()| file.sync_data());
+    written.map_err(LogError::io("write", files.path(base_offset, FileKind::TransactionIndex)))?;
+    Ok(1)
 }
 
 /// The offset behind the last batch of a file, and its length.

@@ -16,9 +16,10 @@ use crate::producer_snapshot::{self, SNAPSHOT_BYTES_MAX};
 use crate::producer_state::{ProducerBatch, ProducerState};
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
 use crate::segment::{Segment, patient};
-use crate::storage::{StorageFile, read_small_file, write_all_at};
-use crate::transaction_index::{AbortedTransaction, count_sound_before, position_of};
+use crate::storage::{OpenMode, StorageFile, read_small_file, write_all_at};
+use crate::transaction_index::{AbortedTransaction, count_sound_before, entries_in, position_of};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of a transaction index that are written at once.
@@ -31,10 +32,10 @@ impl Log {
     /// newest nor of a segment's base.
     pub(crate) fn reload_producers(&mut self, rebuild_from: i64, mono_ms: u64) -> Result<(), LogError> {
         let (snapshot, older) = self.take_newest_snapshot(mono_ms)?;
-        let from = snapshot.as_ref().map_or(0, |(offset, _)| *offset);
-        self.snapshot_offset = snapshot.as_ref().map(|(offset, _)| *offset);
-        let mut state = snapshot.map_or_else(ProducerState::default, |(_, state)| state);
-        let mut indexes = IndexRebuild::begin(self, from.min(rebuild_from))?;
+        let from = snapshot.as_ref().map_or(0, |snapshot| snapshot.offset);
+        self.snapshot_offset = snapshot.as_ref().map(|snapshot| snapshot.offset);
+        let mut state = snapshot.map_or_else(ProducerState::default, |snapshot| snapshot.state);
+        let mut indexes = IndexRebuild::begin(self, from, rebuild_from)?;
         let unreplicated_from =
             if self.high_watermark < self.log_end { self.high_watermark } else { i64::MAX };
         let earliest = rebuild_from.min(unreplicated_from);
@@ -67,18 +68,15 @@ impl Log {
         Ok(())
     }
 
-    /// The newest sound snapshot and its offset; and the offsets of those before it that are of a segment's base.
-    fn take_newest_snapshot(
-        &self,
-        mono_ms: u64,
-    ) -> Result<(Option<(i64, ProducerState)>, Vec<i64>), LogError> {
+    /// The newest sound snapshot; and the offsets of those before it that are of a segment's base.
+    fn take_newest_snapshot(&self, mono_ms: u64) -> Result<(Option<Snapshot>, Vec<i64>), LogError> {
         let mut offsets = list_snapshots(&self.files)?;
         let mut newest = None;
         while let Some(offset) = offsets.pop() {
             if (self.segments[0].base_offset..=self.log_end).contains(&offset)
                 && let Some(state) = read_snapshot(&self.files, offset, mono_ms)?
             {
-                newest = Some((offset, state));
+                newest = Some(Snapshot { offset, state });
                 break;
             }
             self.files.remove(offset, FileKind::Snapshot)?;
@@ -173,13 +171,22 @@ impl Log {
 
     /// Puts rebuilt transaction indexes in place.
     fn take_indexes(&mut self, rebuilt: Rebuilt) {
-        let Rebuilt { first, counts, files, recent } = rebuilt;
+        let Rebuilt { first, counts, files, names, recent } = rebuilt;
         for (segment, count) in self.segments[first..].iter_mut().zip(counts) {
             segment.aborted = count;
         }
         files.into_iter().for_each(|file| self.flush.add_file(file));
+        if names {
+            self.flush.add_directory(&self.files.dir);
+        }
         self.aborted = recent;
     }
+}
+
+/// The producers before an offset, as a file has them.
+struct Snapshot {
+    offset: i64,
+    state: ProducerState,
 }
 
 /// The transaction indexes of the last segments, cut to what is known to be right, while the rest is added.
@@ -191,6 +198,8 @@ struct IndexRebuild {
     base_offsets: Vec<i64>,
     /// Entries in the file of each.
     counts: Vec<u32>,
+    /// From this one of them on the files are replaced as a whole.
+    anew: usize,
     /// The files that were changed.
     changed: Vec<Arc<dyn StorageFile>>,
     /// The segment of the entries in the buffer, counted from the first of these.
@@ -204,12 +213,16 @@ struct Rebuilt {
     first: usize,
     counts: Vec<u32>,
     files: Vec<Arc<dyn StorageFile>>,
+    /// Files were replaced.
+    names: bool,
     recent: RecentAborted,
 }
 
 impl IndexRebuild {
-    /// Cuts off what the indexes have from an offset on.
-    fn begin(log: &Log, from: i64) -> Result<IndexRebuild, LogError> {
+    /// Cuts off what the indexes have from an offset on. Those of segments from `rebuild_from` on stay until others take
+    /// their places: a start that breaks off must not leave one that looks as if it were whole.
+    fn begin(log: &Log, from: i64, rebuild_from: i64) -> Result<IndexRebuild, LogError> {
+        let from = from.min(rebuild_from);
         let first = log.segment_of(from);
         let segments = &log.segments[first..];
         let mut this = IndexRebuild {
@@ -217,13 +230,15 @@ impl IndexRebuild {
             first,
             base_offsets: segments.iter().map(|segment| segment.base_offset).collect(),
             counts: Vec::with_capacity(segments.len()),
+            anew: segments.partition_point(|segment| segment.base_offset < rebuild_from),
             changed: Vec::new(),
             current: 0,
             buffer: Vec::new(),
             recent: RecentAborted::default(),
         };
-        for segment in segments {
-            let count = if segment.aborted > 0 { this.cut(segment, from)? } else { 0 };
+        for (number, segment) in segments.iter().enumerate() {
+            let is_cut = number < this.anew && segment.aborted > 0;
+            let count = if is_cut { this.cut(segment, from)? } else { 0 };
             this.counts.push(count);
         }
         let has_earlier = log.segments[..first].iter().any(|segment| segment.aborted > 0);
@@ -264,21 +279,45 @@ impl IndexRebuild {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let (base_offset, kind) = (self.base_offsets[self.current], FileKind::TransactionIndex);
+        let path = self.path_of(self.current);
         let count = &mut self.counts[self.current];
-        let file = self.files.open(base_offset, kind)?;
-        write_all_at(&*file, &self.buffer, position_of(*count))
-            .map_err(LogError::io("write", self.files.path(base_offset, kind)))?;
-        *count += crate::transaction_index::entries_in(self.buffer.len() as u64);
+        let opened = self.files.storage.open(&path, OpenMode::Create);
+        let file = opened.map_err(LogError::io("open", &*path))?;
+        let written = file
+            .set_len(position_of(*count))
+            .and_then(|()| write_all_at(&*file, &self.buffer, position_of(*count)));
+        written.map_err(LogError::io("write", path))?;
+        *count += entries_in(self.buffer.len() as u64);
         self.buffer.clear();
         self.changed.push(file);
         Ok(())
     }
 
+    /// Where the entries of one of these segments are written.
+    fn path_of(&self, number: usize) -> PathBuf {
+        let path = self.files.path(self.base_offsets[number], FileKind::TransactionIndex);
+        if number < self.anew { path } else { path.with_extension("txnindex.tmp") }
+    }
+
+    /// Puts a file in its place that was written anew.
+    fn replace(&self, number: usize) -> Result<(), LogError> {
+        let (base_offset, kind) = (self.base_offsets[number], FileKind::TransactionIndex);
+        if self.counts[number] == 0 {
+            return self.files.remove(base_offset, kind);
+        }
+        let (path, storage) = (self.path_of(number), &self.files.storage);
+        let synced = storage.open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_data());
+        synced
+            .and_then(|()| storage.rename(&path, &self.files.path(base_offset, kind)))
+            .map_err(LogError::io("replace", path))
+    }
+
     fn finish(mut self) -> Result<Rebuilt, LogError> {
         self.write()?;
-        let IndexRebuild { first, counts, changed: files, recent, .. } = self;
-        Ok(Rebuilt { first, counts, files, recent })
+        (self.anew..self.counts.len()).try_for_each(|number| self.replace(number))?;
+        let IndexRebuild { first, counts, changed: files, recent, anew, .. } = self;
+        let names = anew < counts.len();
+        Ok(Rebuilt { first, counts, files, names, recent })
     }
 }
 
