@@ -40,6 +40,8 @@ struct Simulation {
     log: Option<Log>,
     /// Everything that was appended and not cut off.
     all: Vec<Kept>,
+    /// What the coordinator has decided, by producer and first offset: after a power cut it says so again.
+    decisions: BTreeMap<(i64, i64), bool>,
     high_watermark: i64,
     /// What was synced is there after a power cut.
     durable: i64,
@@ -77,6 +79,7 @@ impl Simulation {
             boot: 0,
             log: None,
             all: Vec::new(),
+            decisions: BTreeMap::new(),
             high_watermark: 0,
             durable: 0,
             wall_ms: WALL_MS,
@@ -149,7 +152,11 @@ impl Simulation {
 
     fn end_transaction(&mut self) {
         let producer_id = 1 + self.random.below(PRODUCERS - 1) as i64;
-        let (committed, bumped) = (self.random.chance(50), self.random.chance(30));
+        let (mut committed, bumped) = (self.random.chance(50), self.random.chance(30));
+        let open = self.log().producer_state().open_transactions().find(|(_, id)| *id == producer_id);
+        if let Some((first_offset, _)) = open {
+            committed = *self.decisions.entry((producer_id, first_offset)).or_insert(committed);
+        }
         let producer = (producer_id, self.epoch(producer_id) + i16::from(bumped));
         let version = if bumped { 2 } else { 1 };
         let log = self.log.as_mut().expect("open");
