@@ -185,7 +185,13 @@ pub(crate) mod tests {
     fn slow_reads_do_not_wait_for_each_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let cold_reads = ColdReads::new();
-        let range = FileRange { file: cold_file(HELPERS), position: 0, len: 2 * PIECE_BYTES, recent: false };
+        let range = FileRange {
+            file: cold_file(HELPERS),
+            position: 0,
+            len: 2 * PIECE_BYTES,
+            recent: false,
+            aborted: Vec::new(),
+        };
         let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
         for read in reads {
             runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");

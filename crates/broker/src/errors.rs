@@ -12,7 +12,10 @@ pub(crate) fn append_error_code(error: &AppendError) -> ErrorCode {
         AppendError::BatchTooLarge { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
         AppendError::InvalidProducerEpoch { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
-        AppendError::InvalidTransactionState { .. } => ErrorCode::INVALID_TXN_STATE,
+        AppendError::InvalidTransactionState { .. } | AppendError::TransactionNotVerified { .. } => {
+            ErrorCode::INVALID_TXN_STATE
+        }
+        AppendError::CoordinatorFenced { .. } => ErrorCode::TRANSACTION_COORDINATOR_FENCED,
         AppendError::OffsetsOutOfOrder { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         AppendError::OutOfSpace(_) | AppendError::Storage(_) | AppendError::Stopped(_) => {
             ErrorCode::KAFKA_STORAGE_ERROR

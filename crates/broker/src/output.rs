@@ -244,7 +244,10 @@ mod tests {
         let cold_reads = ColdReads::new();
         let mut response = ResponseBuffer::default();
         let file = crate::cold_reads::tests::cold_file(1);
-        response.insert_file(0, FileRange { file, position: 0, len: 10 << 20, recent: false });
+        response.insert_file(
+            0,
+            FileRange { file, position: 0, len: 10 << 20, recent: false, aborted: Vec::new() },
+        );
         let resident = |response: &mut ResponseBuffer, turn| {
             let polled = poll_fn(|context| response.poll_resident(&cold_reads, turn, context));
             runtime.block_on(polled).expect("the file can be read")

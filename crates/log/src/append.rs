@@ -9,15 +9,16 @@ use crate::files::{FileKind, PartitionFiles};
 use crate::index::Entry;
 use crate::log::{Active, Log};
 use crate::offset_index::OffsetEntry;
-use crate::producer_state::{ProducerBatch, ProducerFault, Verdict};
+use crate::producer_state::{ProducerBatch, ProducerFault, Terms, Verdict};
 use crate::recent::RecentBatch;
 use crate::segment::Segment;
 use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
 use crate::time_index::{TimeEntry, TimestampOffset};
+use crate::verification::VerificationGuard;
 use mainstem_records::{
-    Batch, BatchError, HEADER_BYTES, InvalidBatch, NO_PRODUCER_ID, Origin, RecompressError, Recompression,
-    Rewrite, STAMP_BYTES, Scratch, TimestampType, ValidationRules, recompress, restamped_header,
-    stamp_header, validate,
+    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, NO_PRODUCER_ID, Origin,
+    RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch, TimestampType, ValidationRules,
+    recompress, restamped_header, stamp_header, validate,
 };
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Prepared<'a> {
     origin: Origin,
     producer: ProducerBatch,
     log_append_time: Option<i64>,
+    guard: VerificationGuard,
+    transaction_version: i16,
 }
 
 impl Prepared<'_> {
@@ -42,6 +45,12 @@ impl Prepared<'_> {
     /// How many offsets it takes.
     pub fn offsets(&self) -> i64 {
         i64::from(self.producer.last_offset_delta) + 1
+    }
+
+    /// The transaction coordinator knows that the producer writes to this partition: the batch may begin its
+    /// transaction (KIP-890). `guard` is from [`Log::begin_verification`], before the coordinator was asked.
+    pub fn verified_by(self, guard: VerificationGuard) -> Self {
+        Prepared { guard, ..self }
     }
 }
 
@@ -114,6 +123,20 @@ impl<'a> Prepared<'a> {
     pub(crate) fn copy_of(batch: Batch<'a>) -> Prepared<'a> {
         prepared(batch, Rewrite::None, batch.max_timestamp(), Origin::Replication)
     }
+
+    /// A marker that this node writes, of a transaction of this version.
+    pub(crate) fn marker(
+        batch: Batch<'a>,
+        log_append_time: Option<i64>,
+        transaction_version: i16,
+    ) -> Prepared<'a> {
+        let (rewrite, max_timestamp) = match log_append_time {
+            Some(wall_ms) => (Rewrite::LogAppendTime, wall_ms),
+            None => (Rewrite::None, batch.max_timestamp()),
+        };
+        let prepared = prepared(batch, rewrite, max_timestamp, Origin::Coordinator);
+        Prepared { transaction_version, ..prepared }
+    }
 }
 
 fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: Origin) -> Prepared<'a> {
@@ -122,6 +145,7 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
         Rewrite::MaxTimestamp => restamped_header(&batch, TimestampType::CreateTime, max_timestamp),
         Rewrite::LogAppendTime => restamped_header(&batch, TimestampType::LogAppendTime, max_timestamp),
     };
+    let is_control = batch.attributes().is_control();
     Prepared {
         batch,
         header,
@@ -133,9 +157,12 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
             last_offset_delta: batch.last_offset_delta(),
             max_timestamp,
             is_transactional: batch.attributes().is_transactional(),
-            is_control: batch.attributes().is_control(),
+            is_control,
+            marker: if is_control { EndTransactionMarker::of_batch(&batch) } else { None },
         },
         log_append_time: (rewrite == Rewrite::LogAppendTime).then_some(max_timestamp),
+        guard: VerificationGuard::NONE,
+        transaction_version: 0,
     }
 }
 
@@ -187,6 +214,10 @@ impl Log {
             self.roll(mono_ms).map_err(|error| self.refuse(error))?;
         }
         let position = self.write(batch, &placement)?;
+        if batch.producer.is_control {
+            self.index_aborted(&batch.producer, placement.base_offset)
+                .map_err(|error| self.undo_indexed(error))?;
+        }
         self.note_appended(batch, &placement, position, mono_ms);
         Ok(Appended {
             base_offset: placement.base_offset,
@@ -222,7 +253,18 @@ impl Log {
             return Ok(None);
         }
         let producer_id = producer.producer_id;
-        match self.producers.check(producer, batch.origin == Origin::Client) {
+        let verification = self.verifications.of(producer_id);
+        let is_verified = || {
+            let expected = verification.map_or(VerificationGuard::NONE, |verification| verification.guard);
+            batch.guard != VerificationGuard::NONE && batch.guard == expected
+        };
+        let terms = Terms {
+            check_sequence: batch.origin == Origin::Client,
+            may_begin: !producer.is_transactional || !self.config.transaction_verification || is_verified(),
+            verification,
+            transaction_version: batch.transaction_version,
+        };
+        match self.producers.check(producer, terms) {
             Ok(Verdict::Append) => Ok(None),
             Ok(Verdict::Duplicate(known)) => Ok(Some(Appended {
                 base_offset: known.first_offset(),
@@ -241,6 +283,11 @@ impl Log {
             }
             Err(ProducerFault::InvalidTransactionState) => {
                 Err(AppendError::InvalidTransactionState { producer_id })
+            }
+            Err(ProducerFault::NotVerified) => Err(AppendError::TransactionNotVerified { producer_id }),
+            Err(ProducerFault::CoordinatorFenced { current }) => {
+                let coordinator_epoch = producer.marker.map_or(-1, |marker| marker.coordinator_epoch);
+                Err(AppendError::CoordinatorFenced { producer_id, coordinator_epoch, current })
             }
         }
     }
@@ -288,6 +335,7 @@ impl Log {
         }
         let closed = std::mem::replace(&mut self.active, Active::new(file, mono_ms));
         self.flush.add_file(closed.file);
+        closed.transaction_index.into_iter().for_each(|file| self.flush.add_file(file));
         self.flush.add_directory(&self.files.dir);
         self.flush.note_due();
         let last = self.segments.last_mut().expect("a log has a segment at all times");
@@ -335,6 +383,16 @@ impl Log {
             Ok(_) => Ok(position),
             Err(error) => Err(self.undo_write(error)),
         }
+    }
+
+    /// The batch is written, its entry in the transaction index is not.
+    fn undo_indexed(&mut self, error: io::Error) -> AppendError {
+        if is_short_of_handles(&error) {
+            // The next append cuts the batch off; nothing is wrong with the disk.
+            self.active.needs_cut = true;
+            return AppendError::Storage(error);
+        }
+        self.undo_write(error)
     }
 
     /// Cuts what a failed write left behind. A full disk is the user's to mend; any other failure stops the partition.
@@ -385,9 +443,13 @@ impl Log {
         self.epoch_checkpoint.note(self.epochs.assign(placement.leader_epoch, placement.base_offset));
         self.producers.record(&batch.producer, placement.last_offset, mono_ms);
         self.producers.bound(self.config.producer_ids_max);
+        if batch.producer.is_transactional {
+            self.verifications.end(batch.producer.producer_id);
+        }
         self.log_end = placement.last_offset + 1;
         if self.follow_log_end {
             self.high_watermark = self.log_end;
+            self.producers.settle_before(self.log_end);
         }
         self.flush.note_append(mono_ms);
     }

@@ -17,7 +17,6 @@ mod reader;
 mod round;
 mod rules;
 mod swap;
-mod transaction_index;
 mod transactions;
 mod view;
 

@@ -59,6 +59,9 @@ pub struct LogConfig {
     pub producer_id_expiration_ms: u64,
     /// How many producers are remembered; beyond it those go that were idle longest (ours; Kafka has no bound).
     pub producer_ids_max: usize,
+    /// `transaction.partition.verification.enable` (the broker's): a transaction begins only with the coordinator's
+    /// confirmation.
+    pub transaction_verification: bool,
     /// To how many bytes the records of a batch may decompress.
     pub decompressed_bytes_max: usize,
 }
@@ -91,6 +94,7 @@ impl Default for LogConfig {
             delete_retention_ms: DAY_MS,
             producer_id_expiration_ms: DAY_MS as u64,
             producer_ids_max: 10_000,
+            transaction_verification: true,
             decompressed_bytes_max: 64 << 20,
         }
     }

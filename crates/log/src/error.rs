@@ -102,6 +102,25 @@ pub enum AppendError {
         /// The producer.
         producer_id: i64,
     },
+    /// INVALID_TXN_STATE: the batch would begin a transaction of which the coordinator has not confirmed that the
+    /// partition is part of it, or no longer is (KIP-890).
+    #[error("the transaction of producer {producer_id} is not verified")]
+    TransactionNotVerified {
+        /// The producer.
+        producer_id: i64,
+    },
+    /// TRANSACTION_COORDINATOR_FENCED: a newer coordinator has ended a transaction of the producer before.
+    #[error(
+        "coordinator epoch {coordinator_epoch} for producer {producer_id} is older than the last seen epoch {current}"
+    )]
+    CoordinatorFenced {
+        /// The producer.
+        producer_id: i64,
+        /// The epoch of the coordinator that sent the marker.
+        coordinator_epoch: i32,
+        /// The newest one seen.
+        current: i32,
+    },
     /// A replicated batch that does not follow the log end.
     #[error("a replicated batch starts at offset {base_offset}, the log ends at {log_end}")]
     OffsetsOutOfOrder {

@@ -83,6 +83,8 @@ impl Log {
         if self.log_end > self.durable_end {
             files.push(self.active.file.clone());
         }
+        // With the records, so that after a power cut it has whatever was aborted before the recovery point.
+        files.extend(self.active.transaction_index.take());
         let directories = std::mem::take(&mut self.flush.directories);
         self.flush.due = false;
         self.flush.since_mono_ms = None;

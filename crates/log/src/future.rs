@@ -254,6 +254,8 @@ impl FutureLog {
         log.epochs = original.epochs.clone();
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
+        // Whoever waits for the coordinator's confirmation appends to this log.
+        log.verifications = std::mem::take(&mut original.verifications);
         log.snapshot_offset = None;
         log.write_epochs()?;
         log.write_snapshot()?;

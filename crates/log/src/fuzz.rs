@@ -8,6 +8,7 @@ use crate::producer_snapshot;
 use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned};
 use crate::segment::patient;
 use crate::storage::{Advice, StorageFile};
+use crate::transaction_index::{self, Search};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
@@ -30,6 +31,28 @@ pub fn producer_snapshot(data: &[u8]) {
     let written = producer_snapshot::encode(&state);
     let again = producer_snapshot::decode(&written, 0).expect("our own snapshot");
     assert_eq!(producer_snapshot::encode(&again), written);
+}
+
+/// `<offset>.txnindex`: what decodes is written as it was, a search gives only what it was asked for, and in order;
+/// whatever the bytes are, entries are counted within the file.
+pub fn transaction_index(data: &[u8]) {
+    let file = Bytes(data.to_vec());
+    let count = transaction_index::entries_in(data.len() as u64);
+    let _ =
+        transaction_index::makes_sense(&file, data.len() as u64, 0, i64::MAX).expect("memory does not fail");
+    let sound = transaction_index::count_sound_before(&file, count, 0, i64::MAX);
+    assert!(sound.expect("memory does not fail") <= count);
+    let Some(entries) = transaction_index::decode(data) else { return };
+    let mut written = Vec::new();
+    entries.iter().for_each(|entry| entry.encode(&mut written));
+    assert_eq!(written, data);
+    for entry in &entries {
+        let mut search = Search::new(entry.last_offset, entry.first_offset.saturating_add(1));
+        patient(search.run(&file, count, Patience::Wait)).expect("every entry decodes");
+        for found in search.found() {
+            assert!(found.last_offset >= entry.last_offset && found.first_offset <= entry.first_offset);
+        }
+    }
 }
 
 /// `<offset>.log`: a walk ends, forward all the way, at the same place whatever is read at once, and checksums only

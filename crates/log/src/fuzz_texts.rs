@@ -34,7 +34,7 @@ mod tests {
 
     type Body = fn(&[u8]);
 
-    const BODIES: [(&str, Body); 8] = [
+    const BODIES: [(&str, Body); 9] = [
         ("meta_properties", super::meta_properties),
         ("checkpoint", super::checkpoint),
         ("clean_shutdown", super::clean_shutdown),
@@ -43,6 +43,7 @@ mod tests {
         ("leader_epochs", crate::fuzz::leader_epochs),
         ("producer_snapshot", crate::fuzz::producer_snapshot),
         ("segment", crate::fuzz::segment),
+        ("transaction_index", crate::fuzz::transaction_index),
     ];
 
     fn corpus(name: &str) -> Vec<Vec<u8>> {

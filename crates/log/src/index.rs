@@ -83,6 +83,24 @@ impl<E: Entry> Index<E> {
         floor_in_file(&*open()?, self.on_disk, patience, holds)
     }
 
+    /// The first entry for which `holds` is false, as [`Self::floor`] understands it.
+    pub(crate) fn ceiling(
+        &self,
+        open: impl FnOnce() -> io::Result<std::sync::Arc<dyn StorageFile>>,
+        patience: Patience,
+        holds: impl Fn(&E) -> bool,
+    ) -> Result<Option<E>, Blocked> {
+        let count = self.pending.partition_point(&holds);
+        if count == 0 && self.on_disk > 0 {
+            let file = open()?;
+            let number = partition_in_file(&*file, self.on_disk, patience, holds)?;
+            if number < self.on_disk {
+                return entry_in_file(&*file, number, patience).map(Some);
+            }
+        }
+        Ok(self.pending.get(count).copied())
+    }
+
     /// Writes the entries that are in memory to the file and forgets them here.
     pub(crate) fn write_pending(&mut self, file: &dyn StorageFile) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(self.pending.len() * E::BYTES);

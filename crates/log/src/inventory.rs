@@ -7,8 +7,9 @@ use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
 use crate::segment::{Segment, patient};
-use crate::storage::OpenMode;
+use crate::storage::{OpenMode, write_all_at};
 use crate::time_index::TimeEntry;
+use crate::transaction_index;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A longer segment has positions that its index cannot hold.
@@ -22,6 +23,8 @@ pub(crate) struct FoundSegment {
     /// `None`: the file does not exist.
     pub(crate) index_bytes: Option<u64>,
     pub(crate) time_index_bytes: Option<u64>,
+    /// 0 also where there is no file.
+    pub(crate) transaction_index_bytes: u64,
 }
 
 impl FoundSegment {
@@ -36,12 +39,19 @@ impl FoundSegment {
     /// The segment, as its files say.
     pub(crate) fn trusted(&self) -> Segment {
         let entries = |bytes: Option<u64>, entry: usize| (bytes.unwrap_or_default() / entry as u64) as u32;
-        Segment::on_disk(
+        let mut segment = Segment::on_disk(
             self.base_offset,
             self.log_bytes as u32,
             entries(self.index_bytes, OffsetEntry::BYTES),
             entries(self.time_index_bytes, TimeEntry::BYTES),
-        )
+        );
+        segment.aborted = self.aborted();
+        segment
+    }
+
+    /// Entries in the transaction index, the last of which may not be whole.
+    pub(crate) fn aborted(&self) -> u32 {
+        transaction_index::entries_in(self.transaction_index_bytes)
     }
 }
 
@@ -104,6 +114,7 @@ impl Inventory {
                 log_bytes: len(base_offset, FileKind::Log).unwrap_or_default(),
                 index_bytes: len(base_offset, FileKind::Index),
                 time_index_bytes: len(base_offset, FileKind::TimeIndex),
+                transaction_index_bytes: len(base_offset, FileKind::TransactionIndex).unwrap_or_default(),
             })
             .collect();
         Inventory { segments, snapshots: of_kind(FileKind::Snapshot).collect() }
@@ -154,11 +165,22 @@ fn finish_swap(
             files.remove(base, kind)?;
         }
     }
+    live.insert((base_offset, FileKind::TransactionIndex), leave_unfit_index(files, base_offset)?);
     // A power cut must not keep the new name and bring back what it covers.
     files.sync_dir()?;
     files.storage.rename(&swap, &path).map_err(LogError::io("rename", swap))?;
     live.insert((base_offset, FileKind::Log), len);
     Ok(())
+}
+
+/// Leaves a transaction index that is none, durably: it is made anew, also when this start breaks off and the next one
+/// finds the other indexes made. Returns its length.
+fn leave_unfit_index(files: &PartitionFiles, base_offset: i64) -> Result<u64, LogError> {
+    let file = files.open(base_offset, FileKind::TransactionIndex)?;
+    let written =
+        file.set_len(0).and_then(|()| write_all_at(&*file, &[0], 0)).and_then(|()| file.sync_data());
+    written.map_err(LogError::io("write", files.path(base_offset, FileKind::TransactionIndex)))?;
+    Ok(1)
 }
 
 /// The offset behind the last batch of a file, and its length.

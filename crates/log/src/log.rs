@@ -4,6 +4,7 @@
 //! readable by consumers, is told later and from outside ([`Log::flushed`], [`Log::set_high_watermark`]). Time is
 //! given by the caller: monotonic for ages and delays, wall time only where records' timestamps are compared with it.
 
+use crate::aborted::RecentAborted;
 use crate::config::LogConfig;
 use crate::dir::LogDir;
 use crate::epoch_checkpoint::EpochCheckpoint;
@@ -18,6 +19,7 @@ use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
 use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
+use crate::verification::Verifications;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -54,7 +56,9 @@ pub struct Ends {
     pub durable_end: i64,
     /// Consumers may read what is before it.
     pub high_watermark: i64,
-    /// Consumers with `read_committed` may read what is before it.
+    /// Consumers with `read_committed` may read what is before it: neither open transactions nor what is behind them.
+    /// It moves with appends, markers, the high watermark and the log start, and may be compared before and after
+    /// each.
     pub last_stable: i64,
 }
 
@@ -73,6 +77,8 @@ pub(crate) struct Active {
     pub(crate) needs_cut: bool,
     /// The index files were written to since they were synced.
     pub(crate) indexes_unsynced: bool,
+    /// The transaction index, if it was written to since it was synced.
+    pub(crate) transaction_index: Option<Arc<dyn StorageFile>>,
 }
 
 impl Active {
@@ -86,6 +92,7 @@ impl Active {
             last_time_entry: -1,
             needs_cut: false,
             indexes_unsynced: true,
+            transaction_index: None,
         }
     }
 }
@@ -100,6 +107,7 @@ pub struct Log {
     pub(crate) segments: Vec<Segment>,
     pub(crate) active: Active,
     pub(crate) recent: RecentBatches,
+    pub(crate) aborted: RecentAborted,
     pub(crate) log_start: i64,
     pub(crate) log_end: i64,
     pub(crate) durable_end: i64,
@@ -108,6 +116,7 @@ pub struct Log {
     pub(crate) epochs: LeaderEpochs,
     pub(crate) epoch_checkpoint: EpochCheckpoint,
     pub(crate) producers: ProducerState,
+    pub(crate) verifications: Verifications,
     /// The newest snapshot of the producers is of this offset.
     pub(crate) snapshot_offset: Option<i64>,
     pub(crate) flush: FlushState,
@@ -163,14 +172,20 @@ impl Log {
             log_end: self.log_end,
             durable_end: self.durable_end,
             high_watermark: self.high_watermark,
-            last_stable: self.high_watermark,
+            last_stable: self.last_stable(),
         }
+    }
+
+    /// A transaction that began before the log start is unstable from there on.
+    pub(crate) fn last_stable(&self) -> i64 {
+        self.producers.first_unstable().max(self.log_start).min(self.high_watermark)
     }
 
     /// Raises the high watermark, at most to the log end. A lower one than the present one is old news that was delayed
     /// on its way, and is ignored. Returns whether it moved.
     pub fn set_high_watermark(&mut self, offset: i64) -> bool {
         let raised = offset.min(self.log_end).max(self.high_watermark);
+        self.producers.settle_before(raised);
         std::mem::replace(&mut self.high_watermark, raised) != raised
     }
 
@@ -179,14 +194,19 @@ impl Log {
         self.follow_log_end = follow;
         if follow {
             self.high_watermark = self.log_end;
+            self.producers.settle_before(self.log_end);
         }
     }
 
     /// From now on the high watermark moves only by [`Log::set_high_watermark`], and begins at `offset`: that of the
-    /// replication checkpoint, or the log start when nothing is known.
+    /// replication checkpoint, or the log start when nothing is known. What is behind it is read once more where
+    /// producers are known: their transactions may have ended there. A disk that refuses stops the partition.
     pub fn hold_high_watermark(&mut self, offset: i64) {
         self.follow_log_end = false;
         self.high_watermark = offset.clamp(self.log_start, self.log_end);
+        if let Err(error) = self.reload_unreplicated() {
+            self.stop(&error);
+        }
     }
 
     /// Bytes of all segments.
@@ -379,3 +399,5 @@ mod simulation;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transactions;

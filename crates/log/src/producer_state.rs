@@ -1,11 +1,16 @@
 //! What a partition remembers of the producers that write to it with sequence numbers (KIP-98), so that a batch
-//! sent twice is stored once.
+//! sent twice is stored once; and which of their transactions are open.
 //!
 //! Pure: batches and the monotonic time go in, verdicts come out. Sequence numbers run to `i32::MAX` and wrap to 0.
 //! An unknown producer may begin with any sequence number, as in Kafka: its state may have expired.
 
 use crate::scan::ScannedBatch;
-use mainstem_records::{NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, increment_sequence};
+use crate::transaction_index::AbortedTransaction;
+use crate::unstable::Unstable;
+use crate::verification::Verification;
+use mainstem_records::{
+    EndTransactionMarker, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, increment_sequence,
+};
 use std::collections::HashMap;
 use thiserror::Error;
 
@@ -95,6 +100,11 @@ impl ProducerEntry {
         }
     }
 
+    /// Whether its transaction is open in an epoch: in a later one it has ended, or will without what is written.
+    pub(crate) fn is_open_in(&self, epoch: i16) -> bool {
+        self.transaction_first_offset.is_some() && self.epoch == epoch
+    }
+
     fn find(&self, batch: &ProducerBatch) -> Option<BatchMetadata> {
         let same = |known: &&BatchMetadata| {
             known.first_sequence() == batch.base_sequence && known.last_sequence == batch.last_sequence()
@@ -113,16 +123,20 @@ pub(crate) struct ProducerBatch {
     pub(crate) max_timestamp: i64,
     pub(crate) is_transactional: bool,
     pub(crate) is_control: bool,
+    /// What a control batch says; `None` when its record is gone, with the whole transaction, or is of another kind.
+    pub(crate) marker: Option<EndTransactionMarker>,
 }
 
 impl ProducerBatch {
     fn last_sequence(&self) -> i32 {
-        increment_sequence(self.base_sequence, self.last_offset_delta)
+        match self.base_sequence {
+            NO_SEQUENCE => NO_SEQUENCE,
+            first => increment_sequence(first, self.last_offset_delta),
+        }
     }
-}
 
-impl From<&ScannedBatch> for ProducerBatch {
-    fn from(batch: &ScannedBatch) -> ProducerBatch {
+    /// A batch of a segment, with the marker in it.
+    pub(crate) fn stored(batch: &ScannedBatch, marker: Option<EndTransactionMarker>) -> ProducerBatch {
         ProducerBatch {
             producer_id: batch.producer_id,
             producer_epoch: batch.producer_epoch,
@@ -131,8 +145,22 @@ impl From<&ScannedBatch> for ProducerBatch {
             max_timestamp: batch.max_timestamp,
             is_transactional: batch.attributes.is_transactional(),
             is_control: batch.attributes.is_control(),
+            marker,
         }
     }
+}
+
+/// How a batch comes to the log, as far as its producer's state has to do with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// A client's batch: it has sequence numbers. Those of coordinators have none, so only their epoch counts.
+    pub(crate) check_sequence: bool,
+    /// Its producer may begin a transaction with it.
+    pub(crate) may_begin: bool,
+    /// What is known of the verification of its producer.
+    pub(crate) verification: Option<&'a Verification>,
+    /// Of a marker: `transaction.version` of the transaction that it ends.
+    pub(crate) transaction_version: i16,
 }
 
 /// What is to become of a batch.
@@ -153,12 +181,17 @@ pub(crate) enum ProducerFault {
     InvalidEpoch { current: i16 },
     #[error("a plain batch within a transaction")]
     InvalidTransactionState,
+    #[error("a transaction that the coordinator has not confirmed")]
+    NotVerified,
+    #[error("coordinator epoch older than {current}")]
+    CoordinatorFenced { current: i32 },
 }
 
 /// The producers of one partition.
 #[derive(Debug, Default, Clone)]
 pub struct ProducerState {
     producers: HashMap<i64, ProducerEntry>,
+    unstable: Unstable,
 }
 
 impl ProducerState {
@@ -182,15 +215,31 @@ impl ProducerState {
         self.producers.iter().map(|(id, entry)| (*id, entry))
     }
 
-    /// Judges a client's batch; the batch has a producer id. Coordinators' batches carry no sequence numbers, so only
-    /// their epoch counts (`check_sequence` false).
-    pub(crate) fn check(
-        &self,
-        batch: &ProducerBatch,
-        check_sequence: bool,
-    ) -> Result<Verdict, ProducerFault> {
-        let Some(entry) = self.producers.get(&batch.producer_id) else { return Ok(Verdict::Append) };
-        if check_sequence
+    /// First offset and producer id of each open transaction, in the order of the offsets.
+    pub fn open_transactions(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.unstable.ongoing()
+    }
+
+    /// The first offset that belongs to an open transaction, or to one whose marker is behind the high watermark;
+    /// [`ALL_STABLE`](crate::unstable::ALL_STABLE) when there is none.
+    pub(crate) fn first_unstable(&self) -> i64 {
+        self.unstable.first()
+    }
+
+    /// Markers before an offset, the high watermark or the log start, need not be waited for any more.
+    pub(crate) fn settle_before(&mut self, offset: i64) {
+        self.unstable.settle_before(offset);
+    }
+
+    /// Takes over which transactions ended behind the high watermark from a state that began further back.
+    pub(crate) fn set_unreplicated(&mut self, other: ProducerState) {
+        self.unstable.set_unreplicated(other.unstable);
+    }
+
+    /// Judges the batch of a client or a coordinator; the batch has a producer id.
+    pub(crate) fn check(&self, batch: &ProducerBatch, terms: Terms<'_>) -> Result<Verdict, ProducerFault> {
+        let Some(entry) = self.producers.get(&batch.producer_id) else { return check_unknown(batch, terms) };
+        if terms.check_sequence
             && batch.producer_epoch == entry.epoch
             && let Some(known) = entry.find(batch)
         {
@@ -199,13 +248,32 @@ impl ProducerState {
         if batch.producer_epoch < entry.epoch {
             return Err(ProducerFault::InvalidEpoch { current: entry.epoch });
         }
-        if check_sequence {
+        if batch.is_control {
+            return check_marker(entry, batch, terms.transaction_version);
+        }
+        if batch.is_transactional && !terms.may_begin && !entry.is_open_in(batch.producer_epoch) {
+            return Err(ProducerFault::NotVerified);
+        }
+        if terms.check_sequence {
+            check_verified_sequence(entry.batches().is_empty(), batch, terms.verification)?;
             check_sequence_follows(entry, batch)?;
         }
-        if entry.transaction_first_offset.is_some() && !batch.is_transactional && !batch.is_control {
+        if entry.transaction_first_offset.is_some() && !batch.is_transactional {
             return Err(ProducerFault::InvalidTransactionState);
         }
         Ok(Verdict::Append)
+    }
+
+    /// The transaction that a batch at an offset aborts; `None`: it is no marker, commits, or ends nothing. To be asked
+    /// before the batch is noted.
+    pub(crate) fn aborted_by(&self, batch: &ProducerBatch, offset: i64) -> Option<AbortedTransaction> {
+        let marker = batch.marker.filter(|marker| !marker.committed);
+        let first_offset = self.producers.get(&batch.producer_id).and_then(|p| p.transaction_first_offset);
+        let (Some(_), Some(first_offset)) = (marker, first_offset) else { return None };
+        let producer_id = batch.producer_id;
+        let next = self.unstable.ongoing().find(|(_, other)| *other != producer_id);
+        let last_stable_offset = next.map_or(offset.saturating_add(1), |(first, _)| first);
+        Some(AbortedTransaction { producer_id, first_offset, last_offset: offset, last_stable_offset })
     }
 
     /// Notes an appended batch; one without a producer id changes nothing.
@@ -213,18 +281,15 @@ impl ProducerState {
         if batch.producer_id == NO_PRODUCER_ID {
             return;
         }
+        if batch.is_control {
+            return self.record_marker(batch, last_offset, mono_ms);
+        }
         let entry = self
             .producers
             .entry(batch.producer_id)
             .or_insert_with(|| ProducerEntry::new(batch.producer_epoch));
         entry.set_epoch(batch.producer_epoch);
         entry.last_seen_ms = mono_ms;
-        if batch.is_control {
-            // The marker ends the transaction; it has no sequence number.
-            entry.transaction_first_offset = None;
-            entry.last_timestamp = batch.max_timestamp;
-            return;
-        }
         entry.push(BatchMetadata {
             last_sequence: batch.last_sequence(),
             last_offset,
@@ -232,7 +297,26 @@ impl ProducerState {
             timestamp: batch.max_timestamp,
         });
         if batch.is_transactional && entry.transaction_first_offset.is_none() {
-            entry.transaction_first_offset = Some(last_offset - i64::from(batch.last_offset_delta));
+            let first_offset = last_offset - i64::from(batch.last_offset_delta);
+            entry.transaction_first_offset = Some(first_offset);
+            self.unstable.begin(first_offset, batch.producer_id);
+        }
+    }
+
+    /// A marker has no sequence number. Without its record it says nothing: all of its transaction has gone.
+    fn record_marker(&mut self, batch: &ProducerBatch, last_offset: i64, mono_ms: u64) {
+        let Some(marker) = batch.marker else { return };
+        let entry = self
+            .producers
+            .entry(batch.producer_id)
+            .or_insert_with(|| ProducerEntry::new(batch.producer_epoch));
+        entry.set_epoch(batch.producer_epoch);
+        entry.last_seen_ms = mono_ms;
+        entry.coordinator_epoch = marker.coordinator_epoch;
+        entry.last_timestamp = batch.max_timestamp;
+        if let Some(first_offset) = entry.transaction_first_offset.take() {
+            let offset = last_offset - i64::from(batch.last_offset_delta);
+            self.unstable.end(first_offset, batch.producer_id, offset);
         }
     }
 
@@ -240,7 +324,14 @@ impl ProducerState {
     /// errs on the safe side.
     pub(crate) fn insert(&mut self, producer_id: i64, mut entry: ProducerEntry, mono_ms: u64) {
         entry.last_seen_ms = mono_ms;
-        self.producers.insert(producer_id, entry);
+        let begun = entry.transaction_first_offset;
+        let before = self.producers.insert(producer_id, entry);
+        if let Some(first_offset) = before.and_then(|before| before.transaction_first_offset) {
+            self.unstable.forget(first_offset, producer_id);
+        }
+        if let Some(first_offset) = begun {
+            self.unstable.begin(first_offset, producer_id);
+        }
     }
 
     /// Forgets producers that were idle for `expiration_ms`, except those with an open transaction. The time is
@@ -265,15 +356,65 @@ impl ProducerState {
         }
         let excess = self.producers.len() - max + max / 16;
         let idle = self.producers.iter().filter(|(_, entry)| entry.transaction_first_offset.is_none());
-        let mut ages: Vec<(u64, i64)> = idle.map(|(id, entry)| (entry.last_seen_ms, *id)).collect();
-        let excess = excess.min(ages.len());
-        if excess > 0 && excess < ages.len() {
-            ages.select_nth_unstable(excess - 1);
-        }
-        for (_, id) in &ages[..excess] {
-            self.producers.remove(id);
+        let ages = idle.map(|(id, entry)| (entry.last_seen_ms, *id)).collect();
+        for id in longest_idle(ages, excess) {
+            self.producers.remove(&id);
         }
     }
+}
+
+/// Of producers by their time, those with the `count` earliest.
+pub(crate) fn longest_idle(mut ages: Vec<(u64, i64)>, count: usize) -> impl Iterator<Item = i64> {
+    if count > 0 && count < ages.len() {
+        ages.select_nth_unstable(count - 1);
+    }
+    ages.truncate(count);
+    ages.into_iter().map(|(_, id)| id)
+}
+
+/// Of a producer of which nothing is known. Its state may have expired: it may begin with any sequence number, unless
+/// its epoch grows with every transaction, so that it begins with 0 wherever it comes to.
+fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<Verdict, ProducerFault> {
+    if batch.is_transactional && !batch.is_control && !terms.may_begin {
+        return Err(ProducerFault::NotVerified);
+    }
+    if terms.check_sequence {
+        check_verified_sequence(true, batch, terms.verification)?;
+    }
+    Ok(Verdict::Append)
+}
+
+/// A marker of a transaction of version 2 has an epoch that no batch of it has had: with an equal one it is late, or
+/// comes twice, which is of no consequence once the transaction has ended (KIP-890).
+fn check_marker(
+    entry: &ProducerEntry,
+    batch: &ProducerBatch,
+    transaction_version: i16,
+) -> Result<Verdict, ProducerFault> {
+    let is_open = entry.transaction_first_offset.is_some();
+    if transaction_version >= 2 && batch.producer_epoch == entry.epoch && is_open {
+        return Err(ProducerFault::InvalidEpoch { current: entry.epoch });
+    }
+    match batch.marker {
+        Some(marker) if marker.coordinator_epoch < entry.coordinator_epoch => {
+            Err(ProducerFault::CoordinatorFenced { current: entry.coordinator_epoch })
+        }
+        _ => Ok(Verdict::Append),
+    }
+}
+
+/// While the coordinator is asked, a batch must not overtake one with a lower sequence number.
+fn check_verified_sequence(
+    is_new: bool,
+    batch: &ProducerBatch,
+    verification: Option<&Verification>,
+) -> Result<(), ProducerFault> {
+    let Some(verification) = verification else { return Ok(()) };
+    let skips_the_first = is_new && verification.supports_epoch_bump && batch.base_sequence != 0;
+    if skips_the_first || batch.base_sequence > verification.lowest_sequence {
+        return Err(ProducerFault::OutOfOrderSequence { last_sequence: NO_SEQUENCE });
+    }
+    Ok(())
 }
 
 fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Result<(), ProducerFault> {
@@ -292,104 +433,4 @@ fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Resul
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn batch(epoch: i16, base_sequence: i32, count: i32) -> ProducerBatch {
-        ProducerBatch {
-            producer_id: 7,
-            producer_epoch: epoch,
-            base_sequence,
-            last_offset_delta: count - 1,
-            max_timestamp: 1000,
-            is_transactional: false,
-            is_control: false,
-        }
-    }
-
-    /// A transcript: `epoch:first+count` appends or is judged; the answer is the offset, a duplicate's or a fault.
-    fn check(script: &str, expect: &str) {
-        let mut state = ProducerState::default();
-        let (mut end, mut answers) = (0, Vec::new());
-        for word in script.split_whitespace() {
-            let (epoch, rest) = word.split_once(':').expect("epoch:first+count");
-            let (first, count) = rest.split_once('+').expect("epoch:first+count");
-            let batch = batch(epoch.parse().unwrap(), first.parse().unwrap(), count.parse().unwrap());
-            answers.push(match state.check(&batch, true) {
-                Ok(Verdict::Append) => {
-                    end += i64::from(batch.last_offset_delta) + 1;
-                    state.record(&batch, end - 1, 0);
-                    format!("{}", end - i64::from(batch.last_offset_delta) - 1)
-                }
-                Ok(Verdict::Duplicate(known)) => format!("dup@{}", known.first_offset()),
-                Err(ProducerFault::OutOfOrderSequence { last_sequence }) => format!("gap>{last_sequence}"),
-                Err(ProducerFault::InvalidEpoch { current }) => format!("stale<{current}"),
-                Err(ProducerFault::InvalidTransactionState) => "txn".into(),
-            });
-        }
-        assert_eq!(answers.join(" "), expect, "{script}");
-    }
-
-    #[test]
-    fn the_last_five_batches_are_recognised() {
-        check("0:0+1 0:1+2 0:3+1 0:4+1 0:5+1 0:6+1 0:1+2 0:6+1 0:0+1", "0 1 3 4 5 6 dup@1 dup@6 gap>6");
-    }
-
-    #[test]
-    fn gaps_and_overlaps_are_refused() {
-        check("0:0+2 0:3+1 0:1+1 0:2+1", "0 gap>1 gap>1 2");
-        check("0:0+2 0:0+1", "0 gap>1");
-    }
-
-    #[test]
-    fn an_unknown_producer_begins_anywhere() {
-        check("3:17+1 3:18+1", "0 1");
-    }
-
-    #[test]
-    fn epochs_fence_and_restart_the_sequence() {
-        check("1:0+1 0:1+1 2:1+1 2:0+1 2:0+1 1:1+1", "0 stale<1 gap>0 1 dup@1 stale<2");
-    }
-
-    #[test]
-    fn sequences_wrap_to_zero() {
-        check("0:2147483646+2 0:0+1 0:1+1 0:2147483646+2", "0 2 3 dup@0");
-        check("0:2147483646+4 0:2+1 0:2147483646+4 0:2+1", "0 4 dup@0 dup@4");
-    }
-
-    #[test]
-    fn idle_producers_expire_by_the_monotonic_clock() {
-        let mut state = ProducerState::default();
-        state.record(&ProducerBatch { producer_id: 1, ..batch(0, 0, 1) }, 0, 100);
-        state.record(&ProducerBatch { producer_id: 2, ..batch(0, 0, 1) }, 1, 900);
-        let open = ProducerBatch { producer_id: 3, is_transactional: true, ..batch(0, 0, 1) };
-        state.record(&open, 2, 100);
-        assert_eq!(state.expire(1099, 1000), 0);
-        assert_eq!(state.expire(1100, 1000), 1);
-        assert!(state.get(1).is_none() && state.get(2).is_some() && state.get(3).is_some());
-    }
-
-    #[test]
-    fn the_number_of_producers_is_bounded() {
-        let mut state = ProducerState::default();
-        for id in 0..1000 {
-            state.record(&ProducerBatch { producer_id: id, ..batch(0, 0, 1) }, id, id as u64);
-            state.bound(100);
-            assert!(state.len() <= 100);
-        }
-        assert!(state.get(999).is_some() && state.get(0).is_none());
-    }
-
-    #[test]
-    fn a_transaction_is_open_until_its_marker() {
-        let mut state = ProducerState::default();
-        let within = ProducerBatch { is_transactional: true, ..batch(0, 0, 2) };
-        state.record(&within, 11, 0);
-        assert_eq!(state.get(7).unwrap().transaction_first_offset, Some(10));
-        assert_eq!(state.check(&batch(0, 2, 1), true), Err(ProducerFault::InvalidTransactionState));
-        let marker = ProducerBatch { is_control: true, is_transactional: true, ..batch(0, -1, 1) };
-        state.record(&marker, 12, 0);
-        assert_eq!(state.get(7).unwrap().transaction_first_offset, None);
-        assert_eq!(state.check(&batch(0, 2, 1), true), Ok(Verdict::Append));
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Reading: from an offset to a range of a file, without touching the records.
 
+use crate::aborted::AbortedPlan;
 use crate::dir::LogDir;
 use crate::error::ReadError;
 use crate::log::Log;
@@ -7,6 +8,7 @@ use crate::patience::{Blocked, Patience};
 use crate::scan::ScannedBatch;
 use crate::segment::Lookup;
 use crate::storage::StorageFile;
+use crate::transaction_index::AbortedTransaction;
 use std::io;
 use std::sync::Arc;
 
@@ -44,14 +46,27 @@ pub struct FileRange {
     pub len: usize,
     /// It begins with one of the last batches written: the page cache has it.
     pub recent: bool,
+    /// Of a read with [`ReadBound::LastStable`]: the transactions that were aborted and may have records in the
+    /// range, in the order of their markers. Of any other read: none.
+    pub aborted: Vec<AbortedTransaction>,
 }
 
 /// A read that needs the disk before its range is known. Independent of the log: nothing is locked.
 #[derive(Debug)]
 pub struct PendingRead {
     dir: Arc<LogDir>,
-    lookup: Lookup,
-    request: Request,
+    step: Step,
+    /// Of a read with [`ReadBound::LastStable`].
+    aborted: Option<AbortedPlan>,
+}
+
+/// What is not known yet of a read.
+#[derive(Debug)]
+enum Step {
+    /// Its range,
+    Range(Box<Lookup>, Request),
+    /// or only what was aborted in this one.
+    Aborted(FileRange),
 }
 
 /// What is read, and how much of it.
@@ -64,15 +79,29 @@ struct Request {
     whole_segment: bool,
     max_bytes: usize,
     at_least_one: bool,
+    /// What was aborted has to be told.
+    committed: bool,
 }
 
 impl PendingRead {
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
-    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. A medium that cannot be read takes its
-    /// log directory offline.
+    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. So does one whose transaction index
+    /// went with it in the meantime. A medium that cannot be read takes its log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
-        match find_range(&self.lookup, &self.request, Patience::Wait) {
+        let range = match self.step {
+            Step::Range(lookup, request) => find_range(&lookup, &request, Patience::Wait),
+            Step::Aborted(range) => Ok(Some(range)),
+        };
+        let told = range.and_then(|range| match (range, self.aborted) {
+            (Some(mut range), Some(aborted)) => {
+                range.aborted = aborted.run(&range, Patience::Wait)?;
+                Ok(Some(range))
+            }
+            (range, _) => Ok(range),
+        });
+        match told {
             Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
+            Err(Blocked::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Ok(ReadPlan::Empty),
             Err(Blocked::Failed(error)) => {
                 self.dir.note_error(&error);
                 Err(ReadError::Storage(error))
@@ -115,14 +144,16 @@ impl Log {
             let (log_start, log_end) = (self.log_start, self.log_end);
             return Err(ReadError::OffsetOutOfRange { offset: from, log_start, log_end });
         }
+        let committed = bound == ReadBound::LastStable;
         let bound = match bound {
-            ReadBound::HighWatermark | ReadBound::LastStable => self.high_watermark,
+            ReadBound::HighWatermark => self.high_watermark,
+            ReadBound::LastStable => self.last_stable(),
             ReadBound::LogEnd => self.log_end,
         };
         if from >= bound || (max_bytes == 0 && !at_least_one) {
             return Ok(ReadPlan::Empty);
         }
-        let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one };
+        let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one, committed };
         match self.recent.find(from) {
             Some(_) => self.plan_recent(request),
             None => self.plan_lookup(request),
@@ -138,10 +169,43 @@ impl Log {
             false => self.recent.find(request.bound).map_or(0, |batch| u64::from(batch.position)),
         };
         let start = u64::from(first.position);
-        let range = cut(&request, start, u64::from(first.size), end);
-        Ok(range.map_or(ReadPlan::Empty, |(position, len)| {
-            ReadPlan::Range(FileRange { file: self.active.file.clone(), position, len, recent: true })
-        }))
+        let Some((position, len)) = cut(&request, start, u64::from(first.size), end) else {
+            return Ok(ReadPlan::Empty);
+        };
+        let range =
+            FileRange { file: self.active.file.clone(), position, len, recent: true, aborted: Vec::new() };
+        match request.committed {
+            true => self.tell_aborted(range, self.segments.len() - 1, &request),
+            false => Ok(ReadPlan::Range(range)),
+        }
+    }
+
+    /// Adds to a range of segment `number` what was aborted in it.
+    fn tell_aborted(
+        &self,
+        mut range: FileRange,
+        number: usize,
+        request: &Request,
+    ) -> Result<ReadPlan, ReadError> {
+        let search = match self.aborted_plan(number, request.from, request.bound) {
+            AbortedPlan::Known(aborted) => {
+                range.aborted = aborted;
+                return Ok(ReadPlan::Range(range));
+            }
+            AbortedPlan::Search(search) => search,
+        };
+        match search.run(range.position + range.len as u64, Patience::NoWait) {
+            Ok(aborted) => {
+                range.aborted = aborted;
+                Ok(ReadPlan::Range(range))
+            }
+            Err(Blocked::WouldBlock) => Ok(ReadPlan::Later(PendingRead {
+                dir: self.dir.clone(),
+                step: Step::Aborted(range),
+                aborted: Some(AbortedPlan::Search(search)),
+            })),
+            Err(Blocked::Failed(error)) => Err(ReadError::Storage(error)),
+        }
     }
 
     fn plan_lookup(&self, mut request: Request) -> Result<ReadPlan, ReadError> {
@@ -154,13 +218,17 @@ impl Log {
             let files = segment.lookup_files(&self.files, active)?;
             let lookup = segment.lookup(request.from, files);
             match find_range(&lookup, &request, Patience::NoWait) {
+                Ok(Some(range)) if request.committed => return self.tell_aborted(range, number, &request),
                 Ok(Some(range)) => return Ok(ReadPlan::Range(range)),
                 // Compaction has taken the last records of this segment: the next one has what follows. A bound
                 // within the segment ends the search.
                 Ok(None) if request.whole_segment => {}
                 Ok(None) => break,
                 Err(Blocked::WouldBlock) => {
-                    return Ok(ReadPlan::Later(PendingRead { dir: self.dir.clone(), lookup, request }));
+                    let aborted =
+                        request.committed.then(|| self.aborted_plan(number, request.from, request.bound));
+                    let step = Step::Range(Box::new(lookup), request);
+                    return Ok(ReadPlan::Later(PendingRead { dir: self.dir.clone(), step, aborted }));
                 }
                 Err(Blocked::Failed(error)) => return Err(ReadError::Storage(error)),
             }
@@ -182,6 +250,7 @@ fn find_range(lookup: &Lookup, request: &Request, patience: Patience) -> Result<
         position,
         len,
         recent: false,
+        aborted: Vec::new(),
     }))
 }
 

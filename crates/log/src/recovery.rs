@@ -8,6 +8,7 @@
 //!
 //! Indexes, epochs and producer state of what was walked are derived anew.
 
+use crate::aborted::RecentAborted;
 use crate::append::create_segment_files;
 use crate::config::LogConfig;
 use crate::dir::{LastStop, LogDir};
@@ -28,8 +29,11 @@ use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
 use crate::storage::{Advice, OpenMode, read_exact_at};
+use crate::transaction_index;
 use crate::truncate::{remove_segment_files, reopen_active};
+use crate::verification::Verifications;
 use crate::walk::{SegmentWalk, Trust, Walked};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -139,12 +143,13 @@ impl Log {
             mono_ms,
             epochs: LeaderEpochs::default(),
             epochs_lost: false,
+            rebuild_from: i64::MAX,
             flush: FlushState::new(left.names),
             report: Recovery::new(left.last_stop),
         };
         let noted_epochs = read_epochs(&files)?;
         let opened = opening.run(noted_epochs.clone())?;
-        let (flush, epochs) = (opening.flush, opening.epochs);
+        let (flush, epochs, rebuild_from) = (opening.flush, opening.epochs, opening.rebuild_from);
         let report = opening.report;
         let mut log = Log {
             dir: dir.clone(),
@@ -152,6 +157,7 @@ impl Log {
             segments: opened.segments,
             active: opened.active,
             recent: RecentBatches::default(),
+            aborted: RecentAborted::default(),
             log_start: opened.log_start,
             log_end: opened.log_end,
             durable_end: opened.durable_end,
@@ -160,6 +166,7 @@ impl Log {
             epoch_checkpoint: EpochCheckpoint::new(files.clone(), noted_epochs.unwrap_or_default() != epochs),
             epochs,
             producers: ProducerState::default(),
+            verifications: Verifications::default(),
             snapshot_offset: None,
             flush,
             deletions: Deletions::default(),
@@ -170,8 +177,8 @@ impl Log {
             partition,
             files,
         };
-        log.reload_producers(mono_ms)?;
-        log.note_unsynced_snapshot()?;
+        log.reload_producers(rebuild_from, mono_ms)?;
+        log.note_unsynced(report.last_stop)?;
         // A truncation that was interrupted has cut the log before it noted so.
         log.lower_recovery_point(log.log_end)?;
         log.lower_noted()?;
@@ -180,12 +187,24 @@ impl Log {
 }
 
 impl Log {
-    /// Whoever was killed may not have synced the snapshot that is built upon.
-    fn note_unsynced_snapshot(&mut self) -> Result<(), LogError> {
+    /// Whoever was killed may not have synced the snapshot that is built upon, nor the transaction indexes: what was
+    /// added to them, and what was cut off.
+    fn note_unsynced(&mut self, last_stop: LastStop) -> Result<(), LogError> {
         if self.durable_end < self.log_end
             && let Some(offset) = self.snapshot_offset
         {
             self.flush.add_file(self.files.open(offset, FileKind::Snapshot)?);
+        }
+        if !matches!(last_stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
+            return Ok(());
+        }
+        for segment in &self.segments[self.segment_of(self.durable_end)..] {
+            let path = self.files.path(segment.base_offset, FileKind::TransactionIndex);
+            match self.files.storage.open(&path, OpenMode::ReadWrite) {
+                Ok(file) => self.flush.add_file(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(LogError::io("open", path)(error)),
+            }
         }
         Ok(())
     }
@@ -252,6 +271,8 @@ struct Opening<'a> {
     epochs: LeaderEpochs,
     /// There is no checkpoint of them: every segment is walked.
     epochs_lost: bool,
+    /// Transaction indexes of segments from this offset on are made anew, whatever the producers' state begins with.
+    rebuild_from: i64,
     flush: FlushState,
     report: Recovery,
 }
@@ -293,6 +314,7 @@ impl Opening<'_> {
 
     fn attempt(&mut self, found: &Inventory) -> Result<Opened, LogError> {
         self.report = Recovery::new(self.last_stop);
+        self.rebuild_from = i64::MAX;
         let kept = self.drop_deleted(&found.segments)?;
         let mut segments = self.load(kept)?;
         if self.last_stop == LastStop::UncleanOtherBoot {
@@ -364,6 +386,10 @@ impl Opening<'_> {
                 continue;
             }
             let suspect = number >= first_suspect;
+            let next = found.get(number + 1).map(|next| next.base_offset);
+            if !self.transaction_index_fits(this, next)? {
+                self.rebuild_from = self.rebuild_from.min(this.base_offset);
+            }
             if !suspect && !self.epochs_lost && this.indexes_fit() {
                 segments.push(this.trusted());
                 end = None;
@@ -372,7 +398,6 @@ impl Opening<'_> {
             let walked = self.walk(this, suspect)?;
             end = Some(walked.end);
             segments.push(walked.segment);
-            let next = found.get(number + 1).map(|next| next.base_offset);
             // Where the next one begins at the end, it is whole: what was cut was never part of the log.
             let is_torn = walked.bytes_cut > 0 && next != Some(walked.end);
             if is_torn || (suspect && self.is_gap(walked.end, next)) {
@@ -381,6 +406,28 @@ impl Opening<'_> {
             }
         }
         Ok(segments)
+    }
+
+    /// Whether what the transaction index has of the records before the producers' snapshot can be believed. A segment
+    /// whose other indexes are missing has taken the place of others, whose transaction indexes went with them.
+    fn transaction_index_fits(&self, found: &FoundSegment, next: Option<i64>) -> Result<bool, LogError> {
+        if !found.indexes_fit() {
+            return Ok(false);
+        }
+        let bytes = found.transaction_index_bytes;
+        if bytes == 0 {
+            return Ok(true);
+        }
+        let (base_offset, kind) = (found.base_offset, FileKind::TransactionIndex);
+        let path = || self.files.path(base_offset, kind);
+        let file = self.files.storage.open(&path(), OpenMode::Read).map_err(LogError::io("open", path()))?;
+        let end = next.unwrap_or(i64::MAX);
+        let fits = transaction_index::makes_sense(&*file, bytes, base_offset, end);
+        let fits = fits.map_err(LogError::io("read", path()))?;
+        if !fits {
+            tracing::warn!(path = %path().display(), "a transaction index is rebuilt from the log");
+        }
+        Ok(fits)
     }
 
     /// The first segment that may be torn.

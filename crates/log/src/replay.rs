@@ -1,5 +1,12 @@
-//! The producers' state as of the log end, from the newest snapshot that is sound and the batches behind it.
+//! What is derived from the batches of a log at its start, and after its end was cut off: the producers' state as of
+//! the log end, from the newest snapshot that is sound and the batches behind it; and what the transaction indexes
+//! have to say of the same batches.
+//!
+//! Sometimes batches before that snapshot count, too: where a transaction index is missing, and where transactions
+//! ended behind a high watermark that is further back. They are gone through from an older snapshot then, in a second
+//! state that is given up afterwards.
 
+use crate::aborted::RecentAborted;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::inventory::list_snapshots;
@@ -8,67 +15,309 @@ use crate::patience::Patience;
 use crate::producer_snapshot::{self, SNAPSHOT_BYTES_MAX};
 use crate::producer_state::{ProducerBatch, ProducerState};
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
-use crate::segment::patient;
-use crate::storage::read_small_file;
+use crate::segment::{Segment, patient};
+use crate::storage::{OpenMode, StorageFile, read_small_file, write_all_at};
+use crate::transaction_index::{AbortedTransaction, count_sound_before, entries_in, position_of};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes of a transaction index that are written at once.
+const INDEX_CHUNK_BYTES: usize = 64 << 10;
 
 impl Log {
-    /// Takes the producers' state from the newest snapshot and the log. Snapshots are removed that are behind the log end,
-    /// or before the first segment (what came between is unknown), or damaged, or neither the newest nor of a segment's
-    /// base.
-    pub(crate) fn reload_producers(&mut self, mono_ms: u64) -> Result<(), LogError> {
-        let mut offsets = list_snapshots(&self.files)?;
-        self.producers = ProducerState::default();
-        self.snapshot_offset = None;
-        while let Some(offset) = offsets.pop() {
-            if (self.segments[0].base_offset..=self.log_end).contains(&offset)
-                && let Some(state) = read_snapshot(&self.files, offset, mono_ms)?
-            {
-                self.producers = state;
-                self.snapshot_offset = Some(offset);
-                break;
-            }
-            self.files.remove(offset, FileKind::Snapshot)?;
+    /// Takes the producers' state from the newest snapshot and the log, and brings the transaction indexes in line
+    /// with what is behind it; those of segments from `rebuild_from` on are made anew. Snapshots are removed that are
+    /// behind the log end, or before the first segment (what came between is unknown), or damaged, or neither the
+    /// newest nor of a segment's base.
+    pub(crate) fn reload_producers(&mut self, rebuild_from: i64, mono_ms: u64) -> Result<(), LogError> {
+        let (snapshot, older) = self.take_newest_snapshot(mono_ms)?;
+        let from = snapshot.as_ref().map_or(0, |snapshot| snapshot.offset);
+        self.snapshot_offset = snapshot.as_ref().map(|snapshot| snapshot.offset);
+        let mut state = snapshot.map_or_else(ProducerState::default, |snapshot| snapshot.state);
+        let mut indexes = IndexRebuild::begin(self, from, rebuild_from)?;
+        let unreplicated_from =
+            if self.high_watermark < self.log_end { self.high_watermark } else { i64::MAX };
+        let earliest = rebuild_from.min(unreplicated_from);
+        if earliest < from {
+            let (start, mut earlier) = self.snapshot_before(&older, earliest, mono_ms)?;
+            self.replay(&mut earlier, start..from, mono_ms, &mut |number, aborted| {
+                if aborted.last_offset < rebuild_from { Ok(()) } else { indexes.push(number, aborted) }
+            })?;
+            state.set_unreplicated(earlier);
         }
-        for offset in offsets {
-            if self.segments.binary_search_by_key(&offset, |segment| segment.base_offset).is_err() {
-                self.files.remove(offset, FileKind::Snapshot)?;
-            }
-        }
-        self.replay(self.snapshot_offset.unwrap_or(0), mono_ms)?;
+        let end = self.log_end;
+        self.replay(&mut state, from..end, mono_ms, &mut |number, aborted| indexes.push(number, aborted))?;
+        let rebuilt = indexes.finish()?;
+        self.take_indexes(rebuilt);
+        self.producers = state;
         self.producers.bound(self.config.producer_ids_max);
         Ok(())
     }
 
-    /// Notes the producers of all batches from an offset on.
-    fn replay(&mut self, from: i64, mono_ms: u64) -> Result<(), LogError> {
-        if from >= self.log_end {
+    /// Finds out which transactions ended behind the high watermark, after it was set back.
+    pub(crate) fn reload_unreplicated(&mut self) -> Result<(), LogError> {
+        let mut state = ProducerState::default();
+        if self.high_watermark < self.log_end && !self.producers.is_empty() {
+            let older = list_snapshots(&self.files)?;
+            let (start, earlier) = self.snapshot_before(&older, self.high_watermark, 0)?;
+            state = earlier;
+            self.replay(&mut state, start..self.log_end, 0, &mut |_, _| Ok(()))?;
+        }
+        self.producers.set_unreplicated(state);
+        Ok(())
+    }
+
+    /// The newest sound snapshot; and the offsets of those before it that are of a segment's base.
+    fn take_newest_snapshot(&self, mono_ms: u64) -> Result<(Option<Snapshot>, Vec<i64>), LogError> {
+        let mut offsets = list_snapshots(&self.files)?;
+        let mut newest = None;
+        while let Some(offset) = offsets.pop() {
+            if (self.segments[0].base_offset..=self.log_end).contains(&offset)
+                && let Some(state) = read_snapshot(&self.files, offset, mono_ms)?
+            {
+                newest = Some(Snapshot { offset, state });
+                break;
+            }
+            self.files.remove(offset, FileKind::Snapshot)?;
+        }
+        let is_base = |offset: &i64| self.segments.binary_search_by_key(offset, |s| s.base_offset).is_ok();
+        for offset in offsets.iter().filter(|offset| !is_base(offset)) {
+            self.files.remove(*offset, FileKind::Snapshot)?;
+        }
+        offsets.retain(is_base);
+        Ok((newest, offsets))
+    }
+
+    /// The newest sound one of these snapshots that is not behind an offset; without any the state begins, empty,
+    /// with the first segment.
+    fn snapshot_before(
+        &self,
+        offsets: &[i64],
+        offset: i64,
+        mono_ms: u64,
+    ) -> Result<(i64, ProducerState), LogError> {
+        let first = self.segments[0].base_offset;
+        for candidate in offsets.iter().rev().filter(|candidate| (first..=offset).contains(*candidate)) {
+            if let Some(state) = read_snapshot(&self.files, *candidate, mono_ms)? {
+                return Ok((*candidate, state));
+            }
+        }
+        Ok((first, ProducerState::default()))
+    }
+
+    /// Notes the batches of a range of offsets in a state. `each` is told of every transaction that is aborted, with
+    /// the number of the segment that has the marker.
+    fn replay(
+        &self,
+        state: &mut ProducerState,
+        range: Range<i64>,
+        mono_ms: u64,
+        each: &mut dyn FnMut(usize, &AbortedTransaction) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        if range.is_empty() {
             return Ok(());
         }
-        for number in self.segment_of(from)..self.segments.len() {
-            let segment = &self.segments[number];
-            let path = self.files.path(segment.base_offset, FileKind::Log);
-            let active = (number + 1 == self.segments.len()).then_some(&self.active.file);
-            let files = segment.lookup_files(&self.files, active).map_err(LogError::io("open", &*path))?;
-            let lookup = segment.lookup(from, files);
-            let start = patient(lookup.start(from, Patience::Wait)).map_err(LogError::io("read", &*path))?;
-            let range = start..u64::from(segment.len);
-            let file = &*lookup.files.log;
-            let mut batches =
-                BatchScan::new(file, Patience::Wait, range, segment.base_offset, RECOVERY_CHUNK_BYTES);
-            loop {
-                match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
-                    Scanned::Batch(batch) if batch.base_offset >= from => {
-                        self.producers.record(&ProducerBatch::from(&batch), batch.last_offset, mono_ms);
+        for number in self.segment_of(range.start)..self.segments.len() {
+            if self.segments[number].base_offset >= range.end {
+                break;
+            }
+            self.replay_segment(number, state, &range, mono_ms, each)?;
+        }
+        Ok(())
+    }
+
+    fn replay_segment(
+        &self,
+        number: usize,
+        state: &mut ProducerState,
+        range: &Range<i64>,
+        mono_ms: u64,
+        each: &mut dyn FnMut(usize, &AbortedTransaction) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let segment = &self.segments[number];
+        let path = self.files.path(segment.base_offset, FileKind::Log);
+        let active = (number + 1 == self.segments.len()).then_some(&self.active.file);
+        let files = segment.lookup_files(&self.files, active).map_err(LogError::io("open", &*path))?;
+        let lookup = segment.lookup(range.start, files);
+        let start =
+            patient(lookup.start(range.start, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+        let positions = start..u64::from(segment.len);
+        let file = &*lookup.files.log;
+        let mut batches =
+            BatchScan::new(file, Patience::Wait, positions, segment.base_offset, RECOVERY_CHUNK_BYTES);
+        loop {
+            match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
+                Scanned::Batch(batch) if batch.base_offset >= range.end => return Ok(()),
+                Scanned::Batch(batch) if batch.base_offset >= range.start => {
+                    let marker = patient(batches.marker(&batch)).map_err(LogError::io("read", &*path))?;
+                    let noted = ProducerBatch::stored(&batch, marker);
+                    if let Some(aborted) = state.aborted_by(&noted, batch.base_offset) {
+                        each(number, &aborted)?;
                     }
-                    Scanned::Batch(_) => {}
-                    Scanned::End => break,
-                    Scanned::Torn { position, reason } => {
-                        return Err(LogError::Damaged { path, position, reason });
+                    state.record(&noted, batch.last_offset, mono_ms);
+                    if marker.is_some() {
+                        state.settle_before(self.high_watermark);
                     }
+                }
+                Scanned::Batch(_) => {}
+                Scanned::End => return Ok(()),
+                Scanned::Torn { position, reason } => {
+                    return Err(LogError::Damaged { path, position, reason });
                 }
             }
         }
+    }
+
+    /// Puts rebuilt transaction indexes in place.
+    fn take_indexes(&mut self, rebuilt: Rebuilt) {
+        let Rebuilt { first, counts, files, names, recent } = rebuilt;
+        for (segment, count) in self.segments[first..].iter_mut().zip(counts) {
+            segment.aborted = count;
+        }
+        files.into_iter().for_each(|file| self.flush.add_file(file));
+        if names {
+            self.flush.add_directory(&self.files.dir);
+        }
+        self.aborted = recent;
+    }
+}
+
+/// The producers before an offset, as a file has them.
+struct Snapshot {
+    offset: i64,
+    state: ProducerState,
+}
+
+/// The transaction indexes of the last segments, cut to what is known to be right, while the rest is added.
+struct IndexRebuild {
+    files: PartitionFiles,
+    /// Number of the first of these segments,
+    first: usize,
+    /// and the base offset of each.
+    base_offsets: Vec<i64>,
+    /// Entries in the file of each.
+    counts: Vec<u32>,
+    /// From this one of them on the files are replaced as a whole.
+    anew: usize,
+    /// The files that were changed.
+    changed: Vec<Arc<dyn StorageFile>>,
+    /// The segment of the entries in the buffer, counted from the first of these.
+    current: usize,
+    buffer: Vec<u8>,
+    recent: RecentAborted,
+}
+
+/// What has become of them.
+struct Rebuilt {
+    first: usize,
+    counts: Vec<u32>,
+    files: Vec<Arc<dyn StorageFile>>,
+    /// Files were replaced.
+    names: bool,
+    recent: RecentAborted,
+}
+
+impl IndexRebuild {
+    /// Cuts off what the indexes have from an offset on. Those of segments from `rebuild_from` on stay until others take
+    /// their places: a start that breaks off must not leave one that looks as if it were whole.
+    fn begin(log: &Log, from: i64, rebuild_from: i64) -> Result<IndexRebuild, LogError> {
+        let from = from.min(rebuild_from);
+        let first = log.segment_of(from);
+        let segments = &log.segments[first..];
+        let mut this = IndexRebuild {
+            files: log.files.clone(),
+            first,
+            base_offsets: segments.iter().map(|segment| segment.base_offset).collect(),
+            counts: Vec::with_capacity(segments.len()),
+            anew: segments.partition_point(|segment| segment.base_offset < rebuild_from),
+            changed: Vec::new(),
+            current: 0,
+            buffer: Vec::new(),
+            recent: RecentAborted::default(),
+        };
+        for (number, segment) in segments.iter().enumerate() {
+            let is_cut = number < this.anew && segment.aborted > 0;
+            let count = if is_cut { this.cut(segment, from)? } else { 0 };
+            this.counts.push(count);
+        }
+        let has_earlier = log.segments[..first].iter().any(|segment| segment.aborted > 0);
+        if has_earlier || this.counts.iter().any(|count| *count > 0) {
+            this.recent = RecentAborted::known_from(from);
+        }
+        Ok(this)
+    }
+
+    /// Cuts one index; returns how many entries are left.
+    fn cut(&mut self, segment: &Segment, from: i64) -> Result<u32, LogError> {
+        let (base_offset, kind) = (segment.base_offset, FileKind::TransactionIndex);
+        let failed = || self.files.path(base_offset, kind);
+        let file = self.files.open(base_offset, kind)?;
+        let count = count_sound_before(&*file, segment.aborted, base_offset, from)
+            .map_err(LogError::io("read", failed()))?;
+        let len = file.len().map_err(LogError::io("inspect", failed()))?;
+        if len != position_of(count) {
+            file.set_len(position_of(count)).map_err(LogError::io("cut", failed()))?;
+            self.changed.push(file);
+        }
+        Ok(count)
+    }
+
+    /// Adds an entry to the index of segment `number`; they come in the order of their markers.
+    fn push(&mut self, number: usize, aborted: &AbortedTransaction) -> Result<(), LogError> {
+        let current = number - self.first;
+        if current != self.current || self.buffer.len() >= INDEX_CHUNK_BYTES {
+            self.write()?;
+            self.current = current;
+        }
+        aborted.encode(&mut self.buffer);
+        self.recent.push(*aborted);
         Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), LogError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let path = self.path_of(self.current);
+        let count = &mut self.counts[self.current];
+        let opened = self.files.storage.open(&path, OpenMode::Create);
+        let file = opened.map_err(LogError::io("open", &*path))?;
+        let written = file
+            .set_len(position_of(*count))
+            .and_then(|()| write_all_at(&*file, &self.buffer, position_of(*count)));
+        written.map_err(LogError::io("write", path))?;
+        *count += entries_in(self.buffer.len() as u64);
+        self.buffer.clear();
+        self.changed.push(file);
+        Ok(())
+    }
+
+    /// Where the entries of one of these segments are written.
+    fn path_of(&self, number: usize) -> PathBuf {
+        let path = self.files.path(self.base_offsets[number], FileKind::TransactionIndex);
+        if number < self.anew { path } else { path.with_extension("txnindex.tmp") }
+    }
+
+    /// Puts a file in its place that was written anew.
+    fn replace(&self, number: usize) -> Result<(), LogError> {
+        let (base_offset, kind) = (self.base_offsets[number], FileKind::TransactionIndex);
+        if self.counts[number] == 0 {
+            return self.files.remove(base_offset, kind);
+        }
+        let (path, storage) = (self.path_of(number), &self.files.storage);
+        let synced = storage.open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_data());
+        synced
+            .and_then(|()| storage.rename(&path, &self.files.path(base_offset, kind)))
+            .map_err(LogError::io("replace", path))
+    }
+
+    fn finish(mut self) -> Result<Rebuilt, LogError> {
+        self.write()?;
+        (self.anew..self.counts.len()).try_for_each(|number| self.replace(number))?;
+        let IndexRebuild { first, counts, changed: files, recent, anew, .. } = self;
+        let names = anew < counts.len();
+        Ok(Rebuilt { first, counts, files, names, recent })
     }
 }
 

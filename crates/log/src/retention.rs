@@ -52,6 +52,7 @@ impl Log {
         let raised = offset > self.log_start;
         if raised {
             self.log_start = offset;
+            self.producers.settle_before(offset);
             self.epoch_checkpoint.note(self.epochs.truncate_from_start(offset));
         }
         raised
@@ -71,10 +72,12 @@ impl Log {
         RetentionSurvey { files: self.files.clone(), segments, kept_from_ms }
     }
 
-    /// Forgets producers that have been idle for `producer.id.expiration.ms`, to be called now and then (Kafka: every
-    /// `producer.id.expiration.check.interval.ms`). How many there were.
+    /// Forgets producers that have been idle for `producer.id.expiration.ms`, and verifications that are as old, to be
+    /// called now and then (Kafka: every `producer.id.expiration.check.interval.ms`). How many producers there were.
     pub fn expire_producers(&mut self, mono_ms: u64) -> usize {
-        self.producers.expire(mono_ms, self.config.producer_id_expiration_ms)
+        let expiration_ms = self.config.producer_id_expiration_ms;
+        self.verifications.expire(mono_ms, expiration_ms);
+        self.producers.expire(mono_ms, expiration_ms)
     }
 
     /// How many of the first segments may go: all of their records are below the high watermark, and below the log

@@ -2,12 +2,16 @@
 
 use crate::patience::{Blocked, Patience};
 use crate::storage::StorageFile;
-use mainstem_records::{Attributes, Batch, HEADER_BYTES, LOG_OVERHEAD_BYTES, STAMP_BYTES};
+use mainstem_records::{
+    Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, STAMP_BYTES,
+};
 
 /// Bytes read at once by a lookup: an index interval, mostly.
 pub(crate) const LOOKUP_CHUNK_BYTES: usize = 8 << 10;
 /// Bytes read at once by a recovery.
 pub(crate) const RECOVERY_CHUNK_BYTES: usize = 256 << 10;
+/// A longer batch is no marker, of which ours has 78 bytes.
+const MARKER_BATCH_BYTES_MAX: u64 = 4 << 10;
 
 /// What the header of a batch in a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +130,22 @@ impl<'f> BatchScan<'f> {
         self.last_size = batch.size;
         self.next_offset = next_offset;
         Ok(Scanned::Batch(batch))
+    }
+
+    /// The marker in the batch that was just given; `None`: it has none.
+    pub(crate) fn marker(&mut self, batch: &ScannedBatch) -> Result<Option<EndTransactionMarker>, Blocked> {
+        let may_be = batch.attributes.is_control() && batch.producer_id != NO_PRODUCER_ID;
+        if !may_be || batch.size > MARKER_BATCH_BYTES_MAX {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; batch.size as usize];
+        let start = (batch.position - self.chunk_at) as usize;
+        match self.chunk.get(start..start + bytes.len()) {
+            Some(read) => bytes.copy_from_slice(read),
+            None => self.patience.read_exact(self.file, &mut bytes, batch.position)?,
+        }
+        let batch = Batch::split_first(&bytes).ok();
+        Ok(batch.and_then(|(batch, _)| EndTransactionMarker::of_batch(&batch)))
     }
 
     /// The offset behind the last batch that was given.

@@ -27,6 +27,8 @@ pub(crate) struct Segment {
     pub(crate) times: TimeIndex,
     /// The largest timestamp; not looked up yet for a closed segment from before the start.
     pub(crate) largest: Option<TimestampOffset>,
+    /// Entries in the transaction index; 0: there need not be a file.
+    pub(crate) aborted: u32,
     shared: Arc<Shared>,
 }
 
@@ -46,6 +48,7 @@ struct CachedFiles {
     log: CachedFile,
     index: CachedFile,
     time_index: CachedFile,
+    transaction_index: CachedFile,
 }
 
 /// The files that a lookup in a segment may need, kept open by it.
@@ -64,6 +67,7 @@ impl Segment {
             offsets: Index::new(0),
             times: Index::new(0),
             largest: Some(TimestampOffset::none(base_offset)),
+            aborted: 0,
             shared: Arc::default(),
         }
     }
@@ -108,6 +112,7 @@ impl Segment {
                 log: cached(FileKind::Log),
                 index: cached(FileKind::Index),
                 time_index: cached(FileKind::TimeIndex),
+                transaction_index: cached(FileKind::TransactionIndex),
             })
         })
     }
@@ -126,6 +131,8 @@ impl Segment {
             FileKind::Log => cached.log.rename(to.to_owned()),
             FileKind::Index => cached.index.rename(to.to_owned()),
             FileKind::TimeIndex => cached.time_index.rename(to.to_owned()),
+            FileKind::TransactionIndex if self.aborted > 0 => cached.transaction_index.rename(to.to_owned()),
+            // There need not be a file, and a name that was not changed must not be known for another one's.
             FileKind::TransactionIndex | FileKind::Snapshot => files.storage.rename(&from, to),
         };
         renamed(&from, result)
@@ -154,6 +161,23 @@ impl Segment {
         };
         let index = (self.offsets.on_disk() > 0).then(|| self.cached(files).index.open()).transpose()?;
         Ok(LookupFiles { log, index })
+    }
+
+    /// The transaction index, for reading; there is one when [`Self::aborted`] is not 0.
+    pub(crate) fn transaction_index(&self, files: &PartitionFiles) -> io::Result<Arc<dyn StorageFile>> {
+        self.cached(files).transaction_index.open()
+    }
+
+    /// An offset that no record before a position has or exceeds; `None`: the offset index knows none.
+    pub(crate) fn offset_bound(
+        &self,
+        files: &PartitionFiles,
+        position: u64,
+        patience: Patience,
+    ) -> Result<Option<i64>, Blocked> {
+        let open = || self.cached(files).index.open();
+        let entry = self.offsets.ceiling(open, patience, |entry| u64::from(entry.position) < position)?;
+        Ok(entry.map(|entry| self.base_offset.saturating_add(i64::from(entry.relative_offset))))
     }
 
     /// How an offset is found in this segment without holding on to it.

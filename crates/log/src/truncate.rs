@@ -1,8 +1,8 @@
 //! Cutting off the end of a log: what a replica does whose records were not committed.
 //!
-//! Everything that was derived from the records goes with them: index entries, epochs, producer state, the recent
-//! batches. When this returns, the cut is durable; otherwise a power cut could bring back what others have agreed
-//! to forget.
+//! Everything that was derived from the records goes with them: index entries, epochs, producer state, aborted
+//! transactions, the recent batches. When this returns, the cut is durable; otherwise a power cut could bring back
+//! what others have agreed to forget.
 
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
@@ -43,6 +43,8 @@ impl Log {
 
     fn cut_suffix(&mut self, to: i64, mono_ms: u64) -> Result<(), LogError> {
         self.lower_recovery_point(to)?;
+        // What stays of it is not synced yet, whichever segment is active then.
+        self.active.transaction_index.take().into_iter().for_each(|file| self.flush.add_file(file));
         let keep = self.segment_of(to) + 1;
         // The last one first: what a crash leaves is a log without a gap.
         while self.segments.len() > keep {
@@ -152,7 +154,7 @@ impl Log {
         self.flush.note_cut(self.log_end);
         self.epoch_checkpoint.note(self.epochs.truncate_from_end(self.log_end));
         self.generation.advance();
-        self.reload_producers(mono_ms)
+        self.reload_producers(i64::MAX, mono_ms)
     }
 
     fn sync_cut(&mut self) -> Result<(), LogError> {

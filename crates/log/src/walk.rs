@@ -85,12 +85,13 @@ impl SegmentWalk<'_> {
         self.write_index(FileKind::Index, &indexes.offsets)?;
         self.write_index(FileKind::TimeIndex, &indexes.times)?;
         let entries = |bytes: &[u8], entry: usize| (bytes.len() / entry) as u32;
-        let segment = Segment::on_disk(
+        let mut segment = Segment::on_disk(
             base_offset,
             len as u32,
             entries(&indexes.offsets, OffsetEntry::BYTES),
             entries(&indexes.times, TimeEntry::BYTES),
         );
+        segment.aborted = self.found.aborted();
         Ok(Walked { segment, end, bytes_cut })
     }
 

@@ -3,12 +3,16 @@
 //! Key: version (i16, 0), type (i16). Value of an end-transaction marker: version (i16, 0), coordinator epoch
 //! (i32). Later versions may only append fields, so more bytes are ignored (Kafka's EndTxnMarker schema).
 
-use crate::batch::{NO_SEQUENCE, NO_TIMESTAMP};
+use crate::batch::{Batch, NO_SEQUENCE, NO_TIMESTAMP};
 use crate::builder::{BatchBuilder, BatchOptions, ProducerFields};
+use crate::scratch::Scratch;
 use thiserror::Error;
 
 const KEY_VERSION: i16 = 0;
 const VALUE_VERSION: i16 = 0;
+
+/// A control record that decompresses to more is no marker.
+const MARKER_BYTES_MAX: usize = 1 << 16;
 
 /// What a control record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +112,18 @@ impl EndTransactionMarker {
         Ok(Some(EndTransactionMarker { committed, coordinator_epoch }))
     }
 
+    /// The marker in a batch; `None`: it is no control batch, its record has gone by compaction, or it is of another
+    /// kind or does not decode.
+    pub fn of_batch(batch: &Batch<'_>) -> Option<Self> {
+        if !batch.attributes().is_control() || batch.record_count() < 1 {
+            return None;
+        }
+        let mut buffer = Vec::new();
+        let mut records = batch.records(&mut buffer, MARKER_BYTES_MAX, &mut Scratch::new()).ok()?;
+        let record = records.next()?.ok()?;
+        EndTransactionMarker::parse(record.key, record.value).ok().flatten()
+    }
+
     /// The value of the control record.
     pub fn value(&self) -> [u8; 6] {
         let mut value = [0; 6];
@@ -163,4 +179,31 @@ pub fn end_transaction_batch(
 fn two_shorts(bytes: &[u8]) -> Option<[i16; 2]> {
     let &[a, b, c, d] = bytes.first_chunk()?;
     Some([i16::from_be_bytes([a, b]), i16::from_be_bytes([c, d])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::empty_batch;
+
+    #[test]
+    fn a_marker_is_found_in_its_batch_and_nowhere_else() {
+        let of = |bytes: &[u8]| EndTransactionMarker::of_batch(&Batch::split_first(bytes).unwrap().0);
+        for committed in [true, false] {
+            let marker = EndTransactionMarker { committed, coordinator_epoch: 9 };
+            let bytes = end_transaction_batch(7, 3, marker, 1000);
+            assert_eq!(of(&bytes), Some(marker));
+            assert_eq!(of(&empty_batch(&Batch::split_first(&bytes).unwrap().0)), None);
+        }
+        let with = |is_control, key: &[u8], value: &[u8]| {
+            let mut builder = BatchBuilder::new(BatchOptions { is_control, ..BatchOptions::default() });
+            builder.append(5, Some(key), Some(value), &[]).unwrap();
+            of(&builder.build().unwrap())
+        };
+        let value = EndTransactionMarker { committed: true, coordinator_epoch: 1 }.value();
+        assert!(with(true, &ControlRecordType::Commit.key(), &value).is_some());
+        assert_eq!(with(false, &ControlRecordType::Commit.key(), &value), None);
+        assert_eq!(with(true, &ControlRecordType::LeaderChange.key(), &value), None);
+        assert_eq!(with(true, &ControlRecordType::Abort.key(), &value[..5]), None);
+    }
 }

@@ -38,8 +38,8 @@ pub struct CleanerOptions {
     pub dedupe_bytes: usize,
     /// `log.cleaner.io.buffer.load.factor`: the share of them that may fill.
     pub load_factor: f64,
-    /// Half of `log.cleaner.io.buffer.size`, this cleaner's share: bytes read or written at once. A larger batch is read
-    /// whole all the same.
+    /// Half of `log.cleaner.io.buffer.size`, this cleaner's share: bytes read or written at once. A larger batch is
+    /// read whole all the same.
     pub io_bytes: usize,
     /// Sixteen bytes that nobody outside can guess.
     pub secret: [u8; 16],
@@ -153,6 +153,7 @@ impl Cleaner {
     ) -> Result<Cleaned, CleanError> {
         let mut cleaned = Cleaned { end: task.first_dirty, ..Cleaned::default() };
         settle(access)?;
+        note_durable(access)?;
         let dir = access.with_log(|log| log.files.dir.clone()).ok_or(CleanError::Changed)?;
         let begin = Instant::now();
         while cleaned.end < task.first_uncleanable {
@@ -327,8 +328,32 @@ impl Cleaner {
     }
 }
 
-/// Notes in the directory's checkpoint that a log is clean up to an offset, if it is still in this partition directory: a
-/// copy in another one may be of an earlier time.
+/// Notes, durably, what is durable. After a power cut a start takes the producers from a snapshot that is not behind
+/// the recovery point: in one from before what is compacted now a transaction might be open of which nothing is left,
+/// its marker included, and it would be for ever.
+fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
+    let taken = access.with_log(|log| {
+        let known = !log.producers.is_empty();
+        known.then(|| (log.epochs_to_write(), log.generation, log.durable_end, log.files.dir.clone()))
+    });
+    let Some((epochs, generation, durable_end, path)) = taken.ok_or(CleanError::Changed)? else {
+        return Ok(());
+    };
+    epochs.map_or(Ok(()), |epochs| epochs.write())?;
+    let noted = access.with_log(|log| {
+        let is_same = log.generation == generation && Arc::ptr_eq(&log.files.dir, &path);
+        is_same.then(|| {
+            log.note_checkpoints(durable_end);
+            log.dir.clone()
+        })
+    });
+    let dir = noted.flatten().ok_or(CleanError::Changed)?;
+    let written = dir.checkpoints().recovery_point.commit();
+    written.map_err(|error| CleanError::Log(LogError::io("write the recovery point in", dir.path())(error)))
+}
+
+/// Notes in the directory's checkpoint that a log is clean up to an offset, if it is still in this partition
+/// directory: a copy in another one may be of an earlier time.
 fn note_clean<A: LogAccess>(access: &A, dir: &Arc<Path>, end: i64) -> Result<(), CleanError> {
     let noted = access.with_log(|log| {
         let end = end.min(log.log_end);

@@ -1,7 +1,6 @@
 //! The segment that a compaction writes, under names that a start removes.
 
 use super::swap::path_in;
-use super::transaction_index::AbortedTransaction;
 use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles};
 use crate::index::{Entry, Index};
@@ -10,6 +9,7 @@ use crate::offset_index::{OffsetEntry, OffsetIndex};
 use crate::segment::Segment;
 use crate::storage::{OpenMode, StorageFile, write_all_at};
 use crate::time_index::{TimeEntry, TimeIndex, TimestampOffset};
+use crate::transaction_index::{self, AbortedTransaction};
 use mainstem_records::BatchHeader;
 use std::io;
 use std::sync::Arc;
@@ -134,6 +134,7 @@ impl<'b> Output<'b> {
         let entries = (self.offsets.on_disk(), self.times.on_disk());
         let mut segment = Segment::in_swap(self.base_offset, self.written as u32, entries.0, entries.1);
         segment.largest = Some(self.largest);
+        segment.aborted = transaction_index::entries_in(self.aborted.len() as u64);
         Ok(segment)
     }
 

@@ -3,7 +3,6 @@
 use super::cleaner::{CleanError, LogAccess, Pace, Task};
 use super::grouping::Member;
 use super::reader::BatchReader;
-use super::transaction_index::{self, AbortedTransaction};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
@@ -11,15 +10,16 @@ use crate::index::Entry;
 use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
 use crate::segment::{Segment, patient};
-use crate::storage::{OpenMode, StorageFile, read_small_file};
+use crate::storage::{OpenMode, StorageFile, read_exact_at};
 use crate::time_index::TimeEntry;
+use crate::transaction_index::{self, AbortedTransaction};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// The transaction indexes of one log may have so many bytes: 120,000 aborted transactions.
-pub(super) const TRANSACTION_INDEX_BYTES_MAX: usize = 4 << 20;
+pub(super) const TRANSACTION_INDEX_BYTES_MAX: u64 = 4 << 20;
 
 /// One round over one log.
 pub(super) struct Round<'a, A> {
@@ -47,14 +47,15 @@ impl<'a, A: LogAccess> Round<'a, A> {
         let taken = access.with_log(|log| {
             let closed = &log.segments[..log.segments.len() - 1];
             let count = closed.partition_point(|segment| segment.base_offset < task.first_uncleanable);
-            let all = log.segments.iter().map(|segment| segment.base_offset).collect::<Vec<_>>();
-            (closed[..count].to_vec(), all, log.files.clone(), log.config.clone())
+            let indexed = log.segments.iter().filter(|segment| segment.aborted > 0);
+            let indexed = indexed.cloned().collect::<Vec<_>>();
+            (closed[..count].to_vec(), indexed, log.files.clone(), log.config.clone())
         });
-        let (segments, all, files, config) = taken.ok_or(CleanError::Changed)?;
+        let (segments, indexed, files, config) = taken.ok_or(CleanError::Changed)?;
         if segments.is_empty() {
             return Err(CleanError::Changed);
         }
-        let aborted = read_aborted(&files, &all)?;
+        let aborted = read_aborted(&files, &indexed)?;
         Ok(Round { access, task, begin, files, config, segments, swapped: 0, aborted, pace })
     }
 
@@ -145,19 +146,17 @@ impl<'a, A: LogAccess> Round<'a, A> {
 }
 
 /// The aborted transactions in the indexes of all segments: data in one may be ended by a marker in a later one.
-fn read_aborted(files: &PartitionFiles, segments: &[i64]) -> Result<Vec<AbortedTransaction>, CleanError> {
-    let (mut aborted, mut left) = (Vec::new(), TRANSACTION_INDEX_BYTES_MAX);
-    for base_offset in segments {
-        let path = files.path(*base_offset, FileKind::TransactionIndex);
-        let bytes = match read_small_file(&*files.storage, &path, left) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(CleanError::TooManyAborted { path: files.dir.to_path_buf() });
-            }
-            Err(error) => return Err(CleanError::Log(LogError::io("read", path)(error))),
-        };
-        left -= bytes.len();
+fn read_aborted(files: &PartitionFiles, indexed: &[Segment]) -> Result<Vec<AbortedTransaction>, CleanError> {
+    let bytes: u64 = indexed.iter().map(|segment| transaction_index::position_of(segment.aborted)).sum();
+    if bytes > TRANSACTION_INDEX_BYTES_MAX {
+        return Err(CleanError::TooManyAborted { path: files.dir.to_path_buf() });
+    }
+    let mut aborted = Vec::new();
+    for segment in indexed {
+        let path = files.path(segment.base_offset, FileKind::TransactionIndex);
+        let mut bytes = vec![0; transaction_index::position_of(segment.aborted) as usize];
+        let read = segment.transaction_index(files).and_then(|file| read_exact_at(&*file, &mut bytes, 0));
+        read.map_err(LogError::io("read", &*path))?;
         let reason = "no transaction index";
         let entries = transaction_index::decode(&bytes)
             .ok_or(LogError::Damaged { path, position: 0, reason })

@@ -1,7 +1,7 @@
 //! Which batches belong to aborted transactions, and when the marker that ended one may go: what is known of
 //! transactions while a compaction walks over a log from its start.
 
-use super::transaction_index::AbortedTransaction;
+use crate::transaction_index::AbortedTransaction;
 use mainstem_records::ControlRecordType;
 use std::collections::{HashMap, HashSet};
 

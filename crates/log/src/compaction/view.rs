@@ -50,9 +50,8 @@ impl Log {
     /// Nothing from here on may be compacted: what readers do not see yet, what belongs to an open transaction, and what
     /// is not on disk. A power cut could take the last, and with it the record for which an older one has gone.
     fn compactable_end(&self) -> i64 {
-        let open = self.producers.iter().filter_map(|(_, producer)| producer.transaction_first_offset).min();
         let ends = self.ends();
-        ends.last_stable.min(ends.durable_end).min(open.unwrap_or(i64::MAX))
+        ends.last_stable.min(ends.durable_end)
     }
 }
 

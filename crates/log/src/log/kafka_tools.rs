@@ -25,7 +25,7 @@ fn find_jars() -> Option<PathBuf> {
 }
 
 /// Runs the tool over the files of a partition.
-fn dump(jars: &Path, files: &[PathBuf], options: &[&str]) -> Output {
+pub(crate) fn dump(jars: &Path, files: &[PathBuf], options: &[&str]) -> Output {
     let names: Vec<_> = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
     Command::new("java")
         .args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", jars.display())])
@@ -35,7 +35,7 @@ fn dump(jars: &Path, files: &[PathBuf], options: &[&str]) -> Output {
         .expect("java runs")
 }
 
-fn files(dir: &Path, suffixes: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files(dir: &Path, suffixes: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).expect("the partition's directory");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.retain(|file| suffixes.iter().any(|suffix| file.to_string_lossy().ends_with(suffix)));
