@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_coordination::groups::{
-    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, Reply,
-    Request, RequestContext as GroupContext, Stats, Ticket, Token,
+    ConsumerGroupConfig, CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, GroupTimes, LogEntry,
+    Producer, Reply, Request, RequestContext as GroupContext, Stats, Ticket, Token,
 };
 use mainstem_coordination::metadata::{ResourceKind, TopicImage};
 use mainstem_log::Origin;
-use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
@@ -209,7 +209,8 @@ impl Groups {
             let mut malformed = 0;
             let replayed = partition.with_log(|log| {
                 replay(log, Checksums::Unread, |record| {
-                    let record = record.key.map(|key| (key, record.value));
+                    let value = record.value;
+                    let record = record.key.map(|key| LogEntry::Record { key, value, producer: None });
                     malformed += coordinator.load(now, partition.index, record).malformed;
                 })
             });
@@ -281,8 +282,8 @@ impl Heart {
                     let _ = waiting.send(reply);
                 }
             }
-            Effect::Append { ticket, timestamp_ms, records } => {
-                match append(broker, ticket.partition, timestamp_ms, &records) {
+            Effect::Append { ticket, timestamp_ms, producer, records } => {
+                match append(broker, ticket.partition, batch_of(producer), timestamp_ms, &records) {
                     Ok((partition, upto)) => appended.push(Appended { ticket, partition, upto }),
                     Err(error) => self.coordinator.appended(broker.clock.now(), ticket, Err(error)),
                 }
@@ -291,16 +292,26 @@ impl Heart {
     }
 }
 
+/// A batch of a producer's transaction, or of none. A coordinator's sequence numbers are 0, and are not checked.
+fn batch_of(producer: Option<Producer>) -> BatchOptions {
+    let Some(Producer { id: producer_id, epoch: producer_epoch }) = producer else {
+        return BatchOptions::default();
+    };
+    let producer = ProducerFields { producer_id, producer_epoch, base_sequence: 0 };
+    BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
+}
+
 /// Appends coordinator records as one batch.
 fn append(
     broker: &Broker,
     partition: i32,
+    batch: BatchOptions,
     timestamp_ms: i64,
     records: &[CoordinatorRecord],
 ) -> Result<(Arc<Partition>, i64), ErrorCode> {
     let partition =
         broker.topics.partition(OFFSETS_TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
-    let mut builder = BatchBuilder::new(BatchOptions::default());
+    let mut builder = BatchBuilder::new(batch);
     for record in records {
         builder
             .append(timestamp_ms, Some(&record.key), record.value.as_deref(), &[])

@@ -1,6 +1,6 @@
 //! Reading a whole log, batch by batch: how the coordinators' hearts are rebuilt at start.
 
-use mainstem_log::{Log, ReadBound, ReadError, ReadPlan};
+use mainstem_log::{Log, ReadBound, ReadError};
 use mainstem_records::{Batch, BatchError, InvalidBatch, Record, Scratch};
 
 /// Bytes that are read at once.
@@ -59,11 +59,8 @@ pub(crate) fn replay(
     let mut decompressed = Vec::new();
     let mut next = log.ends().log_start;
     while next < log.ends().log_end {
-        let mut plan = log.read(next, ReadBound::LogEnd, CHUNK_BYTES, true)?;
-        if let ReadPlan::Later(pending) = plan {
-            plan = pending.resolve()?;
-        }
-        let ReadPlan::Range(range) = plan else { break };
+        // Nothing: compaction has taken all that was behind it.
+        let Some(range) = log.read_waiting(next, ReadBound::LogEnd, CHUNK_BYTES, true)? else { break };
         let chunk = range.to_vec()?;
         let mut rest = &chunk[..];
         while !rest.is_empty() {

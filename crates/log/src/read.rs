@@ -122,7 +122,27 @@ impl Log {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<ReadPlan, ReadError> {
-        let plan = self.plan(from, bound, max_bytes, at_least_one);
+        self.noted(self.plan(from, bound, max_bytes, at_least_one, Patience::NoWait))
+    }
+
+    /// As [`Log::read`], but waits for the disk instead of putting off what needs it, so that `None` means that nothing
+    /// is there, however many segments have lost their last records to compaction. For who reads a whole log.
+    pub fn read_waiting(
+        &self,
+        from: i64,
+        bound: ReadBound,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<Option<FileRange>, ReadError> {
+        match self.noted(self.plan(from, bound, max_bytes, at_least_one, Patience::Wait))? {
+            ReadPlan::Range(range) => Ok(Some(range)),
+            ReadPlan::Empty => Ok(None),
+            ReadPlan::Later(_) => unreachable!("a patient read does not stop"),
+        }
+    }
+
+    /// A medium that cannot be read takes its log directory offline.
+    fn noted(&self, plan: Result<ReadPlan, ReadError>) -> Result<ReadPlan, ReadError> {
         plan.inspect_err(|error| {
             if let ReadError::Storage(error) = error {
                 self.dir.note_error(error);
@@ -136,6 +156,7 @@ impl Log {
         bound: ReadBound,
         max_bytes: usize,
         at_least_one: bool,
+        patience: Patience,
     ) -> Result<ReadPlan, ReadError> {
         if let Some(reason) = &self.stopped {
             return Err(ReadError::Stopped(reason.clone()));
@@ -155,13 +176,13 @@ impl Log {
         }
         let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one, committed };
         match self.recent.find(from) {
-            Some(_) => self.plan_recent(request),
-            None => self.plan_lookup(request),
+            Some(_) => self.plan_recent(request, patience),
+            None => self.plan_lookup(request, patience),
         }
     }
 
     /// The offset is among the last batches, and so is everything behind it.
-    fn plan_recent(&self, request: Request) -> Result<ReadPlan, ReadError> {
+    fn plan_recent(&self, request: Request, patience: Patience) -> Result<ReadPlan, ReadError> {
         let first = self.recent.find(request.from).expect("the caller has found it");
         let end = match request.bound == self.log_end {
             true => u64::from(self.active_segment().len),
@@ -175,7 +196,7 @@ impl Log {
         let range =
             FileRange { file: self.active.file.clone(), position, len, recent: true, aborted: Vec::new() };
         match request.committed {
-            true => self.tell_aborted(range, self.segments.len() - 1, &request),
+            true => self.tell_aborted(range, self.segments.len() - 1, &request, patience),
             false => Ok(ReadPlan::Range(range)),
         }
     }
@@ -186,6 +207,7 @@ impl Log {
         mut range: FileRange,
         number: usize,
         request: &Request,
+        patience: Patience,
     ) -> Result<ReadPlan, ReadError> {
         let search = match self.aborted_plan(number, request.from, request.bound) {
             AbortedPlan::Known(aborted) => {
@@ -194,7 +216,7 @@ impl Log {
             }
             AbortedPlan::Search(search) => search,
         };
-        match search.run(range.position + range.len as u64, Patience::NoWait) {
+        match search.run(range.position + range.len as u64, patience) {
             Ok(aborted) => {
                 range.aborted = aborted;
                 Ok(ReadPlan::Range(range))
@@ -208,7 +230,7 @@ impl Log {
         }
     }
 
-    fn plan_lookup(&self, mut request: Request) -> Result<ReadPlan, ReadError> {
+    fn plan_lookup(&self, mut request: Request, patience: Patience) -> Result<ReadPlan, ReadError> {
         for number in self.segment_of(request.from)..self.segments.len() {
             let segment = &self.segments[number];
             let next = self.segments.get(number + 1);
@@ -217,8 +239,10 @@ impl Log {
             let active = next.is_none().then_some(&self.active.file);
             let files = segment.lookup_files(&self.files, active)?;
             let lookup = segment.lookup(request.from, files);
-            match find_range(&lookup, &request, Patience::NoWait) {
-                Ok(Some(range)) if request.committed => return self.tell_aborted(range, number, &request),
+            match find_range(&lookup, &request, patience) {
+                Ok(Some(range)) if request.committed => {
+                    return self.tell_aborted(range, number, &request, patience);
+                }
                 Ok(Some(range)) => return Ok(ReadPlan::Range(range)),
                 // Compaction has taken the last records of this segment: the next one has what follows. A bound
                 // within the segment ends the search.

@@ -23,6 +23,8 @@ use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
+use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
 /// The shell's name for one request; it comes back with the one reply that the request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +37,40 @@ pub struct Ticket {
     pub partition: i32,
     /// Ascending over the coordinator's life.
     pub(crate) number: u64,
+}
+
+/// A transactional producer, as the header of its batches names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Producer {
+    /// The producer id, not negative.
+    pub id: i64,
+    /// Its epoch, not negative.
+    pub epoch: i16,
+}
+
+/// The end of a transaction, as its marker in a partition of `__consumer_offsets` says it (KIP-98).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionEnd {
+    /// The producer that the marker names. Its epoch is that of the transaction, or the one after it (KIP-890).
+    pub producer: Producer,
+    /// Commit, or abort.
+    pub committed: bool,
+}
+
+/// One entry of a partition of `__consumer_offsets`, for [`load`](super::GroupCoordinator::load).
+#[derive(Debug, Clone, Copy)]
+pub enum LogEntry<'r> {
+    /// A record that has a key.
+    Record {
+        /// The key.
+        key: &'r [u8],
+        /// The value; none is a tombstone.
+        value: Option<&'r [u8]>,
+        /// The producer of the record's batch, if that is transactional.
+        producer: Option<Producer>,
+    },
+    /// A control record that ends a transaction.
+    End(TransactionEnd),
 }
 
 /// Where a request came from, as far as groups care.
@@ -67,12 +103,15 @@ pub enum Request<'a> {
     /// OffsetCommit (8), v2-10. Every topic has its name; where the client sent ids (v10) the shell has filled the
     /// name in, kept the id, and answered for the ids that it does not know.
     OffsetCommit(OffsetCommitRequest<'a>),
+    /// TxnOffsetCommit (28), v0-5. The shell has had the transaction verified by its coordinator (KIP-890), and has
+    /// answered for the topics that do not exist.
+    TxnOffsetCommit(TxnOffsetCommitRequest<'a>),
     /// One group of an OffsetFetch (9), v1-10; see [`offset_fetch`](super::offset_fetch) for taking a request apart.
     /// Topics have names as in OffsetCommit; `topics: None` asks for all.
     OffsetFetch {
         /// The group, its topics.
         group: OffsetFetchRequestGroup<'a>,
-        /// KIP-447: wait for commits that are not durable yet.
+        /// KIP-447: wait for commits that are not durable yet, and refuse to say what an open transaction may change.
         require_stable: bool,
     },
     /// ListGroups (16), v0-5.
@@ -107,6 +146,8 @@ pub enum Reply {
     LeaveGroup(LeaveGroupResponse<'static>),
     /// To OffsetCommit.
     OffsetCommit(OffsetCommitResponse<'static>),
+    /// To TxnOffsetCommit.
+    TxnOffsetCommit(TxnOffsetCommitResponse<'static>),
     /// To OffsetFetch, one group.
     OffsetFetch(OffsetFetchResponseGroup<'static>),
     /// To ListGroups.
@@ -143,6 +184,9 @@ pub enum Effect {
         ticket: Ticket,
         /// The records' timestamp, wall clock milliseconds.
         timestamp_ms: i64,
+        /// With `Some`, the batch is a transactional one of this producer. Its sequence number is 0, like that of
+        /// every batch that a coordinator writes for a producer; the log does not check it.
+        producer: Option<Producer>,
         /// Never empty.
         records: Vec<CoordinatorRecord>,
     },

@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
-use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 
-use super::api::Token;
+use super::api::{Token, TransactionEnd};
 use super::consumer::write::Write;
 use super::deadlines::Timer;
 use super::member::{MemberId, Protocol};
@@ -39,12 +38,10 @@ pub(crate) struct Replacement {
 /// What an append was for. Every change that is only a record's to make is made when its outcome is there.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// Offsets become readable, and their commit is answered.
-    Commit {
-        group: Arc<str>,
-        offsets: Vec<PendingOffset>,
-        waiting: Option<(Token, OffsetCommitResponse<'static>)>,
-    },
+    /// Offsets become readable, or, with a producer id, those of its open transaction; their commit is answered.
+    Commit { group: Arc<str>, producer_id: Option<i64>, offsets: Vec<PendingOffset>, held: Held },
+    /// A transaction ends. The marker is the shell's to write, and to answer for.
+    Ended(TransactionEnd),
     /// A group that a JoinGroup made; `waiting` is that request, until time has answered it.
     Created { group: Arc<str>, waiting: Option<Token> },
     /// The leader's assignment of a generation; not `awaited` when time has ended the generation.
@@ -65,8 +62,10 @@ impl Completion {
     /// Whether a request waits for it that time may answer.
     fn is_awaited(&self) -> bool {
         match self {
-            Completion::Commit { waiting, .. } => waiting.is_some(),
-            Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.is_some(),
+            Completion::Commit { held, .. }
+            | Completion::Emptied { held, .. }
+            | Completion::Removed { held, .. } => held.is_some(),
+            Completion::Ended(_) => false,
             Completion::Fetch { waiting } => waiting.is_some(),
             Completion::Consumer(write) => write.answer.is_some(),
             Completion::Created { waiting, .. } => waiting.is_some(),

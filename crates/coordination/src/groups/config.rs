@@ -38,7 +38,8 @@ pub struct GroupConfig {
     /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A member beyond it could not be stored in one
     /// record of `__consumer_offsets`; it is refused with INVALID_REQUEST.
     pub member_protocol_bytes_max: usize,
-    /// Offsets held at a time; a commit that would add more is refused with INVALID_COMMIT_OFFSET_SIZE.
+    /// Offsets held at a time, those of open transactions among them; a commit that would add more is refused with
+    /// INVALID_COMMIT_OFFSET_SIZE.
     pub offsets_max: usize,
     /// Bytes that clients may make the coordinator keep: names, protocols, assignments, offsets with their metadata,
     /// and a fixed amount for each group, member and offset. Beyond it members are refused with

@@ -16,9 +16,13 @@ use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
 use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{Effect, Reply, Request, RequestContext, Ticket, Token, append_error};
+use super::api::{
+    Effect, LogEntry, Reply, Request, RequestContext, Ticket, Token, TransactionEnd, append_error,
+};
+use super::appends::Completion;
 use super::config::GroupConfig;
 use super::consumer::config::ConsumerGroupConfig;
 use super::consumer::heartbeat::{Beat, Refusal};
@@ -26,13 +30,15 @@ use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
 use super::deadlines::Deadlines;
 use super::group::{Group, Groups, Protocol};
-use super::io::{Io, Usage};
+use super::io::{Io, Usage, may_wait};
 use super::join::Join;
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
 use super::served::{Lent, Partition};
-use super::{describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync};
+use super::{
+    describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync, txn_offset_commit,
+};
 use crate::time::Now;
 
 /// The group coordinator of one node. See the [module](super) for the contract.
@@ -57,8 +63,10 @@ pub struct Stats {
     pub groups: usize,
     /// Members, and those that were told their id and have not come back.
     pub members: usize,
-    /// Durable offsets.
+    /// Committed offsets.
     pub offsets: usize,
+    /// Durable offsets of open transactions; they are committed when, and if, these are.
+    pub pending_offsets: usize,
     /// Appends (and reads that wait for them) in flight.
     pub pending_appends: usize,
     /// What all of it counts for against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
@@ -93,10 +101,10 @@ impl GroupCoordinator {
 
     /// How much the coordinator holds.
     pub fn stats(&self) -> Stats {
-        let Usage { groups, members, offsets, bytes, in_flight_bytes } = self.usage;
+        let Usage { groups, members, offsets, pending_offsets, bytes, in_flight_bytes } = self.usage;
         let bytes = bytes + self.topics.bytes() + in_flight_bytes;
         let pending_appends = self.partitions.values().map(|partition| partition.appends.len()).sum();
-        Stats { groups, members, offsets, pending_appends, bytes }
+        Stats { groups, members, offsets, pending_offsets, pending_appends, bytes }
     }
 
     /// Groups by state, as ListGroups spells them.
@@ -135,19 +143,19 @@ impl GroupCoordinator {
         assert!(before.is_none(), "partition {partition} is loaded twice");
     }
 
-    /// Replays records of a partition that is being loaded: keys and values in the order of the log, in as many calls
-    /// as the shell likes. Records without a key are not group records and must be left out.
+    /// Replays a partition that is being loaded: its records and the ends of transactions in the order of the log, in
+    /// as many calls as the shell likes. Records without a key are not group records and must be left out.
     pub fn load<'r>(
         &mut self,
         now: Now,
         partition: i32,
-        records: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+        entries: impl IntoIterator<Item = LogEntry<'r>>,
     ) -> Replayed {
         let mut replayed = Replayed::default();
         let Some(Lent { service, groups, mut io }) = self.lend(now, partition) else { return replayed };
         assert!(!service.loaded, "records of partition {partition} come too late");
-        for (key, value) in records {
-            replay::replay(groups, &mut io, key, value, &mut replayed);
+        for entry in entries {
+            replay::replay(groups, &mut io, entry, &mut replayed);
         }
         replayed
     }
@@ -180,6 +188,7 @@ impl GroupCoordinator {
             Request::Heartbeat(request) => self.heartbeat(now, token, &request),
             Request::LeaveGroup(request) => self.leave_group(now, token, context, &request),
             Request::OffsetCommit(request) => self.offset_commit(now, token, context, &request),
+            Request::TxnOffsetCommit(request) => self.txn_offset_commit(now, token, context, &request),
             Request::OffsetFetch { group, require_stable } => {
                 self.offset_fetch(now, token, context, &group, require_stable);
             }
@@ -207,6 +216,32 @@ impl GroupCoordinator {
             io.left_queue(&completion);
             completion.apply(groups, &mut io, outcome);
         }
+    }
+
+    /// Whether the marker of a transaction may be written to a partition now: what follows from it is for this
+    /// coordinator to know.
+    ///
+    /// # Errors
+    /// NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if too much is in flight. Kafka gives
+    /// the coordinator of the transaction NOT_LEADER_OR_FOLLOWER in their place, on which it tries again.
+    pub fn may_end_transaction(&self, partition: i32) -> Result<(), ErrorCode> {
+        self.ready(partition)?;
+        let in_flight = &self.partitions[&partition].appends;
+        if may_wait(in_flight, &self.config, &self.usage) {
+            Ok(())
+        } else {
+            Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
+        }
+    }
+
+    /// The marker of a transaction is in the log of a partition, behind everything that this coordinator has wanted
+    /// appended so far and before all the rest: between [`may_end_transaction`](Self::may_end_transaction), the
+    /// append of the marker and this call there is no other one. The shell reports by
+    /// [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are committed or
+    /// gone. None if the partition is not served.
+    pub fn transaction_ended(&mut self, now: Now, partition: i32, end: TransactionEnd) -> Option<Ticket> {
+        let Lent { service, mut io, .. } = self.lend(now, partition)?;
+        service.loaded.then(|| io.enqueue(Completion::Ended(end)))
     }
 
     /// Lets every time-out happen that is due.
@@ -270,11 +305,17 @@ impl GroupCoordinator {
                 Protocol::Classic(group) => group.summed_bytes(),
                 Protocol::Consumer(group) => group.summed_bytes(),
             };
-            own + group.offsets.bytes()
+            own + group.offsets.bytes() + group.open_offsets.bytes()
         });
         let queues = self.partitions.values().flat_map(|partition| partition.appends.completions());
         let in_flight = queues.map(super::memory::completion).sum();
         [(self.usage.bytes, kept.sum()), (self.usage.in_flight_bytes, in_flight)]
+    }
+
+    /// Where producers have offsets of open transactions, as far as these know, for tests.
+    #[cfg(test)]
+    pub(super) fn open_count(&self) -> usize {
+        self.partitions.values().map(|partition| partition.transactions.len()).sum()
     }
 
     /// Time-outs that are set, for tests.
@@ -403,6 +444,25 @@ impl GroupCoordinator {
         }
     }
 
+    fn txn_offset_commit(
+        &mut self,
+        now: Now,
+        token: Token,
+        context: RequestContext<'_>,
+        request: &TxnOffsetCommitRequest<'_>,
+    ) {
+        let version = context.api_version;
+        match named(&request.group_id).and_then(|id| self.writer(now, id)) {
+            Ok(Lent { groups, mut io, .. }) => {
+                txn_offset_commit::commit(groups, &mut io, token, version, request);
+            }
+            Err(error) => {
+                let refused = txn_offset_commit::refused(request, error, version);
+                self.reply(token, Reply::TxnOffsetCommit(refused));
+            }
+        }
+    }
+
     fn offset_fetch(
         &mut self,
         now: Now,
@@ -415,7 +475,8 @@ impl GroupCoordinator {
         match self.owner(now, &request.group_id) {
             Ok(Lent { groups, mut io, .. }) => {
                 if !require_stable || io.appends.is_empty() {
-                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, request)));
+                    let answer = offset_fetch::fetch(groups, request, require_stable);
+                    io.reply(token, Reply::OffsetFetch(answer));
                 } else if !io.may_wait() {
                     let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
                     io.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
@@ -502,8 +563,13 @@ impl GroupCoordinator {
     /// The partition of a group, if it is ours and loaded.
     fn served(&self, group_id: &str) -> Result<i32, ErrorCode> {
         let id = self.partition_for(group_id);
-        match self.partitions.get(&id) {
-            Some(partition) if partition.service.loaded => Ok(id),
+        self.ready(id).map(|()| id)
+    }
+
+    /// Whether a partition is ours and loaded.
+    fn ready(&self, partition: i32) -> Result<(), ErrorCode> {
+        match self.partitions.get(&partition) {
+            Some(partition) if partition.service.loaded => Ok(()),
             Some(_) => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
             None => Err(ErrorCode::NOT_COORDINATOR),
         }
@@ -524,7 +590,7 @@ impl GroupCoordinator {
     /// A partition's groups, and beside them everything that a handler needs.
     fn lend(&mut self, now: Now, partition: i32) -> Option<Lent<'_>> {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
-        let Partition { service, groups, appends } = self.partitions.get_mut(&partition)?;
+        let Partition { service, groups, appends, transactions } = self.partitions.get_mut(&partition)?;
         let io = Io {
             now: Now { mono_ms: self.mono_ms, ..now },
             partition,
@@ -533,6 +599,7 @@ impl GroupCoordinator {
             effects: &mut self.effects,
             deadlines: &mut self.deadlines,
             appends,
+            transactions,
             tickets: &mut self.tickets,
             topics: &mut self.topics,
             usage: &mut self.usage,

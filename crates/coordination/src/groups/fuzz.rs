@@ -1,34 +1,73 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for all of them.
 
-use super::{GroupConfig, GroupCoordinator};
+use super::{Effect, GroupConfig, GroupCoordinator, LogEntry, Producer, TransactionEnd};
 use crate::time::Now;
 
 /// The only partition here.
 const PARTITION: i32 = 0;
 /// Two days: longer than any time-out that a record can set.
 const LONG_MS: u64 = 2 * 86_400_000;
+/// How many producers have transactions.
+const PRODUCERS: i64 = 4;
 
-/// Loads any records. The coordinator must come up, survive all time-outs, and give up what it holds to the last bit.
+/// Loads any records, some of them of transactions that end or stay open. The coordinator must come up, survive all
+/// time-outs, end what is open, and give up what it holds to the last bit.
 pub fn group_records(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut heart = GroupCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
     heart.begin_load(PARTITION);
-    let records = records(data);
-    let replayed = heart.load(now, PARTITION, records.iter().copied());
-    assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, records.len() as u64);
+    let entries = entries(data);
+    let replayed = heart.load(now, PARTITION, entries.iter().copied());
+    assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, entries.len() as u64);
     heart.finish_load(now, PARTITION);
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
     heart.tick(later);
-    let appends: Vec<_> = heart.effects().collect();
-    for effect in appends {
-        if let super::Effect::Append { ticket, .. } = effect {
-            heart.appended(later, ticket, Ok(()));
-        }
+    succeed(&mut heart, later);
+    // The last producer's transaction is open when the partition is given up.
+    for id in 1..PRODUCERS {
+        let end = TransactionEnd { producer: Producer { id, epoch: 0 }, committed: id % 2 == 0 };
+        let ticket = heart.transaction_ended(later, PARTITION, end).expect("it is served");
+        heart.appended(later, ticket, Ok(()));
     }
+    heart.tick(later);
+    succeed(&mut heart, later);
     heart.unload(later, PARTITION);
     assert_eq!(heart.stats(), Default::default());
     assert_eq!(heart.next_deadline_ms(), None);
+}
+
+/// Lets everything succeed that the coordinator wants appended.
+fn succeed(heart: &mut GroupCoordinator, now: Now) {
+    let effects: Vec<_> = heart.effects().collect();
+    for effect in effects {
+        if let Effect::Append { ticket, .. } = effect {
+            heart.appended(now, ticket, Ok(()));
+        }
+    }
+}
+
+/// Cuts the data into entries of the log, each as in [`records`] but for the highest four bits of the length of a key: 01
+/// and the number of a producer is a record of its transaction, 10 and the number of a producer is the end of its
+/// transaction (a commit if the word is odd) and nothing else.
+fn entries(mut data: &[u8]) -> Vec<LogEntry<'_>> {
+    let mut entries = Vec::new();
+    while let Some((word, rest)) = data.split_first_chunk::<2>() {
+        data = rest;
+        entries.push(entry(u16::from_be_bytes(*word), &mut data));
+    }
+    entries
+}
+
+fn entry<'a>(word: u16, data: &mut &'a [u8]) -> LogEntry<'a> {
+    let producer = Producer { id: i64::from((word >> 12) & 3) + 1, epoch: 0 };
+    let (len, producer) = match word >> 14 {
+        1 => (word & 0x0fff, Some(producer)),
+        2 => return LogEntry::End(TransactionEnd { producer, committed: word % 2 == 1 }),
+        _ => (word, None),
+    };
+    let key = bytes(data, len).unwrap_or_default();
+    LogEntry::Record { key, value: part(data).flatten(), producer }
 }
 
 /// Serves any requests to consumer groups: no partition is held by two members, and nothing is left at the end.
@@ -48,11 +87,15 @@ pub(crate) fn records(mut data: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
 fn part<'a>(data: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let (len, rest) = data.split_first_chunk::<2>()?;
     *data = rest;
-    let len = u16::from_be_bytes(*len);
+    Some(bytes(data, u16::from_be_bytes(*len)))
+}
+
+/// The next `len` bytes, or those that are left.
+fn bytes<'a>(data: &mut &'a [u8], len: u16) -> Option<&'a [u8]> {
     if len == u16::MAX {
-        return Some(None);
+        return None;
     }
-    let (part, rest) = rest.split_at(usize::from(len).min(rest.len()));
+    let (part, rest) = data.split_at(usize::from(len).min(data.len()));
     *data = rest;
-    Some(Some(part))
+    Some(part)
 }

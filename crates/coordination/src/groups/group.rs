@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::classic::{ClassicGroup, State};
 use super::consumer::group::{ConsumerGroup, State as ConsumerState};
 use super::offsets::Offsets;
+use super::open_transactions::OpenOffsets;
 
 /// The protocol that a group's members speak, with its state.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Group {
     pub(crate) converting: bool,
     /// What is durable. Commits on their way are with the pending appends.
     pub(crate) offsets: Offsets,
+    /// What open transactions have written.
+    pub(crate) open_offsets: OpenOffsets,
 }
 
 /// The groups of one partition of `__consumer_offsets`, in an order that makes effects the same in every run.
@@ -41,7 +44,12 @@ impl Group {
     }
 
     fn of(protocol: Protocol) -> Self {
-        Self { protocol, converting: false, offsets: Offsets::default() }
+        Self {
+            protocol,
+            converting: false,
+            offsets: Offsets::default(),
+            open_offsets: OpenOffsets::default(),
+        }
     }
 
     pub(crate) fn id(&self) -> &Arc<str> {
@@ -65,7 +73,7 @@ impl Group {
             Protocol::Classic(group) => group.stored,
             Protocol::Consumer(group) => group.stored,
         };
-        stored || !self.offsets.is_empty()
+        stored || !self.offsets.is_empty() || !self.open_offsets.is_empty()
     }
 
     /// Whether nothing would be lost if the group were forgotten: it has no members, no offsets, no record, and none

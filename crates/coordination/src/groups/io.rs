@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Reply, Ticket, Token};
+use super::api::{CoordinatorRecord, Effect, Producer, Reply, Ticket, Token};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
@@ -18,6 +18,7 @@ use super::group::{Group, Protocol};
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
+use super::open_transactions::OpenTransactions;
 use super::outcome::Overdue;
 use super::{join, memory, sync};
 use crate::time::Now;
@@ -29,6 +30,8 @@ pub(crate) struct Usage {
     /// Members, and those that were told their id.
     pub(crate) members: usize,
     pub(crate) offsets: usize,
+    /// Offsets of open transactions.
+    pub(crate) pending_offsets: usize,
     /// Bytes of groups, members and offsets, as [`memory`](super::memory) counts them; topic names count beside them.
     pub(crate) bytes: usize,
     /// Bytes of what waits in the queues of appends.
@@ -44,6 +47,7 @@ pub(crate) struct Io<'a> {
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) deadlines: &'a mut Deadlines,
     pub(crate) appends: &'a mut Appends,
+    pub(crate) transactions: &'a mut OpenTransactions,
     pub(crate) tickets: &'a mut u64,
     pub(crate) topics: &'a mut TopicNames,
     pub(crate) usage: &'a mut Usage,
@@ -75,7 +79,24 @@ impl Io<'_> {
 
     /// Appends records; `completion` says what follows when the outcome is there.
     pub(crate) fn append(&mut self, records: Vec<CoordinatorRecord>, completion: Completion) {
+        self.append_for(None, records, completion);
+    }
+
+    /// Appends records as a part of a producer's transaction, or of none.
+    pub(crate) fn append_for(
+        &mut self,
+        producer: Option<Producer>,
+        records: Vec<CoordinatorRecord>,
+        completion: Completion,
+    ) {
         assert!(!records.is_empty(), "an append without records for {completion:?}");
+        let ticket = self.enqueue(completion);
+        let timestamp_ms = self.now.wall_ms;
+        self.effects.push_back(Effect::Append { ticket, timestamp_ms, producer, records });
+    }
+
+    /// Queues what has its place in the log behind everything that was appended before; the shell reports the outcome.
+    pub(crate) fn enqueue(&mut self, completion: Completion) -> Ticket {
         self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;
         let ticket = Ticket { partition: self.partition, number: *self.tickets };
@@ -83,7 +104,7 @@ impl Io<'_> {
         if self.appends.push(ticket.number, due_ms, completion) {
             self.watch_appends(due_ms);
         }
-        self.effects.push_back(Effect::Append { ticket, timestamp_ms: self.now.wall_ms, records });
+        ticket
     }
 
     /// Queues a read behind the appends that are in flight.
@@ -136,8 +157,7 @@ impl Io<'_> {
 
     /// Whether another request may wait in the queue of appends.
     pub(crate) fn may_wait(&self) -> bool {
-        self.appends.len() < self.config.pending_appends_max
-            && self.usage.in_flight_bytes < self.config.memory_bytes_max
+        may_wait(self.appends, self.config, self.usage)
     }
 
     /// Counts what is not in the queue of appends any more.
@@ -264,6 +284,11 @@ impl Io<'_> {
         let partition = self.partition;
         self.deadlines.cancel(&mut group.sync_timer, || Key::Sync { partition, group: group.id.clone() });
     }
+}
+
+/// Whether something more may wait in a partition's queue of appends.
+pub(crate) fn may_wait(appends: &Appends, config: &GroupConfig, usage: &Usage) -> bool {
+    appends.len() < config.pending_appends_max && usage.in_flight_bytes < config.memory_bytes_max
 }
 
 /// The key of a member's session.

@@ -22,6 +22,8 @@ const TOLD: usize = 256;
 const PROTOCOL: usize = 128;
 /// An offset beside its metadata.
 const OFFSET: usize = 64;
+/// An offset of an open transaction beside its metadata; that its producer knows where it is, is in here.
+const OPEN_OFFSET: usize = 192;
 /// A name in a list or a set, beside its letters.
 pub(crate) const NAME: usize = 64;
 /// A partition that a member of a consumer group has, or is to have; the group knows who holds it.
@@ -60,14 +62,18 @@ pub(crate) fn offset(offset: &CommittedOffset) -> usize {
     OFFSET + offset.metadata().len()
 }
 
+/// An offset of an open transaction. It counts for more than the committed one that it may become.
+pub(crate) fn open_offset(offset: &CommittedOffset) -> usize {
+    OPEN_OFFSET + offset.metadata().len()
+}
+
 /// What waits in the queue of appends.
 pub(crate) fn completion(completion: &Completion) -> usize {
     let own = match completion {
-        Completion::Commit { group, offsets, waiting } => {
-            let topics = waiting.iter().flat_map(|(_, response)| &response.topics);
-            let answer = topics.map(|topic| name(&topic.name) + ELEMENT * topic.partitions.len());
-            let pending = |pending: &PendingOffset| ELEMENT + offset(&pending.offset);
-            group.len() + answer.sum::<usize>() + offsets.iter().map(pending).sum::<usize>()
+        Completion::Commit { group, producer_id, offsets, held } => {
+            let kept = if producer_id.is_some() { open_offset } else { offset };
+            let pending = |pending: &PendingOffset| ELEMENT + kept(&pending.offset);
+            group.len() + answer(held) + offsets.iter().map(pending).sum::<usize>()
         }
         Completion::Assignment { assignments, .. } => {
             assignments.iter().map(|(_, assignment)| ELEMENT + assignment.len()).sum()
@@ -79,7 +85,7 @@ pub(crate) fn completion(completion: &Completion) -> usize {
         Completion::Removed { offsets, held, .. } => ELEMENT * offsets.len() + answer(held),
         Completion::Fetch { waiting } => waiting.as_ref().map_or(0, |(_, fetch)| request(fetch)),
         Completion::Consumer(write) => write.bytes() + answer(&write.answer),
-        Completion::Created { .. } => 0,
+        Completion::Created { .. } | Completion::Ended(_) => 0,
     };
     NAME + own
 }
@@ -102,10 +108,20 @@ fn answer(held: &Held) -> usize {
                 .map(|member| name(&member.member_id) + instance(member.group_instance_id.as_deref()))
                 .sum()
         }
+        Some((_, Reply::OffsetCommit(response))) => {
+            response.topics.iter().map(|topic| answered(&topic.name, topic.partitions.len())).sum()
+        }
+        Some((_, Reply::TxnOffsetCommit(response))) => {
+            response.topics.iter().map(|topic| answered(&topic.name, topic.partitions.len())).sum()
+        }
         Some((_, Reply::OffsetDelete(response))) => {
-            let topics = response.topics.iter();
-            topics.map(|topic| name(&topic.name) + ELEMENT * topic.partitions.len()).sum()
+            response.topics.iter().map(|topic| answered(&topic.name, topic.partitions.len())).sum()
         }
         _ => 0,
     }
+}
+
+/// A topic of an answer that waits.
+fn answered(topic: &str, partitions: usize) -> usize {
+    name(topic) + ELEMENT * partitions
 }

@@ -33,6 +33,12 @@
 //! its answer waits for the records. A failed append takes its changes back when it is reported, and those of requests
 //! that were built on them. A group that changes between the protocols serves nobody until that is durable.
 //!
+//! Offsets of a transaction (KIP-98) wait twice: for their record to be durable, then for the marker that ends the
+//! transaction. The shell writes the marker and says so by
+//! [`transaction_ended`](GroupCoordinator::transaction_ended); when it is durable, they become what any commit would have
+//! made of them, unless a later one was there first, or vanish. Meanwhile a fetch with `require_stable` gets
+//! UNSTABLE_OFFSET_COMMIT for their partitions, they do not expire, and neither does their group.
+//!
 //! # States of a classic group
 //!
 //! ```text
@@ -71,6 +77,7 @@ mod memory;
 mod offset_commit;
 pub mod offset_fetch;
 mod offsets;
+mod open_transactions;
 mod outcome;
 mod partition;
 mod rebalance;
@@ -82,9 +89,13 @@ mod subscription;
 mod sync;
 #[cfg(test)]
 mod tests;
+pub mod txn_offset_commit;
 
 pub(crate) use api::append_error;
-pub use api::{CoordinatorRecord, Effect, Reply, Request, RequestContext, Ticket, Token};
+pub use api::{
+    CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
+    TransactionEnd,
+};
 pub use config::GroupConfig;
 pub use consumer::MigrationPolicy;
 pub use consumer::assignor::Assignor;

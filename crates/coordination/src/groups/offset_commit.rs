@@ -10,7 +10,7 @@ use mainstem_wire::messages::offset_commit_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{Reply, Token};
+use super::api::{Producer, Reply, Token};
 use super::appends::{Completion, PendingOffset};
 use super::classic::{ClassicGroup, State};
 use super::consumer::commit::committer;
@@ -19,7 +19,7 @@ use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
-use super::{memory, records};
+use super::{memory, outcome, records};
 
 /// From this version on an unknown group is called so; before, clients only know ILLEGAL_GENERATION.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 9;
@@ -36,35 +36,58 @@ pub(crate) fn commit(
         return io.reply(token, refused(request, error));
     }
     let (response, offsets) = sift(io, request);
-    if offsets.is_empty() {
-        return io.reply(token, Reply::OffsetCommit(response));
-    }
-    if !have_room(groups.get(&*request.group_id), io, &request.group_id, &offsets) {
-        release(io, offsets);
-        return io.reply(token, refused(request, ErrorCode::INVALID_COMMIT_OFFSET_SIZE));
-    }
-    let records = offsets
-        .iter()
-        .map(|PendingOffset { at, offset }| {
-            records::offset_commit(&request.group_id, &at.topic, at.partition, offset)
-        })
-        .collect();
-    let group = Arc::from(&*request.group_id);
-    io.append(records, Completion::Commit { group, offsets, waiting: Some((token, response)) });
+    let answer = Reply::OffsetCommit(response);
+    write(groups, io, Commit { group: &request.group_id, producer: None, offsets, token, answer });
 }
 
-/// Whether what the offsets add to those of their group may be kept.
-fn have_room(group: Option<&Group>, io: &Io<'_>, id: &str, offsets: &[PendingOffset]) -> bool {
+/// Offsets that may be committed, and the answer to who commits them.
+pub(crate) struct Commit<'r> {
+    pub(crate) group: &'r str,
+    /// Whose transaction they are a part of.
+    pub(crate) producer: Option<Producer>,
+    pub(crate) offsets: Vec<PendingOffset>,
+    pub(crate) token: Token,
+    pub(crate) answer: Reply,
+}
+
+/// Writes offsets if there is room for them; the answer waits for that.
+pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
+    if !commit.offsets.is_empty() && !have_room(groups.get(commit.group), io, &commit) {
+        release(io, commit.offsets);
+        let refused = outcome::with_error(commit.answer, ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
+        return io.reply(commit.token, refused);
+    }
+    let Commit { group, producer, offsets, token, answer } = commit;
+    if offsets.is_empty() {
+        return io.reply(token, answer);
+    }
+    let record = |PendingOffset { at, offset }: &PendingOffset| {
+        records::offset_commit(group, &at.topic, at.partition, offset)
+    };
+    let records = offsets.iter().map(record).collect();
+    let producer_id = producer.map(|producer| producer.id);
+    let held = Some((token, answer));
+    io.append_for(producer, records, Completion::Commit { group: group.into(), producer_id, offsets, held });
+}
+
+/// Whether what the offsets add to those of their group may be kept. Those of a transaction are kept beside what is
+/// committed, until it ends.
+fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
     let (mut added, mut growth) = (0, 0);
     if group.is_none() {
-        growth += memory::GROUP + id.len();
+        growth += memory::GROUP + commit.group.len();
     }
-    for PendingOffset { at, offset } in offsets {
-        let known = group.and_then(|group| group.offsets.get(&at.topic, at.partition));
+    let kept = if commit.producer.is_some() { memory::open_offset } else { memory::offset };
+    for PendingOffset { at, offset } in &commit.offsets {
+        let known = group.and_then(|group| match commit.producer {
+            Some(producer) => group.open_offsets.get(&at.topic, at.partition, producer.id),
+            None => group.offsets.get(&at.topic, at.partition),
+        });
         added += usize::from(known.is_none());
-        growth += memory::offset(offset).saturating_sub(known.map_or(0, memory::offset));
+        growth += kept(offset).saturating_sub(known.map_or(0, kept));
     }
-    (added == 0 || io.usage.offsets.saturating_add(added) <= io.config.offsets_max) && io.has_room(growth)
+    let offsets = io.usage.offsets.saturating_add(io.usage.pending_offsets).saturating_add(added);
+    (added == 0 || offsets <= io.config.offsets_max) && io.has_room(growth)
 }
 
 /// Who may commit: a member of the current generation, or, to a group without members, anybody who claims to be none
@@ -116,6 +139,11 @@ fn validate_unknown(io: &Io<'_>, api_version: i16, generation: i32) -> Result<()
         let known = api_version >= GROUP_ID_NOT_FOUND_SINCE;
         return Err(if known { ErrorCode::GROUP_ID_NOT_FOUND } else { ErrorCode::ILLEGAL_GENERATION });
     }
+    may_create(io)
+}
+
+/// Whether there may be one more group.
+pub(crate) fn may_create(io: &Io<'_>) -> Result<(), ErrorCode> {
     let room = io.usage.groups < io.config.groups_max;
     if room { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
 }
@@ -153,19 +181,39 @@ fn sift(
         let expire = (request.retention_time_ms != -1)
             .then(|| io.now.wall_ms.saturating_add(request.retention_time_ms));
         let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
-        if !records::fits(&topic.name) {
-            return ErrorCode::INVALID_TOPIC_EXCEPTION;
-        }
-        if is_too_large(metadata, io.config.offset_metadata_max_bytes) {
-            return ErrorCode::OFFSET_METADATA_TOO_LARGE;
-        }
-        let at =
-            TopicPartition { topic: io.topics.intern(&topic.name), partition: partition.partition_index };
+        let given = Given { topic: &topic.name, partition: partition.partition_index, metadata };
+        let at = match given.place(io) {
+            Ok(at) => at,
+            Err(error) => return error,
+        };
         let offset = committed(topic, partition, io.now.wall_ms, expire).with(metadata, expire);
         offsets.push(PendingOffset { at, offset });
         ErrorCode::NONE
     });
     (response, offsets)
+}
+
+/// Of an offset in a request, what may be wrong with it.
+pub(crate) struct Given<'r> {
+    pub(crate) topic: &'r str,
+    pub(crate) partition: i32,
+    pub(crate) metadata: &'r str,
+}
+
+impl Given<'_> {
+    /// The partition, if an offset of it can be written.
+    ///
+    /// # Errors
+    /// INVALID_TOPIC_EXCEPTION, OFFSET_METADATA_TOO_LARGE.
+    pub(crate) fn place(&self, io: &mut Io<'_>) -> Result<TopicPartition, ErrorCode> {
+        if !records::fits(self.topic) {
+            return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
+        }
+        if is_too_large(self.metadata, io.config.offset_metadata_max_bytes) {
+            return Err(ErrorCode::OFFSET_METADATA_TOO_LARGE);
+        }
+        Ok(TopicPartition { topic: io.topics.intern(self.topic), partition: self.partition })
+    }
 }
 
 /// The offset as its record will say it: the one version with an expiry has neither leader epoch nor topic id.
@@ -227,7 +275,8 @@ pub(crate) fn committed_offsets(
     }
 }
 
-/// Makes a durable offset readable. A group that was unknown until now only stores offsets.
+/// Makes a durable offset readable that is of no transaction. What open transactions have written before it will not
+/// take its place.
 pub(crate) fn insert(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -235,16 +284,27 @@ pub(crate) fn insert(
     at: TopicPartition,
     offset: CommittedOffset,
 ) {
-    let entry = groups.entry(group.clone()).or_insert_with(|| {
+    let group = group_of(groups, io, group);
+    group.open_offsets.overtake(&at, u64::MAX);
+    put(group, io, at, offset);
+}
+
+/// The group of a durable offset. One that was unknown until now only stores offsets.
+pub(crate) fn group_of<'g>(groups: &'g mut Groups, io: &mut Io<'_>, id: &Arc<str>) -> &'g mut Group {
+    groups.entry(id.clone()).or_insert_with(|| {
         io.usage.groups += 1;
-        let mut group = Group::new(group.clone(), io.now.wall_ms);
+        let mut group = Group::new(id.clone(), io.now.wall_ms);
         if let Some(classic) = group.classic() {
             io.recount(classic);
         }
         group
-    });
+    })
+}
+
+/// Makes an offset readable in place of the one that was.
+pub(crate) fn put(group: &mut Group, io: &mut Io<'_>, at: TopicPartition, offset: CommittedOffset) {
     io.usage.bytes += memory::offset(&offset);
-    match entry.offsets.insert(&at.topic, at.partition, offset) {
+    match group.offsets.insert(&at.topic, at.partition, offset) {
         Some(replaced) => io.usage.bytes -= memory::offset(&replaced),
         None => io.usage.offsets += 1,
     }

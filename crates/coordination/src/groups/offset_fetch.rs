@@ -84,10 +84,12 @@ pub fn refused(
     OffsetFetchResponseGroup { group_id, topics, error_code: error.0, ..Default::default() }
 }
 
-/// What is durable now.
+/// What is durable now. With `require_stable` (KIP-447) the offset of a partition that an open transaction may change is
+/// UNSTABLE_OFFSET_COMMIT.
 pub(crate) fn fetch(
     groups: &Groups,
     fetch: &OffsetFetchRequestGroup<'_>,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup<'static> {
     let group = groups.get(&*fetch.group_id);
     if let Some(Group { protocol: Protocol::Consumer(consumer), .. }) = group
@@ -97,8 +99,8 @@ pub(crate) fn fetch(
         return refused(fetch, error, i16::MAX);
     }
     let topics = match &fetch.topics {
-        Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic)).collect(),
-        None => group.map(all_topics).unwrap_or_default(),
+        Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic, require_stable)).collect(),
+        None => group.map(|group| all_topics(group, require_stable)).unwrap_or_default(),
     };
     OffsetFetchResponseGroup { group_id: fetch.group_id.to_string().into(), topics, ..Default::default() }
 }
@@ -106,9 +108,13 @@ pub(crate) fn fetch(
 fn fetch_topic(
     group: Option<&Group>,
     topic: &OffsetFetchRequestTopics<'_>,
+    require_stable: bool,
 ) -> OffsetFetchResponseTopics<'static> {
     let same_topic = |offset: &&CommittedOffset| is_same_topic(offset.topic_id, topic.topic_id);
     named(topic, |index| {
+        if require_stable && group.is_some_and(|group| group.open_offsets.contains(&topic.name, index)) {
+            return absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT);
+        }
         let offset = group.and_then(|group| group.offsets.get(&topic.name, index));
         offset
             .filter(same_topic)
@@ -121,10 +127,18 @@ fn is_same_topic(committed: Uuid, asked: Uuid) -> bool {
     committed.is_zero() || asked.is_zero() || committed == asked
 }
 
-fn all_topics(group: &Group) -> Vec<OffsetFetchResponseTopics<'static>> {
+/// Every partition that has an offset. One that only an open transaction has written is not among them, as in Kafka.
+fn all_topics(group: &Group, require_stable: bool) -> Vec<OffsetFetchResponseTopics<'static>> {
+    let partition = |topic: &str, index: i32, offset: &CommittedOffset| {
+        if require_stable && group.open_offsets.contains(topic, index) {
+            absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT)
+        } else {
+            present(index, offset)
+        }
+    };
     let topics = group.offsets.iter().map(|(topic, partitions)| OffsetFetchResponseTopics {
         name: topic.to_string().into(),
-        partitions: partitions.iter().map(|(index, offset)| present(*index, offset)).collect(),
+        partitions: partitions.iter().map(|(index, offset)| partition(topic, *index, offset)).collect(),
         ..Default::default()
     });
     topics.collect()

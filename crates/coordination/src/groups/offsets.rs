@@ -52,7 +52,7 @@ impl CommittedOffset {
 }
 
 /// A partition of a topic by name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TopicPartition {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,

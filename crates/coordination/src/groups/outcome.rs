@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
-use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
 use super::api::{Reply, Token};
@@ -14,18 +13,26 @@ use super::group::{Group, Groups};
 use super::io::Io;
 use super::offset_commit::{committed_offsets, not_committed, release};
 use super::rebalance::{self, Held};
-use super::{join, leave, offset_fetch, removal, sync};
+use super::{join, leave, offset_fetch, open_transactions, removal, sync, txn_offset_commit};
 
 impl Completion {
     /// Lets the outcome take effect.
     pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, outcome: Result<(), ErrorCode>) {
         match self {
-            Completion::Commit { group, offsets, waiting } => {
-                match outcome {
-                    Ok(()) => committed_offsets(groups, io, &group, offsets),
-                    Err(_) => release(io, offsets),
+            Completion::Commit { group, producer_id, offsets, held } => {
+                match (outcome, producer_id) {
+                    (Ok(()), None) => committed_offsets(groups, io, &group, offsets),
+                    (Ok(()), Some(producer_id)) => {
+                        open_transactions::add(groups, io, &group, producer_id, offsets);
+                    }
+                    (Err(_), _) => release(io, offsets),
                 }
-                answer(io, waiting.map(of_commit), outcome);
+                answer(io, held, outcome);
+            }
+            Completion::Ended(how) => {
+                if outcome.is_ok() {
+                    open_transactions::end(groups, io, how);
+                }
             }
             Completion::Created { group, .. } => {
                 if let (Some(classic), Err(error)) = (written(groups, &group, outcome), outcome) {
@@ -62,7 +69,8 @@ impl Completion {
             Completion::Consumer(write) => write.done(groups, io, outcome),
             Completion::Fetch { waiting } => {
                 if let Some((token, fetch)) = waiting {
-                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch)));
+                    // Only those wait that want what is stable.
+                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch, true)));
                 }
             }
         }
@@ -72,17 +80,19 @@ impl Completion {
     /// are with their group, see [`Completion::take_overdue`].
     pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
         let (token, reply) = match self {
-            Completion::Commit { waiting, .. } => waiting.take().map(of_commit)?,
-            Completion::Emptied { held, .. } | Completion::Removed { held, .. } => held.take()?,
+            Completion::Commit { held, .. }
+            | Completion::Emptied { held, .. }
+            | Completion::Removed { held, .. } => held.take()?,
             Completion::Fetch { waiting } => {
                 let (token, fetch) = waiting.take()?;
                 // Requests before v2 have no require_stable and never wait.
                 return Some((token, Reply::OffsetFetch(offset_fetch::refused(&fetch, error, i16::MAX))));
             }
             Completion::Consumer(write) => write.answer.take()?,
-            Completion::Created { .. } | Completion::Assignment { .. } | Completion::Replaced { .. } => {
-                return None;
-            }
+            Completion::Created { .. }
+            | Completion::Assignment { .. }
+            | Completion::Replaced { .. }
+            | Completion::Ended(_) => return None,
         };
         Some((token, with_error(reply, error)))
     }
@@ -117,7 +127,8 @@ impl Completion {
             | Completion::Fetch { .. }
             | Completion::Created { .. }
             | Completion::Assignment { .. }
-            | Completion::Replaced { .. } => {}
+            | Completion::Replaced { .. }
+            | Completion::Ended(_) => {}
         }
     }
 }
@@ -150,11 +161,6 @@ impl Overdue {
         }
         io.recount(classic);
     }
-}
-
-/// The answer of a commit that waited.
-fn of_commit((token, response): (Token, OffsetCommitResponse<'static>)) -> (Token, Reply) {
-    (token, Reply::OffsetCommit(response))
 }
 
 /// The group whose own record has this outcome.
@@ -193,6 +199,7 @@ fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
 pub(crate) fn with_error(reply: Reply, error: ErrorCode) -> Reply {
     match reply {
         Reply::OffsetCommit(response) => not_committed(response, error),
+        Reply::TxnOffsetCommit(response) => txn_offset_commit::not_committed(response, error),
         Reply::LeaveGroup(_) => leave::refused(error),
         Reply::JoinGroup(response) => join::refused(&response.member_id, error),
         Reply::SyncGroup(_) => sync::refused(error),

@@ -19,7 +19,7 @@ use super::group::{Group, Groups, Occupancy, Protocol};
 use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
-use super::{memory, records};
+use super::{memory, open_transactions, records};
 
 /// What is to go, of one group.
 struct Removal {
@@ -42,18 +42,21 @@ pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
     }
 }
 
-/// What of a group has expired now, by the wall clock.
+/// What of a group has expired now, by the wall clock. What an open transaction may still change stays, as in Kafka.
 fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
     let mut offsets = Vec::new();
     for (topic, partitions) in group.offsets.iter() {
         if group.is_subscribed_to(topic) {
             continue;
         }
-        let old = partitions.iter().filter(|(_, offset)| has_expired(&group.protocol, offset, io));
+        let old = partitions.iter().filter(|(partition, offset)| {
+            has_expired(&group.protocol, offset, io) && !group.open_offsets.contains(topic, *partition)
+        });
         offsets
             .extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));
     }
-    let group_too = offsets.len() == group.offsets.len() && is_idle(&group.protocol);
+    let all = offsets.len() == group.offsets.len() && group.open_offsets.is_empty();
+    let group_too = all && is_idle(&group.protocol);
     let own = if group_too { bury(group) } else { Vec::new() };
     (group_too || !offsets.is_empty()).then(|| Removal { group: group.id().clone(), offsets, own })
 }
@@ -103,7 +106,7 @@ fn keeps_since(protocol: &Protocol, committed: i64) -> Option<i64> {
     }
 }
 
-/// Serves one group of a DeleteGroups.
+/// Serves one group of a DeleteGroups. Open transactions do not keep a group without members; their offsets go with it.
 pub(crate) fn delete_group(groups: &mut Groups, io: &mut Io<'_>, token: Token, id: &str) {
     match deletable(groups, id) {
         Err(error) => io.reply(token, Reply::DeleteGroup(error)),
@@ -126,11 +129,16 @@ fn deletable<'a>(groups: &'a mut Groups, id: &str) -> Result<&'a mut Group, Erro
     }
 }
 
+/// Partitions with an offset, be it committed or that of an open transaction, each once.
 fn partitions_of(group: &Group) -> Vec<TopicPartition> {
-    let all = group.offsets.iter().flat_map(|(topic, partitions)| {
+    let committed = group.offsets.iter().flat_map(|(topic, partitions)| {
         partitions.iter().map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition })
     });
-    all.collect()
+    let open = group.open_offsets.partitions();
+    let only_open = open.filter(|(topic, partition)| group.offsets.get(topic, *partition).is_none());
+    committed
+        .chain(only_open.map(|(topic, partition)| TopicPartition { topic: topic.clone(), partition }))
+        .collect()
 }
 
 /// Serves an OffsetDelete.
@@ -175,7 +183,9 @@ fn pick(
         let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
         for partition in indexes.clone().filter(|_| !in_use) {
             let at = TopicPartition { topic: io.topics.intern(&topic.name), partition };
-            let exists = pending.contains(&at) || group.offsets.get(&topic.name, partition).is_some();
+            let exists = pending.contains(&at)
+                || group.offsets.get(&topic.name, partition).is_some()
+                || group.open_offsets.contains(&topic.name, partition);
             if exists && picked.insert(at.clone()) {
                 offsets.push(at);
             } else {
@@ -247,13 +257,14 @@ pub(crate) fn removed(
     }
 }
 
-/// Takes one offset out, and its group if that was all there was of it.
+/// Takes one offset out, those of open transactions too, and its group if that was all there was of it.
 pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topic: &str, partition: i32) {
     let Some(group) = groups.get_mut(id) else { return };
     if let Some(removed) = group.offsets.remove(topic, partition, io.topics) {
         io.usage.offsets -= 1;
         io.usage.bytes -= memory::offset(&removed);
     }
+    open_transactions::forget(group, io, topic, partition);
     drop_if_nothing(groups, io, id);
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 
+use super::api::{LogEntry, Producer};
+use super::appends::PendingOffset;
 use super::classic::{ClassicGroup, State};
 use super::consumer::change::Change;
 use super::consumer::group::ConsumerGroup;
@@ -14,12 +16,12 @@ use super::io::Io;
 use super::member::{Member, Protocol as Offered};
 use super::offsets::TopicPartition;
 use super::records::{self, Record};
-use super::{offset_commit, rebalance, removal};
+use super::{offset_commit, open_transactions, rebalance, removal};
 
 /// What a replay has done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Records that changed something here.
+    /// Records, and ends of transactions, that were understood.
     pub applied: u64,
     /// Records of features or versions that this version does not read; they are left alone.
     pub skipped: u64,
@@ -27,19 +29,21 @@ pub struct Replayed {
     pub malformed: u64,
 }
 
-/// Replays one record.
-pub(crate) fn replay(
-    groups: &mut Groups,
-    io: &mut Io<'_>,
-    key: &[u8],
-    value: Option<&[u8]>,
-    replayed: &mut Replayed,
-) {
+/// Replays one entry of the log.
+pub(crate) fn replay(groups: &mut Groups, io: &mut Io<'_>, entry: LogEntry<'_>, replayed: &mut Replayed) {
+    let (key, value, producer) = match entry {
+        LogEntry::Record { key, value, producer } => (key, value, producer),
+        LogEntry::End(end) => {
+            open_transactions::end(groups, io, end);
+            replayed.applied += 1;
+            return;
+        }
+    };
+    // Of what a transaction may write only offsets wait for its end, as in Kafka; nothing else is written in one.
     match records::decode(key, value) {
         Ok(Record::Offset { key, value: Some(offset) }) => {
             let at = TopicPartition { topic: io.topics.intern(&key.topic), partition: key.partition };
-            let group = id_of(groups, &key.group);
-            offset_commit::insert(groups, io, &group, at, offset);
+            replay_offset(groups, io, &key.group, PendingOffset { at, offset }, producer);
         }
         Ok(Record::Offset { key, value: None }) => {
             removal::remove_offset(groups, io, &key.group, &key.topic, key.partition);
@@ -56,6 +60,23 @@ pub(crate) fn replay(
         }
     }
     replayed.applied += 1;
+}
+
+fn replay_offset(
+    groups: &mut Groups,
+    io: &mut Io<'_>,
+    group: &str,
+    offset: PendingOffset,
+    producer: Option<Producer>,
+) {
+    let group = id_of(groups, group);
+    match producer {
+        Some(producer) => {
+            let group = offset_commit::group_of(groups, io, &group);
+            open_transactions::add_one(group, io, producer.id, offset);
+        }
+        None => offset_commit::insert(groups, io, &group, offset.at, offset.offset),
+    }
 }
 
 /// The shared id of a group that is there, or a new one.

@@ -8,6 +8,7 @@ use super::consumer::timers;
 use super::deadlines::{Fired, Key, Timer};
 use super::group::{Groups, Protocol};
 use super::io::Io;
+use super::open_transactions::{self, OpenTransactions};
 use super::{rebalance, removal};
 
 /// One partition of `__consumer_offsets` that this node serves.
@@ -16,6 +17,7 @@ pub(super) struct Partition {
     pub(super) service: Service,
     pub(super) groups: Groups,
     pub(super) appends: Appends,
+    pub(super) transactions: OpenTransactions,
 }
 
 #[derive(Debug, Default)]
@@ -95,9 +97,10 @@ impl Lent<'_> {
             self.io.uncount_protocol(&group.protocol);
             self.io.usage.groups -= 1;
             self.io.usage.offsets -= group.offsets.len();
-            self.io.usage.bytes -= group.offsets.bytes();
+            self.io.usage.bytes -= group.offsets.bytes() + group.open_offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
+        open_transactions::give_up(&mut self.io);
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
         self.io.unwatch_appends();

@@ -211,6 +211,27 @@ fn a_read_that_needs_the_disk_is_put_off_and_locks_nothing() {
 }
 
 #[test]
+fn who_waits_for_the_disk_reads_a_cold_log_from_end_to_end() {
+    let storage = SimStorage::new();
+    let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
+    let log = filled(&bench);
+    let expected = bench.read_all(&log);
+    storage.set_cold(true);
+    let (mut next, mut found) = (0, 0);
+    while let Some(range) = log.read_waiting(next, ReadBound::LogEnd, 300, true).unwrap() {
+        let bytes = range.to_vec().unwrap();
+        let mut rest = &bytes[..];
+        while let Ok((batch, behind)) = mainstem_records::Batch::split_first(rest) {
+            (rest, next, found) = (behind, batch.next_offset(), found + batch.record_count());
+        }
+    }
+    assert_eq!((next, found as usize), (log.ends().log_end, expected.len()));
+    storage.set_unreadable(true);
+    assert!(matches!(log.read_waiting(0, ReadBound::LogEnd, 300, true), Err(ReadError::Storage(_))));
+    assert!(log.dir().failure().is_some());
+}
+
+#[test]
 fn a_medium_that_cannot_be_read_takes_its_directory_offline() {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());

@@ -8,6 +8,8 @@ use super::partitions::Partition;
 
 /// Members of the consumer protocol commit from this version on: before, clients do not know its errors.
 const MEMBER_EPOCH_SINCE: i16 = 9;
+/// Member id, instance id and epoch of a TxnOffsetCommit that says nothing of a member, as before version 3 (KIP-447).
+const NO_MEMBER: (&str, Option<&str>, i32) = ("", None, -1);
 
 /// What a member may commit.
 #[derive(Debug)]
@@ -36,6 +38,29 @@ pub(crate) fn committer<'g>(
     if !member.uses_classic_protocol() && api_version < MEMBER_EPOCH_SINCE {
         return Err(ErrorCode::UNSUPPORTED_VERSION);
     }
+    at_epoch(member, epoch)
+}
+
+/// Whether a commit may be made in a transaction: as [`committer`], but for versions, and for producers that say
+/// nothing of a member, who may commit whoever is in the group.
+///
+/// # Errors
+/// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
+pub(crate) fn transactional_committer<'g>(
+    group: &'g ConsumerGroup,
+    member_id: &str,
+    instance_id: Option<&str>,
+    epoch: i32,
+) -> Result<Committer<'g>, ErrorCode> {
+    let is_open_to_all = epoch < 0 && group.members().is_empty();
+    if is_open_to_all || (member_id, instance_id, epoch) == NO_MEMBER {
+        return Ok(Committer::Any);
+    }
+    at_epoch(group.member(member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?, epoch)
+}
+
+/// What a member may commit that says to be in an epoch.
+fn at_epoch(member: &Member, epoch: i32) -> Result<Committer<'_>, ErrorCode> {
     if epoch == member.current.epoch {
         Ok(Committer::Any)
     } else if epoch > member.current.epoch {

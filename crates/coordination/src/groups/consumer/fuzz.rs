@@ -1,4 +1,4 @@
-//! A body for fuzzing: any requests to consumer groups, by members of both protocols.
+//! A body for fuzzing: any requests to consumer groups, by members of both protocols, with transactions among them.
 
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
@@ -6,10 +6,19 @@ use mainstem_wire::messages::consumer_group_heartbeat_request::{
 };
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 
 use super::super::group::Protocol;
-use super::super::{Effect, GroupConfig, GroupCoordinator, Request, RequestContext, Token};
+use super::super::{
+    Effect, GroupConfig, GroupCoordinator, Producer, Request, RequestContext, Token, TransactionEnd,
+};
 use crate::time::Now;
 
 /// The only partition of `__consumer_offsets`.
@@ -35,10 +44,12 @@ pub(crate) fn requests(data: &[u8]) {
         check(&heart);
     }
     heart.unload(now, PARTITION);
-    assert_eq!((heart.next_deadline_ms(), heart.stats().members, heart.stats().groups), (None, 0, 0));
+    assert_eq!((heart.next_deadline_ms(), heart.stats()), (None, Default::default()));
 }
 
 /// One step: what, who, in which epoch, subscribed to what, having what.
+///
+/// Transactions take the steps of heartbeats whose highest bit is set.
 fn take(heart: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP]) {
     let [what, who, epoch, topics, ..] = *step;
     let member_id = format!("m{}", who % 5);
@@ -59,9 +70,82 @@ fn take(heart: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP])
             members: vec![MemberIdentity { member_id: member_id.into(), ..Default::default() }],
             ..Default::default()
         }),
+        5 if what & 0x80 != 0 => transactional_commit(&member_id, step),
+        6 if what & 0x80 != 0 => return end_transaction(heart, now, step),
+        7 if what & 0x80 != 0 => offsets(&member_id, step),
         _ => Request::ConsumerGroupHeartbeat { request: beat(&member_id, instance, step), random: [who; 16] },
     };
     heart.step(now, token, context, request);
+}
+
+/// The epoch of a step; 253 to 255 are -3 to -1.
+fn epoch_of(step: &[u8; STEP]) -> i32 {
+    let epoch = step[2];
+    if epoch > 252 { i32::from(epoch.cast_signed()) } else { i32::from(epoch) }
+}
+
+/// A commit by one of four producers, who may say nothing of a member.
+fn transactional_commit(member_id: &str, step: &[u8; STEP]) -> Request<'static> {
+    let [what, _, epoch, topics, owned, _] = *step;
+    let partition = TxnOffsetCommitRequestPartition {
+        partition_index: i32::from(owned & 3),
+        committed_offset: i64::from(epoch),
+        ..Default::default()
+    };
+    let topic = TxnOffsetCommitRequestTopic {
+        name: topic(topics).into(),
+        partitions: vec![partition],
+        ..Default::default()
+    };
+    let says_nothing = what & 0x10 != 0;
+    Request::TxnOffsetCommit(TxnOffsetCommitRequest {
+        group_id: "g".into(),
+        producer_id: i64::from(owned >> 6),
+        member_id: if says_nothing { "".into() } else { member_id.to_owned().into() },
+        generation_id: if says_nothing { -1 } else { epoch_of(step) },
+        topics: vec![topic],
+        ..Default::default()
+    })
+}
+
+/// The marker of a producer's transaction is in the log, and durable.
+fn end_transaction(heart: &mut GroupCoordinator, now: Now, step: &[u8; STEP]) {
+    let producer = Producer { id: i64::from(step[4] >> 6), epoch: 0 };
+    let end = TransactionEnd { producer, committed: step[3] & 1 == 0 };
+    assert_eq!(heart.may_end_transaction(PARTITION), Ok(()), "nothing is in flight between steps");
+    let ticket = heart.transaction_ended(now, PARTITION, end).expect("the partition is served");
+    heart.appended(now, ticket, Ok(()));
+}
+
+/// What else is done with offsets.
+fn offsets(member_id: &str, step: &[u8; STEP]) -> Request<'static> {
+    let [what, _, epoch, topics, owned, _] = *step;
+    match (what >> 4) & 3 {
+        0 => Request::DeleteGroup("g"),
+        1 => Request::OffsetFetch {
+            group: OffsetFetchRequestGroup { group_id: "g".into(), topics: None, ..Default::default() },
+            require_stable: true,
+        },
+        _ => {
+            let partition = OffsetCommitRequestPartition {
+                partition_index: i32::from(owned & 3),
+                committed_offset: i64::from(epoch),
+                ..Default::default()
+            };
+            let topic = OffsetCommitRequestTopic {
+                name: topic(topics).into(),
+                partitions: vec![partition],
+                ..Default::default()
+            };
+            Request::OffsetCommit(OffsetCommitRequest {
+                group_id: "g".into(),
+                member_id: member_id.to_owned().into(),
+                generation_id_or_member_epoch: epoch_of(step),
+                topics: vec![topic],
+                ..Default::default()
+            })
+        }
+    }
 }
 
 fn join(member_id: &str, instance: Option<String>, topics: u8) -> JoinGroupRequest<'static> {
@@ -88,9 +172,8 @@ fn beat(
     instance: Option<String>,
     step: &[u8; STEP],
 ) -> ConsumerGroupHeartbeatRequest<'static> {
-    let [what, _, epoch, topics, owned, _] = *step;
-    // 253 to 255 are -3 to -1.
-    let member_epoch = if epoch > 252 { i32::from(epoch.cast_signed()) } else { i32::from(epoch) };
+    let [what, _, _, topics, owned, _] = *step;
+    let member_epoch = epoch_of(step);
     let joining = member_epoch == 0;
     let says = joining || what & 0x20 != 0;
     let regex = (topics & 0x40 != 0).then(|| ["a|b", ".*", "(", ""][usize::from(topics) % 4].into());
@@ -147,6 +230,13 @@ fn check(heart: &GroupCoordinator) {
         heart.stats().members,
         members.sum::<usize>(),
         "members that are counted and those that are there"
+    );
+    let groups = heart.groups(PARTITION).values();
+    let open = groups.map(|group| group.open_offsets.len()).sum::<usize>();
+    assert_eq!(
+        heart.stats().pending_offsets,
+        open,
+        "offsets of transactions that are counted and that are there"
     );
     for group in heart.groups(PARTITION).values() {
         if let Protocol::Consumer(group) = &group.protocol {

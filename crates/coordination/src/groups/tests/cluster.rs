@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext, Ticket, Token,
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, LogEntry, Producer, Reply, Request,
+    RequestContext, Ticket, Token, TransactionEnd,
 };
 use crate::time::Now;
 
@@ -19,8 +20,8 @@ pub(super) struct Cluster {
     pub(super) heart: GroupCoordinator,
     pub(super) config: GroupConfig,
     pub(super) now: Now,
-    /// Records that are durable, oldest first.
-    pub(super) log: Vec<CoordinatorRecord>,
+    /// What is durable, oldest first.
+    pub(super) log: Vec<Logged>,
     /// Appends that have no outcome, or wait for the outcome of an earlier one.
     pub(super) pending: BTreeMap<Ticket, Pending>,
     /// Every topic with its id and number of partitions.
@@ -31,9 +32,43 @@ pub(super) struct Cluster {
     randoms: u8,
 }
 
+/// One entry of the log.
+#[derive(Debug, Clone)]
+pub(super) enum Logged {
+    /// A record, perhaps of a producer's transaction.
+    Record(CoordinatorRecord, Option<Producer>),
+    /// A marker.
+    End(TransactionEnd),
+}
+
+impl Logged {
+    /// A record of no transaction.
+    pub(super) fn plain(record: CoordinatorRecord) -> Self {
+        Logged::Record(record, None)
+    }
+
+    /// The record, if it is one.
+    pub(super) fn record(&self) -> Option<&CoordinatorRecord> {
+        match self {
+            Logged::Record(record, _) => Some(record),
+            Logged::End(_) => None,
+        }
+    }
+
+    /// As the shell reads it.
+    fn read(&self) -> LogEntry<'_> {
+        match self {
+            Logged::Record(record, producer) => {
+                LogEntry::Record { key: &record.key, value: record.value.as_deref(), producer: *producer }
+            }
+            Logged::End(end) => LogEntry::End(*end),
+        }
+    }
+}
+
 /// An append on its way into the log.
 pub(super) struct Pending {
-    pub(super) records: Vec<CoordinatorRecord>,
+    pub(super) entries: Vec<Logged>,
     pub(super) outcome: Option<Result<(), ErrorCode>>,
 }
 
@@ -78,11 +113,9 @@ impl Cluster {
         let effects: Vec<Effect> = self.heart.effects().collect();
         for effect in &effects {
             match effect {
-                Effect::Append { ticket, records, .. } => {
-                    assert_eq!(ticket.partition, PARTITION);
-                    let last = self.pending.last_key_value();
-                    assert!(last.is_none_or(|(last, _)| last < ticket), "tickets ascend");
-                    self.pending.insert(*ticket, Pending { records: records.clone(), outcome: None });
+                Effect::Append { ticket, producer, records, .. } => {
+                    let entry = |record: &CoordinatorRecord| Logged::Record(record.clone(), *producer);
+                    self.write(*ticket, records.iter().map(entry).collect());
                 }
                 Effect::Reply { token, .. } => {
                     assert!(self.waiting.remove(token), "{token:?} is answered twice");
@@ -92,13 +125,29 @@ impl Cluster {
         effects
     }
 
+    /// Something is on its way into the log.
+    fn write(&mut self, ticket: Ticket, entries: Vec<Logged>) {
+        assert_eq!(ticket.partition, PARTITION);
+        let last = self.pending.last_key_value();
+        assert!(last.is_none_or(|(last, _)| *last < ticket), "tickets ascend");
+        self.pending.insert(ticket, Pending { entries, outcome: None });
+    }
+
+    /// The marker of a producer's transaction is written, unless the coordinator is not ready for that.
+    pub(super) fn end_transaction(&mut self, end: TransactionEnd) -> Result<(), ErrorCode> {
+        self.heart.may_end_transaction(PARTITION)?;
+        let ticket = self.heart.transaction_ended(self.now, PARTITION, end).expect("it was just ready");
+        self.write(ticket, vec![Logged::End(end)]);
+        Ok(())
+    }
+
     /// Reports an outcome. Records get into the log in the order of their tickets.
     pub(super) fn finish(&mut self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         self.pending.get_mut(&ticket).expect("the append is pending").outcome = Some(outcome);
         while let Some(first) = self.pending.first_entry().filter(|first| first.get().outcome.is_some()) {
-            let Pending { records, outcome } = first.remove();
+            let Pending { entries, outcome } = first.remove();
             if outcome == Some(Ok(())) {
-                self.log.extend(records);
+                self.log.extend(entries);
             }
         }
         self.heart.appended(self.now, ticket, outcome);
@@ -171,9 +220,8 @@ impl Cluster {
     }
 }
 
-fn load_into(heart: &mut GroupCoordinator, now: Now, log: &[CoordinatorRecord]) {
-    let records = log.iter().map(|record| (record.key.as_slice(), record.value.as_deref()));
-    let replayed = heart.load(now, PARTITION, records);
+fn load_into(heart: &mut GroupCoordinator, now: Now, log: &[Logged]) {
+    let replayed = heart.load(now, PARTITION, log.iter().map(Logged::read));
     assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
 }
 

@@ -15,5 +15,6 @@ mod records;
 mod script;
 mod static_members;
 mod timeouts;
+mod transactions;
 mod transcript;
 mod write_timeouts;

@@ -7,7 +7,7 @@ use mainstem_wire::messages::group_metadata_value::GroupMetadataValue;
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::cluster::{Cluster, tickets};
+use super::cluster::{Cluster, Logged, tickets};
 use super::membership::with_two;
 use super::transcript::{check, check_with, config, record};
 use crate::groups::offsets::CommittedOffset;
@@ -293,11 +293,12 @@ fn offsets_of_an_empty_group_of_an_old_schema_expire_by_their_own_age() {
         ..Default::default()
     };
     let value = encode_with_version(&group, 1).expect("version 1 has all that is set");
-    cluster.log.push(CoordinatorRecord { key: group_tombstone("g").key, value: Some(value) });
+    let group = CoordinatorRecord { key: group_tombstone("g").key, value: Some(value) };
+    cluster.log.push(Logged::plain(group));
     for (partition, age_ms) in [(0, 50_000), (1, 0)] {
         let committed_ms = cluster.now.wall_ms - age_ms;
         let offset = CommittedOffset::new(5, -1, committed_ms, Uuid::ZERO);
-        cluster.log.push(offset_commit("g", "t", partition, &offset));
+        cluster.log.push(Logged::plain(offset_commit("g", "t", partition, &offset)));
     }
     cluster.reload();
     let mut looks = |ms| {

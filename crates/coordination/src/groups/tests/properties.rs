@@ -12,16 +12,18 @@ use mainstem_wire::messages::offset_commit_request::{
 use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::cluster::{Cluster, PARTITION, replies};
+use super::cluster::{Cluster, Logged, PARTITION, replies};
 use crate::groups::classic::{ClassicGroup, State};
 use crate::groups::group::{Group, Protocol};
-use crate::groups::offsets::CommittedOffset;
 use crate::groups::records::{self, Record};
 use crate::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, Reply, Request, Ticket, Token, fuzz,
+    Effect, GroupConfig, GroupCoordinator, Producer, Reply, Request, Ticket, Token, TransactionEnd, fuzz,
 };
 
 /// One thing that happens. Members and appends are chosen among those that are there, by index.
@@ -52,6 +54,18 @@ enum Op {
         member: Option<usize>,
         partition: i32,
         expires: bool,
+    },
+    /// A commit in the transaction of a producer.
+    TxnCommit {
+        group: u8,
+        member: Option<usize>,
+        partition: i32,
+        producer: i64,
+    },
+    /// The marker of a producer.
+    End {
+        producer: i64,
+        committed: bool,
     },
     Fetch {
         group: u8,
@@ -90,6 +104,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<usize>().prop_map(|member| Op::Leave { member }),
         5 => (0..2_u8, proptest::option::of(any::<usize>()), 0..3_i32, proptest::bool::weighted(0.1))
             .prop_map(|(group, member, partition, expires)| Op::Commit { group, member, partition, expires }),
+        5 => txn_commit(),
+        4 => end(),
         2 => (0..2_u8, any::<bool>()).prop_map(|(group, stable)| Op::Fetch { group, stable }),
         1 => (0..2_u8).prop_map(|group| Op::Delete { group }),
         1 => Just(Op::TopicDeleted),
@@ -100,6 +116,20 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (-1_000_000_000..1_000_000_000_i64).prop_map(|ms| Op::Wall { ms }),
         1 => Just(Op::Reload),
     ]
+}
+
+fn txn_commit() -> impl Strategy<Value = Op> {
+    let member = proptest::option::of(any::<usize>());
+    (0..2_u8, member, 0..3_i32, 0..PRODUCERS).prop_map(|(group, member, partition, producer)| Op::TxnCommit {
+        group,
+        member,
+        partition,
+        producer,
+    })
+}
+
+fn end() -> impl Strategy<Value = Op> {
+    (0..PRODUCERS, any::<bool>()).prop_map(|(producer, committed)| Op::End { producer, committed })
 }
 
 /// What a client knows about itself.
@@ -119,7 +149,7 @@ enum Asked {
     Join { group: String, instance: Option<String> },
     Sync(Client),
     Commit { group: String, partition: i32, offset: i64 },
-    Fetch { group: String },
+    Fetch { group: String, stable: bool },
     Other,
 }
 
@@ -138,6 +168,20 @@ struct World {
 }
 
 const TOPIC: &str = "t";
+/// How many producers have transactions.
+const PRODUCERS: i64 = 3;
+
+/// The offsets of a group's partitions, or the error in place of one, as a fetch shows them.
+type Fetched = BTreeMap<i32, Result<i64, ErrorCode>>;
+
+/// What the log says of a group's offsets.
+#[derive(Debug, Default)]
+struct Durable {
+    /// Each with the place of its record.
+    committed: BTreeMap<i32, (i64, usize)>,
+    /// The same of open transactions, by partition and producer.
+    open: BTreeMap<(i32, i64), (i64, usize)>,
+}
 
 fn name(group: u8) -> String {
     if group == 0 { "g".to_owned() } else { "h".to_owned() }
@@ -190,11 +234,14 @@ impl World {
             Op::Beat { member } => self.beat(*member),
             Op::Leave { member } => self.leave(*member),
             Op::Commit { group, member, partition, expires } => {
-                let client = member.and_then(|member| self.client(member));
-                let client =
-                    client.unwrap_or(Client { group: name(*group), generation: -1, ..Client::default() });
+                let client = self.committer(*group, *member);
                 self.commit(&client, *partition, *expires);
             }
+            Op::TxnCommit { group, member, partition, producer } => {
+                let client = self.committer(*group, *member);
+                self.transactional_commit(&client, *partition, *producer);
+            }
+            Op::End { producer, committed } => self.end(*producer, *committed),
             Op::Fetch { group, stable } => {
                 let group = name(*group);
                 let fetch = OffsetFetchRequestGroup {
@@ -204,7 +251,7 @@ impl World {
                 };
                 self.ask(
                     9,
-                    Asked::Fetch { group },
+                    Asked::Fetch { group, stable: *stable },
                     Request::OffsetFetch { group: fetch, require_stable: *stable },
                 );
             }
@@ -311,6 +358,45 @@ impl World {
         self.ask(5, Asked::Other, Request::LeaveGroup(request));
     }
 
+    /// A member, or nobody.
+    fn committer(&self, group: u8, member: Option<usize>) -> Client {
+        let client = member.and_then(|member| self.client(member));
+        client.unwrap_or(Client { group: name(group), generation: -1, ..Client::default() })
+    }
+
+    fn transactional_commit(&mut self, client: &Client, partition: i32, producer: i64) {
+        self.offsets += 1;
+        let offset = self.offsets;
+        let partition_request = TxnOffsetCommitRequestPartition {
+            partition_index: partition,
+            committed_offset: offset,
+            committed_metadata: (offset % 3 == 0).then(|| "note".into()),
+            ..Default::default()
+        };
+        let topic = TxnOffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![partition_request],
+            ..Default::default()
+        };
+        let request = TxnOffsetCommitRequest {
+            group_id: client.group.clone().into(),
+            producer_id: producer,
+            generation_id: client.generation,
+            member_id: client.id.clone().into(),
+            topics: vec![topic],
+            ..Default::default()
+        };
+        let asked = Asked::Commit { group: client.group.clone(), partition, offset };
+        self.ask(5, asked, Request::TxnOffsetCommit(request));
+    }
+
+    fn end(&mut self, producer: i64, committed: bool) {
+        let end = TransactionEnd { producer: Producer { id: producer, epoch: 0 }, committed };
+        if let Err(error) = self.cluster.end_transaction(end) {
+            assert_eq!(error, ErrorCode::COORDINATOR_NOT_AVAILABLE, "the partition is served");
+        }
+    }
+
     fn commit(&mut self, client: &Client, partition: i32, expires: bool) {
         self.offsets += 1;
         let offset = self.offsets;
@@ -344,7 +430,7 @@ impl World {
         }
         let ticket = unfinished[append % unfinished.len()];
         let outcome = if error { Err(ErrorCode::KAFKA_STORAGE_ERROR) } else { Ok(()) };
-        for group in own_records(&self.cluster.pending[&ticket].records) {
+        for group in own_records(&self.cluster.pending[&ticket].entries) {
             let last = self.written.entry(group).or_insert((ticket, error));
             if last.0 <= ticket {
                 *last = (ticket, error);
@@ -408,12 +494,15 @@ impl World {
             (Asked::Commit { group, partition, offset }, Reply::OffsetCommit(response))
                 if response.topics[0].partitions[0].error_code == 0 =>
             {
-                let written = offset_records(&self.cluster.log, &group)
-                    .any(|(at, value)| at == partition && value.is_some_and(|value| value.offset == offset));
-                assert!(written, "offset {offset} was acknowledged and is not in the log");
+                self.check_committed(&group, partition, offset);
             }
-            (Asked::Fetch { group }, Reply::OffsetFetch(response)) if response.error_code == 0 => {
-                self.check_fetched(&group, response);
+            (Asked::Commit { group, partition, offset }, Reply::TxnOffsetCommit(response))
+                if response.topics[0].partitions[0].error_code == 0 =>
+            {
+                self.check_committed(&group, partition, offset);
+            }
+            (Asked::Fetch { group, stable }, Reply::OffsetFetch(response)) if response.error_code == 0 => {
+                self.check_fetched(&group, stable, response);
             }
             _ => {}
         }
@@ -427,7 +516,7 @@ impl World {
     }
 
     fn durable_assignment(&self, client: &Client) -> Option<Vec<u8>> {
-        self.cluster.log.iter().rev().find_map(|record| {
+        self.cluster.log.iter().rev().filter_map(Logged::record).find_map(|record| {
             match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
                 Record::Group { key, value: Some(value) } if key.group == client.group.as_str() => {
                     let member =
@@ -439,24 +528,36 @@ impl World {
         })
     }
 
+    fn check_committed(&self, group: &str, partition: i32, offset: i64) {
+        let written = self
+            .cluster
+            .log
+            .iter()
+            .filter_map(|entry| offset_of(entry, group))
+            .any(|(at, value)| at == partition && value.is_some_and(|(written, _)| written == offset));
+        assert!(written, "offset {offset} was acknowledged and is not in the log");
+    }
+
     /// A fetch sees what was durable at one moment since the last look: one outcome can release several appends, and
     /// the fetch between them.
-    fn check_fetched(&self, group: &str, response: &OffsetFetchResponseGroup<'_>) {
+    fn check_fetched(&self, group: &str, stable: bool, response: &OffsetFetchResponseGroup<'_>) {
         let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-        let fetched: BTreeMap<i32, i64> =
-            partitions.map(|partition| (partition.partition_index, partition.committed_offset)).collect();
-        let mut moments = (self.looked..=self.cluster.log.len()).map(|len| self.durable_offsets(group, len));
+        let fetched: Fetched = partitions
+            .map(|partition| match ErrorCode(partition.error_code) {
+                ErrorCode::NONE => (partition.partition_index, Ok(partition.committed_offset)),
+                error => (partition.partition_index, Err(error)),
+            })
+            .collect();
+        let mut moments =
+            (self.looked..=self.cluster.log.len()).map(|len| self.durable(group, len).fetched(stable));
         assert!(moments.any(|durable| durable == fetched), "{group} was read as {fetched:?}");
     }
 
-    /// The offsets that the oldest `len` records of the log leave.
-    fn durable_offsets(&self, group: &str, len: usize) -> BTreeMap<i32, i64> {
-        let mut durable = BTreeMap::new();
-        for (partition, value) in offset_records(&self.cluster.log[..len], group) {
-            match value {
-                Some(value) => durable.insert(partition, value.offset),
-                None => durable.remove(&partition),
-            };
+    /// What the oldest `len` entries of the log say.
+    fn durable(&self, group: &str, len: usize) -> Durable {
+        let mut durable = Durable::default();
+        for (place, entry) in self.cluster.log[..len].iter().enumerate() {
+            durable.take(group, place, entry);
         }
         durable
     }
@@ -464,7 +565,7 @@ impl World {
     /// What holds after every step.
     fn check_state(&mut self) {
         let groups = self.cluster.heart.groups(PARTITION);
-        let (mut members, mut offsets) = (0, 0);
+        let (mut members, mut offsets, mut open) = (0, 0, 0);
         for group in groups.values() {
             let Protocol::Classic(classic) = &group.protocol else { panic!("nobody joined as a consumer") };
             check_classic(classic);
@@ -477,9 +578,11 @@ impl World {
             );
             members += classic.members.len() + classic.pending_joins.len();
             offsets += group.offsets.len();
+            open += group.open_offsets.len();
         }
         let stats = self.cluster.heart.stats();
         assert_eq!((stats.groups, stats.members, stats.offsets), (groups.len(), members, offsets));
+        assert_eq!((stats.pending_offsets, self.cluster.heart.open_count()), (open, open));
         let [kept, in_flight] = self.cluster.heart.bytes();
         assert_eq!((kept.0, in_flight.0), (kept.1, in_flight.1), "bytes as counted and as summed up");
     }
@@ -493,6 +596,7 @@ impl World {
             assert_eq!(group.is_stored(), other.is_some(), "whether {id} exists");
             if let Some(other) = other {
                 assert_eq!(group.offsets, other.offsets, "offsets of {id}");
+                assert_eq!(open_offsets(group), open_offsets(other), "offsets of transactions of {id}");
                 if self.written.get(&**id).is_none_or(|(_, failed)| !failed) {
                     check_same(group, other);
                 }
@@ -502,12 +606,37 @@ impl World {
         assert!(missing.is_empty(), "{missing:?} are in the log only");
     }
 
-    /// Faults are off: everybody is answered, members that are silent are gone, and nothing is left to write.
+    /// Offsets are what the log says, with nothing in flight.
+    fn check_offsets(&self) {
+        for (id, group) in self.cluster.heart.groups(PARTITION) {
+            let durable = self.durable(id, self.cluster.log.len());
+            let partitions = group.offsets.iter().flat_map(|(_, partitions)| partitions);
+            let ours: Vec<(i32, i64)> = partitions.map(|(at, offset)| (*at, offset.offset)).collect();
+            let theirs: Vec<_> = durable.committed.iter().map(|(at, (offset, _))| (*at, *offset)).collect();
+            assert_eq!(ours, theirs, "offsets of {id}");
+            let open = open_offsets(group);
+            let ours: Vec<_> = open.iter().map(|(at, (offset, _))| (*at, *offset)).collect();
+            let theirs: Vec<_> = durable.open.iter().map(|(at, (offset, _))| (*at, *offset)).collect();
+            assert_eq!(ours, theirs, "offsets of transactions of {id}");
+        }
+    }
+
+    /// Faults are off: everybody is answered, members that are silent are gone, transactions end, and nothing is left to
+    /// write.
     fn check_end(&mut self) {
         self.wait(7_200_000, true);
         self.check_state();
         assert_eq!(self.cluster.unanswered(), 0, "{:?}", self.asked);
         assert_eq!(self.cluster.heart.stats().members, 0);
+        self.check_offsets();
+        self.check_rebuilt();
+        for producer in 0..PRODUCERS {
+            self.end(producer, producer != 0);
+        }
+        self.wait(1, true);
+        self.check_state();
+        assert_eq!(self.cluster.heart.stats().pending_offsets, 0);
+        self.check_offsets();
         self.check_rebuilt();
         self.cluster.heart.unload(self.cluster.now, PARTITION);
         let heart: &GroupCoordinator = &self.cluster.heart;
@@ -515,22 +644,77 @@ impl World {
     }
 }
 
-/// Records of a group's offsets, oldest first.
-fn offset_records<'l>(
-    log: &'l [CoordinatorRecord],
-    group: &'l str,
-) -> impl Iterator<Item = (i32, Option<CommittedOffset>)> + 'l {
-    log.iter().filter_map(move |record| {
-        match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
-            Record::Offset { key, value } if key.group == group => Some((key.partition, value)),
-            _ => None,
+impl Durable {
+    /// An entry of the log, as Kafka defines what it means (KIP-98).
+    fn take(&mut self, group: &str, place: usize, entry: &Logged) {
+        if let Logged::End(end) = entry {
+            return self.end(*end);
         }
-    })
+        match offset_of(entry, group) {
+            Some((partition, Some((offset, Some(producer))))) => {
+                self.open.insert((partition, producer.id), (offset, place));
+            }
+            Some((partition, Some((offset, None)))) => {
+                self.committed.insert(partition, (offset, place));
+            }
+            Some((partition, None)) => {
+                self.committed.remove(&partition);
+                self.open.retain(|(at, _), _| *at != partition);
+            }
+            None => {}
+        }
+    }
+
+    /// Of two commits the one counts whose record is later, whenever its transaction ends.
+    fn end(&mut self, end: TransactionEnd) {
+        let all = std::mem::take(&mut self.open).into_iter();
+        let (ended, open): (BTreeMap<_, _>, _) = all.partition(|((_, id), _)| *id == end.producer.id);
+        self.open = open;
+        for ((partition, _), (offset, place)) in ended {
+            let before = self.committed.get(&partition);
+            if end.committed && before.is_none_or(|(_, before)| *before < place) {
+                self.committed.insert(partition, (offset, place));
+            }
+        }
+    }
+
+    /// What a fetch of everything shows.
+    fn fetched(&self, stable: bool) -> Fetched {
+        let shown = self.committed.iter().map(|(partition, (offset, _))| {
+            let is_open = self.open.keys().any(|(at, _)| at == partition);
+            let unstable = stable && is_open;
+            (*partition, if unstable { Err(ErrorCode::UNSTABLE_OFFSET_COMMIT) } else { Ok(*offset) })
+        });
+        shown.collect()
+    }
+}
+
+/// An offset that was committed, and by whose transaction.
+type Committed = (i64, Option<Producer>);
+
+/// The offset of a group that an entry is about: its partition, and what it is now, unless it is gone.
+fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
+    let Logged::Record(record, producer) = entry else { return None };
+    match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
+        Record::Offset { key, value } if key.group == group => {
+            Some((key.partition, value.map(|value| (value.offset, *producer))))
+        }
+        _ => None,
+    }
+}
+
+/// The offsets of open transactions by partition and producer, and whether a later commit is in their way.
+fn open_offsets(group: &Group) -> BTreeMap<(i32, i64), (i64, bool)> {
+    let partitions = group.open_offsets.partitions().flat_map(|(topic, at)| {
+        let open = group.open_offsets.of(topic, at).iter();
+        open.map(move |open| ((at, open.producer_id), (open.offset.offset, open.overtaken)))
+    });
+    partitions.collect()
 }
 
 /// Groups whose own record is among these.
-fn own_records(records: &[CoordinatorRecord]) -> Vec<String> {
-    let own = records.iter().filter_map(|record| {
+fn own_records(entries: &[Logged]) -> Vec<String> {
+    let own = entries.iter().filter_map(Logged::record).filter_map(|record| {
         match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
             Record::Group { key, .. } => Some(key.group.to_string()),
             _ => None,
@@ -606,6 +790,11 @@ proptest! {
     }
 
     #[test]
+    fn transactions_end_as_the_log_says(ops in vec(op_of_transactions(), 1..80)) {
+        play(&ops);
+    }
+
+    #[test]
     fn static_members_come_back_while_appends_fail(ops in vec(op_of_static_members(), 1..16)) {
         let both = [0, 1].map(|instance| static_join(instance, 0));
         let stable = [Op::Wait { ms: 6_500 }, Op::Stabilise { group: 0 }];
@@ -618,12 +807,29 @@ proptest! {
     }
 
     #[test]
-    fn records_with_a_fault_can_be_loaded(seed in 0..4_usize, at in any::<usize>(), byte in any::<u8>()) {
+    fn records_with_a_fault_can_be_loaded(seed in 0..5_usize, at in any::<usize>(), byte in any::<u8>()) {
         let mut data = corpus().swap_remove(seed);
         let at = at % data.len();
         data[at] = byte;
         fuzz::group_records(&data);
     }
+}
+
+/// What happens to the offsets of groups without members.
+fn op_of_transactions() -> impl Strategy<Value = Op> {
+    let commit = (0..2_u8, 0..3_i32);
+    prop_oneof![
+        6 => txn_commit(),
+        4 => end(),
+        3 => commit.prop_map(|(group, partition)| Op::Commit { group, member: None, partition, expires: false }),
+        2 => (0..2_u8, any::<bool>()).prop_map(|(group, stable)| Op::Fetch { group, stable }),
+        10 => (any::<usize>(), proptest::bool::weighted(0.1))
+            .prop_map(|(append, error)| Op::Finish { append, error }),
+        1 => (0..2_u8).prop_map(|group| Op::Delete { group }),
+        1 => Just(Op::TopicDeleted),
+        1 => prop_oneof![Just(1_000), Just(700_000), Just(4_000_000)].prop_map(|ms| Op::Wait { ms }),
+        1 => Just(Op::Reload),
+    ]
 }
 
 /// What happens in a rolling restart of static members.
@@ -652,6 +858,7 @@ fn play_with(config: GroupConfig, ops: &[Op]) {
         world.finish(0, false);
         world.settle();
     }
+    world.check_offsets();
     world.check_rebuilt();
     world.check_end();
 }
@@ -668,7 +875,7 @@ fn corpus() -> Vec<Vec<u8>> {
 #[test]
 fn the_corpus_can_be_loaded() {
     let corpus = corpus();
-    assert!(corpus.len() >= 4);
+    assert!(corpus.len() >= 5);
     for data in corpus {
         fuzz::group_records(&data);
     }

@@ -3,24 +3,38 @@
 use mainstem_wire::coordinator::encode_with_version;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 use mainstem_wire::messages::offset_commit_value::OffsetCommitValue;
+use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 
 use super::cluster::{Cluster, PARTITION};
 use super::script::{self, Words};
 use super::transcript::{answer, config};
-use crate::groups::{Effect, Request};
+use crate::groups::{Effect, LogEntry, Producer, Request, TransactionEnd};
 
 /// The records of one request.
-fn records_of(words: &str) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn records_of(words: &str) -> Records {
+    append_of(words).1
+}
+
+/// Keys and values.
+type Records = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// The append of one request: whose it is, and its records.
+fn append_of(words: &str) -> (Option<Producer>, Records) {
     let mut cluster = Cluster::new(config());
     let words = Words::parse(words);
     match words.verb {
         "commit" => cluster.send(9, "c", Request::OffsetCommit(script::commit(&words))),
+        "txn" => {
+            let request = script::transactional_commit(&words);
+            let request = TxnOffsetCommitRequest { producer_epoch: 3, ..request };
+            cluster.send(5, "c", Request::TxnOffsetCommit(request))
+        }
         _ => cluster.send(9, "c", Request::JoinGroup { request: script::join(&words), random: [1; 16] }),
     };
     let mut effects = cluster.effects();
     match effects.pop() {
-        Some(Effect::Append { records, .. }) => {
-            records.into_iter().map(|record| (record.key, record.value)).collect()
+        Some(Effect::Append { producer, records, .. }) => {
+            (producer, records.into_iter().map(|record| (record.key, record.value)).collect())
         }
         other => panic!("no append but {other:?}"),
     }
@@ -40,6 +54,14 @@ fn an_offset_is_written_in_version_4_and_with_an_expiry_in_version_1() {
 }
 
 #[test]
+fn an_offset_of_a_transaction_is_written_as_any_other_one_and_by_its_producer() {
+    let (producer, records) = append_of("txn A pid=7 t-3=5:m");
+    assert_eq!(producer, Some(Producer { id: 7, epoch: 3 }));
+    assert_eq!(records, records_of("commit A t-3=5:m"));
+    assert_eq!(append_of("commit A t-3=5:m").0, None);
+}
+
+#[test]
 fn a_group_is_written_in_version_3() {
     let key = b"\0\x02\0\x01g".to_vec();
     let value = b"\0\x03\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\x0f\x42\x40\0\0\0\0".to_vec();
@@ -48,10 +70,16 @@ fn a_group_is_written_in_version_3() {
 
 /// A coordinator that has loaded these records.
 fn loaded(records: &[(&[u8], Option<&[u8]>)]) -> (Cluster, crate::groups::Replayed) {
+    let entries = records.iter().map(|&(key, value)| LogEntry::Record { key, value, producer: None });
+    loaded_entries(&entries.collect::<Vec<_>>())
+}
+
+/// The same with transactions.
+fn loaded_entries(entries: &[LogEntry<'_>]) -> (Cluster, crate::groups::Replayed) {
     let mut cluster = Cluster::new(config());
     cluster.heart.unload(cluster.now, PARTITION);
     cluster.heart.begin_load(PARTITION);
-    let replayed = cluster.heart.load(cluster.now, PARTITION, records.iter().copied());
+    let replayed = cluster.heart.load(cluster.now, PARTITION, entries.iter().copied());
     cluster.heart.finish_load(cluster.now, PARTITION);
     (cluster, replayed)
 }
@@ -147,4 +175,43 @@ fn the_last_record_of_a_key_counts() {
     // A group whose own record is gone stays for as long as there are offsets.
     let (mut cluster, _) = loaded(&[(key, Some(&offset(1))), (b"\0\x02\0\x01g", None)]);
     assert_eq!(fetch_all(&mut cluster), "offsets [t-3=1]");
+}
+
+#[test]
+fn records_of_transactions_count_with_the_end_of_theirs() {
+    let key = b"\0\x01\0\x01g\0\x01t\0\0\0\x03".as_slice();
+    let values: Vec<Vec<u8>> = (0..4)
+        .map(|offset| {
+            let value = OffsetCommitValue { offset, ..Default::default() };
+            encode_with_version(&value, 4).expect("a version that exists")
+        })
+        .collect();
+    let producer = |id| Producer { id, epoch: 3 };
+    let record = |at: usize, id: Option<i64>| LogEntry::Record {
+        key,
+        value: Some(&values[at]),
+        producer: id.map(producer),
+    };
+    // From the second version of the protocol on, a marker has the epoch after that of the records (KIP-890).
+    let end =
+        |id, committed| LogEntry::End(TransactionEnd { producer: Producer { id, epoch: 4 }, committed });
+    let after = |entries: &[LogEntry<'_>]| {
+        let (mut cluster, replayed) = loaded_entries(entries);
+        assert_eq!(replayed.applied, entries.len() as u64);
+        (fetch_all(&mut cluster), cluster.heart.stats().pending_offsets)
+    };
+    let nothing = || "offsets []".to_owned();
+    let offset = |at: i64| format!("offsets [t-3={at}]");
+    assert_eq!(after(&[record(1, Some(7))]), (nothing(), 1));
+    assert_eq!(after(&[record(1, Some(7)), end(8, true)]), (nothing(), 1));
+    assert_eq!(after(&[record(1, Some(7)), end(7, false)]), (nothing(), 0));
+    assert_eq!(after(&[record(1, Some(7)), end(7, true), end(7, false)]), (offset(1), 0));
+    assert_eq!(after(&[record(1, Some(7)), record(2, None), end(7, true)]), (offset(2), 0));
+    assert_eq!(after(&[record(2, None), record(1, Some(7)), end(7, true)]), (offset(1), 0));
+    let crossing = [record(1, Some(7)), record(2, Some(8)), end(8, true), end(7, true)];
+    assert_eq!(after(&crossing), (offset(2), 0));
+    let again = [record(1, Some(7)), record(2, None), record(3, Some(7)), end(7, true)];
+    assert_eq!(after(&again), (offset(3), 0));
+    let tombstone = LogEntry::Record { key, value: None, producer: None };
+    assert_eq!(after(&[record(1, Some(7)), tombstone, end(7, true)]), (nothing(), 0));
 }

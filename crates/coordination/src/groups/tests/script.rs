@@ -20,7 +20,12 @@ use mainstem_wire::messages::offset_delete_request::{
 };
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use mainstem_wire::{ErrorCode, Uuid};
+
+use crate::groups::{Producer, TransactionEnd};
 
 /// The words of a command: `key=value` pairs, and the rest in order.
 pub(super) struct Words<'s> {
@@ -251,6 +256,44 @@ pub(super) fn commit(words: &Words<'_>) -> OffsetCommitRequest<'static> {
         topics,
         ..Default::default()
     }
+}
+
+/// `pid=1 id=c-1 gen=1 instance=i t-0=5 ...`
+pub(super) fn transactional_commit(words: &Words<'_>) -> TxnOffsetCommitRequest<'static> {
+    let mut topics: Vec<TxnOffsetCommitRequestTopic<'static>> = Vec::new();
+    for word in &words.rest {
+        let (topic, partition_index, committed_offset, metadata) = offset(word);
+        let partition = TxnOffsetCommitRequestPartition {
+            partition_index,
+            committed_offset,
+            committed_metadata: (!metadata.is_empty()).then(|| metadata.into()),
+            ..Default::default()
+        };
+        match topics.iter_mut().find(|known| known.name == topic) {
+            Some(known) => known.partitions.push(partition),
+            None => topics.push(TxnOffsetCommitRequestTopic {
+                name: topic.to_owned().into(),
+                partitions: vec![partition],
+                ..Default::default()
+            }),
+        }
+    }
+    TxnOffsetCommitRequest {
+        group_id: words.group().to_owned().into(),
+        producer_id: words.number("pid", 1),
+        producer_epoch: 0,
+        generation_id: words.number("gen", -1),
+        member_id: words.id().into(),
+        group_instance_id: words.option("instance").map(|id| id.to_owned().into()),
+        topics,
+        ..Default::default()
+    }
+}
+
+/// `1 commit`, `1 abort`: the end of the transaction of producer 1.
+pub(super) fn end(words: &Words<'_>) -> TransactionEnd {
+    let producer = Producer { id: words.label.parse().expect("a producer id"), epoch: 0 };
+    TransactionEnd { producer, committed: words.rest == ["commit"] }
 }
 
 /// `t-0 t-1`, or nothing for all; `stable` waits.

@@ -2,7 +2,8 @@
 //!
 //! Beside the requests there are: `wait MS` (time passes; each time-out happens at its time), `wall MS` (only the wall
 //! clock jumps), `hold` (appends wait from now on) with `ok N` and `fail N ERROR`, `reload` (the coordinator dies and
-//! another one takes over from the log, perhaps with another `group.max.size`), `unload`, and `topic-deleted T`.
+//! another one takes over from the log, perhaps with another `group.max.size`), `unload`, `topic-deleted T`, and `end N
+//! commit` or `end N abort` (the marker of producer N is written; it has an outcome like any append).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -25,6 +26,7 @@ use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
 use super::cluster::{Cluster, PARTITION};
 use super::script::{self, Words, short};
@@ -100,6 +102,7 @@ impl Player {
                 let partitions = words.rest[0].parse().expect("a number of partitions");
                 self.cluster.set_topic(arg, partitions);
             }
+            "end" => self.end(words),
             "topic-deleted" => self.cluster.heart.topic_deleted(self.cluster.now, arg),
             _ => self.request(words),
         }
@@ -119,6 +122,7 @@ impl Player {
             "beat" => (version(4), Request::Heartbeat(heartbeat(words))),
             "leave" => (version(5), Request::LeaveGroup(script::leave(words, version(5)))),
             "commit" => (version(9), Request::OffsetCommit(script::commit(words))),
+            "txn" => (version(5), Request::TxnOffsetCommit(script::transactional_commit(words))),
             "fetch" => {
                 let require_stable = words.rest.contains(&"stable");
                 (version(9), Request::OffsetFetch { group: script::fetch(words), require_stable })
@@ -151,6 +155,18 @@ impl Player {
         self.labels.insert(token, words.label.to_owned());
     }
 
+    fn end(&mut self, words: &Words<'_>) {
+        let line = match self.cluster.end_transaction(script::end(words)) {
+            Ok(()) if self.hold => {
+                let ticket = self.cluster.unfinished().last().expect("the marker");
+                format!("  marker #{}", ticket.number)
+            }
+            Ok(()) => return,
+            Err(error) => format!("  {}", error.name()),
+        };
+        writeln!(self.out, "{line}").expect("a string takes everything");
+    }
+
     fn wait(&mut self, ms: u64) {
         let end = self.cluster.now.mono_ms + ms;
         while let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) {
@@ -175,11 +191,12 @@ impl Player {
         loop {
             for effect in self.cluster.effects() {
                 let line = match &effect {
-                    Effect::Append { ticket, records, .. } => {
+                    Effect::Append { ticket, producer, records, .. } => {
                         let records: Vec<String> =
                             records.iter().map(|written| record(&self.cluster, written)).collect();
                         let number = if self.hold { format!(" #{}", ticket.number) } else { String::new() };
-                        format!("append{number} {}", records.join("; "))
+                        let by = producer.map(|producer| format!(" by {}", producer.id)).unwrap_or_default();
+                        format!("append{number}{by} {}", records.join("; "))
                     }
                     Effect::Reply { token, reply } => {
                         format!("{}: {}", self.labels[token], answer(&self.cluster, reply))
@@ -238,6 +255,7 @@ pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
         Reply::Heartbeat(response) => name(response.error_code).to_owned(),
         Reply::LeaveGroup(response) => left(response),
         Reply::OffsetCommit(response) => committed(response),
+        Reply::TxnOffsetCommit(response) => transactionally_committed(response),
         Reply::OffsetFetch(response) => fetched(response),
         Reply::ListGroups(response) => listed(response),
         Reply::DescribeGroups(response) => {
@@ -393,6 +411,15 @@ fn left(response: &LeaveGroupResponse<'_>) -> String {
 }
 
 fn committed(response: &OffsetCommitResponse<'_>) -> String {
+    let partitions = response.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| {
+            format!("{}-{} {}", topic.name, partition.partition_index, name(partition.error_code))
+        })
+    });
+    partitions.collect::<Vec<_>>().join(", ")
+}
+
+fn transactionally_committed(response: &TxnOffsetCommitResponse<'_>) -> String {
     let partitions = response.topics.iter().flat_map(|topic| {
         topic.partitions.iter().map(|partition| {
             format!("{}-{} {}", topic.name, partition.partition_index, name(partition.error_code))

@@ -1,0 +1,266 @@
+//! Offsets of open transactions (KIP-98): durable, and read by nobody until a marker says what becomes of them.
+//!
+//! Of two commits for a partition the one counts whose record is later in the log, whenever its transaction ends: it is
+//! the one that compaction keeps. Everything takes effect in the order of the log here, so that it is enough to number the
+//! offsets of open transactions as they come, and to note on each when a commit behind it has taken effect.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::api::TransactionEnd;
+use super::appends::PendingOffset;
+use super::group::{Group, Groups};
+use super::io::Io;
+use super::offset_commit::{group_of, put};
+use super::offsets::{CommittedOffset, TopicPartition};
+use super::{memory, removal};
+
+/// An offset of an open transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenOffset {
+    pub(crate) producer_id: i64,
+    /// Ascends with the place in the log.
+    number: u64,
+    /// A commit whose record is behind this one has taken effect: this one never will.
+    pub(crate) overtaken: bool,
+    pub(crate) offset: CommittedOffset,
+}
+
+/// The offsets of open transactions of one group, by topic and partition; at most one of each producer.
+#[derive(Debug, Default)]
+pub(crate) struct OpenOffsets {
+    topics: BTreeMap<Arc<str>, BTreeMap<i32, Vec<OpenOffset>>>,
+}
+
+impl OpenOffsets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.topics.is_empty()
+    }
+
+    /// Whether an open transaction may change the offset of a partition.
+    pub(crate) fn contains(&self, topic: &str, partition: i32) -> bool {
+        !self.of(topic, partition).is_empty()
+    }
+
+    /// The offset that a producer has written for a partition.
+    pub(crate) fn get(&self, topic: &str, partition: i32, producer_id: i64) -> Option<&CommittedOffset> {
+        let mut open = self.of(topic, partition).iter();
+        open.find(|open| open.producer_id == producer_id).map(|open| &open.offset)
+    }
+
+    /// Every partition with an offset, once.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = (&Arc<str>, i32)> {
+        let topics = self.topics.iter();
+        topics.flat_map(|(topic, partitions)| partitions.keys().map(move |partition| (topic, *partition)))
+    }
+
+    /// Every offset.
+    fn iter(&self) -> impl Iterator<Item = &OpenOffset> {
+        self.topics.values().flat_map(BTreeMap::values).flatten()
+    }
+
+    /// What all of them count for, see [`memory`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.iter().map(|open| memory::open_offset(&open.offset)).sum()
+    }
+
+    /// Number of offsets.
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// A commit of a partition has taken effect: what has a number below `number` never will.
+    pub(crate) fn overtake(&mut self, at: &TopicPartition, number: u64) {
+        let open = self.topics.get_mut(&at.topic).and_then(|partitions| partitions.get_mut(&at.partition));
+        for open in open.into_iter().flatten() {
+            open.overtaken |= open.number < number;
+        }
+    }
+
+    /// The offsets of a partition, in the order of the log.
+    pub(crate) fn of(&self, topic: &str, partition: i32) -> &[OpenOffset] {
+        let open = self.topics.get(topic).and_then(|partitions| partitions.get(&partition));
+        open.map_or(&[], Vec::as_slice)
+    }
+
+    /// Puts an offset in; the one that the same producer wrote earlier comes back.
+    fn put(&mut self, at: &TopicPartition, open: OpenOffset) -> Option<OpenOffset> {
+        let partitions = self.topics.entry(at.topic.clone()).or_default();
+        let of_partition = partitions.entry(at.partition).or_insert_with(|| Vec::with_capacity(1));
+        let known = of_partition.iter().position(|known| known.producer_id == open.producer_id);
+        let replaced = known.map(|known| of_partition.remove(known));
+        of_partition.push(open);
+        replaced
+    }
+
+    /// Takes the offset of one producer out. The use of the topic's name that was in here is the caller's to give up,
+    /// with its own.
+    fn take(&mut self, at: &TopicPartition, producer_id: i64) -> Option<OpenOffset> {
+        let partitions = self.topics.get_mut(&at.topic)?;
+        let of_partition = partitions.get_mut(&at.partition)?;
+        let known = of_partition.iter().position(|open| open.producer_id == producer_id)?;
+        let taken = of_partition.remove(known);
+        if of_partition.is_empty() {
+            partitions.remove(&at.partition);
+        }
+        if partitions.is_empty() {
+            self.topics.remove(&at.topic);
+        }
+        Some(taken)
+    }
+
+    /// Takes all offsets of a partition out; with them comes a use of the topic's name to give up.
+    fn take_all(&mut self, topic: &str, partition: i32) -> Option<(Arc<str>, Vec<OpenOffset>)> {
+        let topic = self.topics.get_key_value(topic)?.0.clone();
+        let partitions = self.topics.get_mut(&topic)?;
+        let taken = partitions.remove(&partition)?;
+        if partitions.is_empty() {
+            self.topics.remove(&topic);
+        }
+        Some((topic, taken))
+    }
+}
+
+/// The open transactions of one partition of `__consumer_offsets`: where each producer has offsets.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTransactions {
+    producers: BTreeMap<i64, BTreeSet<Place>>,
+    /// Of the last offset that came.
+    number: u64,
+}
+
+/// Where an offset of an open transaction is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    group: Arc<str>,
+    at: TopicPartition,
+}
+
+impl OpenTransactions {
+    /// A producer has no offset at a place any more.
+    fn leave(&mut self, producer_id: i64, place: &Place) {
+        let Some(places) = self.producers.get_mut(&producer_id) else { return };
+        places.remove(place);
+        if places.is_empty() {
+            self.producers.remove(&producer_id);
+        }
+    }
+
+    /// Number of places, for tests.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.producers.values().map(BTreeSet::len).sum()
+    }
+}
+
+/// Durable offsets of a producer wait for the end of its transaction.
+pub(crate) fn add(
+    groups: &mut Groups,
+    io: &mut Io<'_>,
+    group: &Arc<str>,
+    producer_id: i64,
+    offsets: Vec<PendingOffset>,
+) {
+    for pending in offsets {
+        add_one(group_of(groups, io, group), io, producer_id, pending);
+    }
+}
+
+/// One durable offset of a producer waits for the end of its transaction.
+pub(crate) fn add_one(group: &mut Group, io: &mut Io<'_>, producer_id: i64, pending: PendingOffset) {
+    let PendingOffset { at, offset } = pending;
+    io.transactions.number += 1;
+    io.usage.bytes += memory::open_offset(&offset);
+    let open = OpenOffset { producer_id, number: io.transactions.number, overtaken: false, offset };
+    if let Some(replaced) = group.open_offsets.put(&at, open) {
+        io.usage.bytes -= memory::open_offset(&replaced.offset);
+        io.topics.release(at.topic);
+    } else {
+        io.usage.pending_offsets += 1;
+        let place = Place { group: group.id().clone(), at };
+        io.transactions.producers.entry(producer_id).or_default().insert(place);
+    }
+}
+
+/// A marker is durable: the offsets of its producer become readable where nothing later has, or vanish.
+pub(crate) fn end(groups: &mut Groups, io: &mut Io<'_>, how: TransactionEnd) {
+    let producer_id = how.producer.id;
+    for Place { group: id, at } in io.transactions.producers.remove(&producer_id).unwrap_or_default() {
+        let group = groups.get_mut(&id).expect("a group stays for as long as it has offsets");
+        let open = group.open_offsets.take(&at, producer_id).expect("each place has its offset");
+        io.usage.pending_offsets -= 1;
+        io.usage.bytes -= memory::open_offset(&open.offset);
+        if how.committed && !open.overtaken {
+            group.open_offsets.overtake(&at, open.number);
+            put(group, io, at, open.offset);
+        } else {
+            io.topics.release(at.topic);
+        }
+        removal::drop_if_nothing(groups, io, &id);
+    }
+}
+
+/// A tombstone is durable: it is for the offsets of open transactions as well.
+pub(crate) fn forget(group: &mut Group, io: &mut Io<'_>, topic: &str, partition: i32) {
+    let Some((topic, all)) = group.open_offsets.take_all(topic, partition) else { return };
+    let place = Place { group: group.id().clone(), at: TopicPartition { topic, partition } };
+    for open in all {
+        io.usage.pending_offsets -= 1;
+        io.usage.bytes -= memory::open_offset(&open.offset);
+        io.transactions.leave(open.producer_id, &place);
+    }
+    io.topics.release(place.at.topic);
+}
+
+/// The partition is given up, and its groups are gone: so are the places of their offsets.
+pub(crate) fn give_up(io: &mut Io<'_>) {
+    for place in std::mem::take(io.transactions).producers.into_values().flatten() {
+        io.usage.pending_offsets -= 1;
+        io.topics.release(place.at.topic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_wire::Uuid;
+
+    use super::*;
+    use crate::groups::offsets::TopicNames;
+
+    fn open(producer_id: i64, number: u64) -> OpenOffset {
+        let offset = CommittedOffset::new(i64::try_from(number).expect("small"), -1, 0, Uuid::ZERO);
+        OpenOffset { producer_id, number, overtaken: false, offset }
+    }
+
+    #[test]
+    fn a_producer_has_one_offset_of_a_partition_and_the_last_one_frees_the_name() {
+        let mut names = TopicNames::default();
+        let mut offsets = OpenOffsets::default();
+        let at = |names: &mut TopicNames, partition| TopicPartition { topic: names.intern("t"), partition };
+        let (zero, one) = (at(&mut names, 0), at(&mut names, 1));
+        assert_eq!(offsets.put(&zero, open(7, 1)), None);
+        assert_eq!(offsets.put(&zero, open(8, 2)), None);
+        assert_eq!(offsets.put(&zero, open(7, 3)), Some(open(7, 1)));
+        assert_eq!(offsets.put(&one, open(8, 4)), None);
+        assert_eq!(offsets.of("t", 0), [open(8, 2), open(7, 3)]);
+        assert_eq!((offsets.contains("t", 1), offsets.contains("t", 2)), (true, false));
+        assert_eq!(offsets.partitions().map(|(_, partition)| partition).collect::<Vec<_>>(), [0, 1]);
+
+        // What is committed behind the offset of producer 8, and before that of 7, leaves that of 7.
+        offsets.overtake(&zero, 3);
+        assert_eq!(offsets.of("t", 0).iter().map(|open| open.overtaken).collect::<Vec<_>>(), [true, false]);
+
+        assert_eq!((offsets.take(&zero, 9), offsets.take(&one, 7)), (None, None));
+        assert_eq!(offsets.take(&zero, 7), Some(open(7, 3)));
+        names.release(zero.topic);
+        assert!(offsets.take_all("t", 2).is_none());
+        let (topic, taken) = offsets.take_all("t", 0).expect("that of producer 8");
+        assert_eq!(taken.len(), 1);
+        names.release(topic);
+        assert_eq!((offsets.len(), names.len()), (1, 1));
+        assert_eq!(offsets.take(&one, 8), Some(open(8, 4)));
+        names.release(one.topic);
+        assert!(offsets.is_empty());
+        assert_eq!(names.len(), 0);
+    }
+}
