@@ -284,12 +284,7 @@ impl ProducerState {
         if batch.is_control {
             return self.record_marker(batch, last_offset, mono_ms);
         }
-        let entry = self
-            .producers
-            .entry(batch.producer_id)
-            .or_insert_with(|| ProducerEntry::new(batch.producer_epoch));
-        entry.set_epoch(batch.producer_epoch);
-        entry.last_seen_ms = mono_ms;
+        let entry = seen(&mut self.producers, batch, mono_ms);
         entry.push(BatchMetadata {
             last_sequence: batch.last_sequence(),
             last_offset,
@@ -306,12 +301,7 @@ impl ProducerState {
     /// A marker has no sequence number. Without its record it says nothing: all of its transaction has gone.
     fn record_marker(&mut self, batch: &ProducerBatch, last_offset: i64, mono_ms: u64) {
         let Some(marker) = batch.marker else { return };
-        let entry = self
-            .producers
-            .entry(batch.producer_id)
-            .or_insert_with(|| ProducerEntry::new(batch.producer_epoch));
-        entry.set_epoch(batch.producer_epoch);
-        entry.last_seen_ms = mono_ms;
+        let entry = seen(&mut self.producers, batch, mono_ms);
         entry.coordinator_epoch = marker.coordinator_epoch;
         entry.last_timestamp = batch.max_timestamp;
         if let Some(first_offset) = entry.transaction_first_offset.take() {
@@ -361,6 +351,19 @@ impl ProducerState {
             self.producers.remove(&id);
         }
     }
+}
+
+/// The producer of a batch that was appended, in the batch's epoch.
+fn seen<'p>(
+    producers: &'p mut HashMap<i64, ProducerEntry>,
+    batch: &ProducerBatch,
+    mono_ms: u64,
+) -> &'p mut ProducerEntry {
+    let new = || ProducerEntry::new(batch.producer_epoch);
+    let entry = producers.entry(batch.producer_id).or_insert_with(new);
+    entry.set_epoch(batch.producer_epoch);
+    entry.last_seen_ms = mono_ms;
+    entry
 }
 
 /// Of producers by their time, those with the `count` earliest.
