@@ -1,11 +1,11 @@
-//! `cargo xtask counts`: instructions per call of each heart and per message of the broker, against what is recorded.
+//! `cargo xtask counts`: instructions per call of each benchmark case and per message of the broker, against what is recorded.
 //!
 //! Time needs a quiet machine, instructions do not: they are the same in every run, so that a regression shows in
-//! continuous integration. valgrind counts them; the hearts are those of `cargo bench`.
+//! continuous integration. valgrind counts them; the cases are those of `cargo bench`.
 
 mod callgrind;
-mod hearts;
 mod message;
+mod micro;
 mod record;
 
 use std::fs;
@@ -79,8 +79,8 @@ fn file() -> PathBuf {
 
 /// Counts everything that has `only` in its name.
 fn count(callgrind: &Callgrind, only: &str) -> Result<Vec<Counted>> {
-    let benches = hearts::build()?;
-    let mut counted = hearts::count(callgrind, &benches, only)?;
+    let benches = micro::build()?;
+    let mut counted = micro::count(callgrind, &benches, only)?;
     if message::NAME.contains(only) {
         counted.push((message::NAME.to_owned(), message::count(callgrind)?));
     }
@@ -126,7 +126,7 @@ fn compare(counted: &[Counted], only: &str) -> Result<report::Counts> {
 }
 
 const ADVICE: &str = "\
-If a change is not meant, look for what does more than before: cargo bench -p mainstem-CRATE times the same hearts, and
+If a change is not meant, look for what does more than before: cargo bench -p mainstem-CRATE times the same cases, and
 callgrind_annotate shows target/counts/NAME.callgrind by function. If it is meant, record it by `cargo xtask counts
 --update`, and say in a line of the commit message what costs how much more, and why it is worth it.";
 

@@ -21,7 +21,7 @@ usage: cargo xtask COMMAND
 
   test      everything that is checked before a change lands (cargo xtask test --help)
   interop   real clients and tools against a broker (cargo xtask interop --help)
-  counts    instructions of the hearts, against what is recorded (cargo xtask counts --help)
+  counts    instructions of the benchmark cases, against what is recorded (cargo xtask counts --help)
   readme    the examples of README.md, run as they stand there
   schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 

@@ -7,10 +7,10 @@ use mainstem_wire::frame::request_decoder;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::buffers::Reservation;
-use crate::context::RequestContext;
-use crate::dispatch::Handled;
-use crate::output::ResponseBuffer;
+use crate::net::buffers::Reservation;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::Handled;
+use crate::net::output::ResponseBuffer;
 
 /// Runs a function of a request on a thread where waiting is allowed, and resolves to what it returns, and how long it
 /// took. That is time of the request's client, too.

@@ -3,28 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstem_coordination::config::{BrokerConfig, Endpoint};
+use mainstem_config::{BrokerConfig, Endpoint};
 use parking_lot::{Mutex, RwLock};
 
-use crate::buffers::RequestMemory;
-use crate::cleaner::Cleaning;
 use crate::clock::Clock;
-use crate::cold_reads::ColdReads;
 use crate::controller::Controller;
-use crate::dir_failures::{Alarm, Fatal};
-use crate::event_loop::EventLoops;
+use crate::coordinators::groups::Groups;
 use crate::fetch_sessions::FetchSessions;
-use crate::groups::Groups;
-use crate::listener::ConnectionCounts;
-use crate::log_dirs::LogDirs;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
-use crate::moves::Moves;
-use crate::partition::Partition;
+use crate::net::buffers::RequestMemory;
+use crate::net::event_loop::EventLoops;
+use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
 use crate::stopping::Stopping;
+use crate::storage::cleaner::Cleaning;
+use crate::storage::cold_reads::ColdReads;
+use crate::storage::dir_failures::{Alarm, Fatal};
+use crate::storage::log_dirs::LogDirs;
+use crate::storage::moves::Moves;
+use crate::storage::partition::Partition;
+use crate::storage::topics::Topics;
 use crate::telemetry::ClientTelemetry;
-use crate::topics::Topics;
 
 /// The broker.
 pub(crate) struct Broker {

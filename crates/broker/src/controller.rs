@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use mainstem_coordination::config::BrokerConfig;
-use mainstem_coordination::metadata::{
+use mainstem_config::BrokerConfig;
+use mainstem_controller::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
     Permit, ProducerIds, ResourceKind, TopicImage, names,
 };
@@ -29,20 +29,22 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
-use crate::groups::OFFSETS_TOPIC;
-use crate::log_dirs::LogDirs;
-use crate::opening::{Unopened, open_all};
-use crate::partition::{Durable, NoLog, Partition};
-use crate::placing::{PartitionKey, place_all};
+use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::quotas::resolvable;
 use crate::random;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
 use crate::server;
 use crate::settings::TopicSettings;
+use crate::storage::log_dirs::LogDirs;
+use crate::storage::opening::{Unopened, open_all};
+use crate::storage::partition::{Durable, NoLog, Partition};
+use crate::storage::placing::{PartitionKey, place_all};
 
+pub(crate) mod cluster;
 mod error;
 mod snapshot;
+pub(crate) mod snapshots;
 
 pub use error::ControllerError;
 use snapshot::SinceSnapshot;

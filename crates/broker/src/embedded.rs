@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use mainstem_coordination::config::loggers::{LogLevel, LoggerLevels};
-use mainstem_coordination::config::{BrokerConfig, Sources};
+use mainstem_config::loggers::{LogLevel, LoggerLevels};
+use mainstem_config::{BrokerConfig, Sources};
 
 use crate::{Loggers, Server};
 

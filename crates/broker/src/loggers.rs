@@ -1,8 +1,8 @@
 //! The levels of this process's loggers, and the way to change them while it runs.
 
-use mainstem_coordination::config::alter::{AlterError, Change};
-use mainstem_coordination::config::describe::DescribedConfig;
-use mainstem_coordination::config::loggers::LoggerLevels;
+use mainstem_config::alter::{AlterError, Change};
+use mainstem_config::describe::DescribedConfig;
+use mainstem_config::loggers::LoggerLevels;
 use parking_lot::Mutex;
 
 /// What is logged, as clients see and change it (`kafka-configs --entity-type broker-loggers`). Who installs the

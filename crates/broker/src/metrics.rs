@@ -8,8 +8,8 @@ use mainstem_wire::ApiKey;
 
 use crate::api;
 use crate::broker::Broker;
-use crate::partition::Partition;
-use crate::topics::Topic;
+use crate::storage::partition::Partition;
+use crate::storage::topics::Topic;
 
 mod cleaner;
 mod exposition;

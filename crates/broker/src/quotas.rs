@@ -8,14 +8,14 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mainstem_coordination::config::QuotaConfig;
-use mainstem_coordination::quotas::{
+use mainstem_config::QuotaConfig;
+use mainstem_limits::quotas::{
     Admission, Client, ClientLimits, ConnectionQuota, ConnectionRates, IpLimits, MutationQuota, QuotaEntity,
     QuotaKey, RateQuota, Strictness, Taken, Usage,
 };
 use parking_lot::Mutex;
 
-use crate::context::{ConnectionContext, RequestContext};
+use crate::net::context::{ConnectionContext, RequestContext};
 
 /// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);

@@ -1,10 +1,10 @@
 //! What configuration belongs to, as requests name it.
 
-use mainstem_coordination::metadata::ResourceKind;
+use mainstem_controller::ResourceKind;
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mainstem_coordination::config::{BrokerConfig, CompressionType, TimestampType, TopicConfigValues};
+use mainstem_config::{BrokerConfig, CompressionType, TimestampType, TopicConfigValues};
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
-use crate::wake::TaskWaker;
+use crate::net::wake::TaskWaker;
 
 /// A flag with the task that waits for it.
 #[derive(Default)]

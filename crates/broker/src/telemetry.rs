@@ -7,13 +7,13 @@ pub(crate) use otlp::{CLIENT_LABEL, INSTANCE_LABEL};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use mainstem_coordination::telemetry::{ClientFacts, ClientSeries, Push, Subscribed, Telemetry};
+use mainstem_limits::telemetry::{ClientFacts, ClientSeries, Push, Subscribed, Telemetry};
 use mainstem_records::{Compression, InvalidBatch};
 use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
-use crate::context::RequestContext;
+use crate::net::context::RequestContext;
 use crate::random;
 use crate::scratch::with_scratch;
 

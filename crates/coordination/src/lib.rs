@@ -1,9 +1,7 @@
-//! Groups, transactions and cluster metadata as state machines: inputs and the time go in, records and replies come out.
+//! Coordinators as state machines: groups and transactions. Inputs and the time go in, records and replies come out.
+//!
+//! Architecture invariant: no I/O, no clock, no randomness; each coordinator can be rebuilt from its records alone.
 
-pub mod config;
 pub mod groups;
-pub mod metadata;
-pub mod quotas;
-pub mod telemetry;
 pub mod time;
 pub mod transactions;

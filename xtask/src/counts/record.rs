@@ -8,16 +8,16 @@ use anyhow::{Context, Result};
 
 use super::Counted;
 
-/// How far the count of a heart may be from what is recorded. Runs of the same program do not differ at all; this is for
+/// How far the count of a case may be from what is recorded. Runs of the same program do not differ at all; this is for
 /// code that the compiler lays out anew since something else in its crate has changed.
-const HEART_PERCENT: f64 = 3.0;
+const CASE_PERCENT: f64 = 3.0;
 /// The same for a broker, whose housekeeping goes by the clock: runs differ by up to 2 % on a busy machine.
 const BROKER_PERCENT: f64 = 5.0;
 /// The same where another compiler made the programs.
 pub(super) const OTHER_COMPILER_PERCENT: f64 = 25.0;
 
 const HEADER: &str = "\
-# Instructions of the hearts (one call) and of the broker (one message), as callgrind counts them.
+# Instructions of the benchmark cases (one call) and of the broker (one message), as callgrind counts them.
 # Written by `cargo xtask counts --update`; CONTRIBUTING.md says what to do when a count changes.
 ";
 
@@ -66,7 +66,7 @@ impl Record {
         let tolerance = match name.starts_with("broker/") {
             _ if compiler != self.compiler => OTHER_COMPILER_PERCENT,
             true => BROKER_PERCENT,
-            false => HEART_PERCENT,
+            false => CASE_PERCENT,
         };
         let change = 100.0 * (count as f64 - recorded as f64) / recorded as f64;
         match change {

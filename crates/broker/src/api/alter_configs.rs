@@ -7,11 +7,11 @@ use mainstem_wire::messages::alter_configs_response::{AlterConfigsResourceRespon
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::context::RequestContext;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::resources::{Refused, refuse_what_is_not_permitted};
-use crate::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::features::FEATURES;
+use mainstem_controller::features::FEATURES;
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::api_versions_response::{
     ApiVersion, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
@@ -11,10 +11,10 @@ use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode, frame};
 
 use crate::api;
 use crate::broker::Broker;
-use crate::context::RequestContext;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

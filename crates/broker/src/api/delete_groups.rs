@@ -9,11 +9,11 @@ use mainstem_wire::messages::delete_groups_response::{DeletableGroupResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::groups::Asked;
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::coordinators::groups::Asked;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -14,12 +14,12 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::partition::Durable;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::signal::DurableWait;
+use crate::storage::partition::Durable;
 
 /// Low watermark of an answer that has none.
 const INVALID_LOW_WATERMARK: i64 = -1;

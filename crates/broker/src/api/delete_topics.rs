@@ -7,10 +7,10 @@ use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond_held;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond_held;
 
 /// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 const STRICT_SINCE: i16 = 5;

@@ -7,11 +7,11 @@ use mainstem_wire::messages::describe_cluster_response::{DescribeClusterBroker, 
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::cluster;
-use crate::context::{RequestContext, Resource, authorized_operations};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::controller::cluster;
+use crate::net::context::{RequestContext, Resource, authorized_operations};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 /// `endpoint_type` of brokers; controllers would be 2 (KIP-919).
 const BROKERS: i8 = 1;

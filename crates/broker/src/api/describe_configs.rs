@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::config::describe::{
+use mainstem_config::describe::{
     DescribedConfig, describe_broker, describe_client_metrics, describe_cluster_default, describe_group,
     describe_topic,
 };
-use mainstem_coordination::metadata::{ConfigResource, ResourceKind, names};
+use mainstem_controller::{ConfigResource, ResourceKind, names};
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult, DescribeConfigsSynonym,
@@ -14,11 +14,11 @@ use mainstem_wire::messages::describe_configs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::resources::{ConfigTarget, Refused};
-use crate::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

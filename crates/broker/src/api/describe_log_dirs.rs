@@ -11,11 +11,11 @@ use mainstem_wire::messages::describe_log_dirs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::partition::Partition;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+use crate::storage::partition::Partition;
 
 /// Bytes that are not known.
 const UNKNOWN_BYTES: i64 = -1;

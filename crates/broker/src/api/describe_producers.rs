@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::names;
+use mainstem_controller::names;
 use mainstem_wire::messages::describe_producers_request::{DescribeProducersRequest, TopicRequest};
 use mainstem_wire::messages::describe_producers_response::{
     DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
@@ -10,10 +10,10 @@ use mainstem_wire::messages::describe_producers_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 /// Producers in one answer, about 50 bytes each; a partition has 10,000 at most.
 const PRODUCERS_MAX: usize = 100_000;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::names::CLUSTER_METADATA;
+use mainstem_controller::names::CLUSTER_METADATA;
 use mainstem_wire::messages::describe_quorum_request::{DescribeQuorumRequest, TopicData};
 use mainstem_wire::messages::describe_quorum_response::{
     self, DescribeQuorumResponse, Listener, Node, PartitionData, ReplicaState,
@@ -12,11 +12,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
 use crate::clock::wall_ms;
-use crate::context::{Operation, RequestContext, Resource, authorize};
 use crate::controller::METADATA_EPOCH;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::{MetadataImage, TopicImage, names};
+use mainstem_controller::{MetadataImage, TopicImage, names};
 use mainstem_wire::messages::describe_topic_partitions_request::DescribeTopicPartitionsRequest;
 use mainstem_wire::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
@@ -11,11 +11,11 @@ use mainstem_wire::messages::describe_topic_partitions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::cluster::Leaders;
-use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::controller::cluster::Leaders;
+use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -10,10 +10,10 @@ use mainstem_wire::messages::describe_user_scram_credentials_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     _broker: &Arc<Broker>,

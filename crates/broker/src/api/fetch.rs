@@ -16,16 +16,16 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::background::in_background;
 use crate::broker::Broker;
-use crate::buffers;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
 use crate::errors::read_error_code;
 use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
-use crate::output::ResponseBuffer;
-use crate::partition::{self, Partition, PartitionRead};
-use crate::respond::{respond, respond_held, respond_with_files};
+use crate::net::buffers;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::{respond, respond_held, respond_with_files};
 use crate::signal::FetchWaiter;
-use crate::topics::Topic;
+use crate::storage::partition::{self, Partition, PartitionRead};
+use crate::storage::topics::Topic;
 
 /// Reads up to this size are copied into the response, larger ones are sent from the file.
 const COPY_BYTES_MAX: usize = 32 * 1024;

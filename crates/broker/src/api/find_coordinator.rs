@@ -8,13 +8,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::groups::OFFSETS_TOPIC;
-use crate::output::ResponseBuffer;
+use crate::coordinators::groups::OFFSETS_TOPIC;
+use crate::coordinators::transactions;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::resources::Refused;
-use crate::respond::respond;
-use crate::transactions;
 
 /// `key_type` of groups and of transactions.
 const GROUP: i8 = 0;

@@ -8,10 +8,10 @@ use mainstem_wire::messages::get_telemetry_subscriptions_response::GetTelemetryS
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::context::RequestContext;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 /// Codecs that are accepted, the preferred one first, as in Kafka.
 const ACCEPTED: [Compression; 4] =

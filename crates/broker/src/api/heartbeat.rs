@@ -8,11 +8,11 @@ use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::groups;
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::coordinators::groups;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::{ApiError, changes_of};
+use mainstem_controller::{ApiError, changes_of};
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, IncrementalAlterConfigsRequest,
 };
@@ -12,11 +12,11 @@ use mainstem_wire::messages::incremental_alter_configs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::RequestContext;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::resources::{BROKER_LOGGER, Refused, refuse_what_is_not_permitted};
-use crate::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::{MetadataImage, ResourceKind};
+use mainstem_controller::{MetadataImage, ResourceKind};
 use mainstem_wire::messages::list_config_resources_request::ListConfigResourcesRequest;
 use mainstem_wire::messages::list_config_resources_response::{ConfigResource, ListConfigResourcesResponse};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 use crate::resources::BROKER_LOGGER;
-use crate::respond::respond;
 
 /// Types that can be listed, in Kafka's order.
 const LISTED: [i8; 5] =

@@ -11,12 +11,12 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
 use crate::errors::read_error_code;
-use crate::output::ResponseBuffer;
-use crate::partition::Partition;
-use crate::respond::respond;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+use crate::storage::partition::Partition;
 
 /// The next offset that will be readable.
 const LATEST: i64 = -1;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mainstem_coordination::metadata::{MetadataImage, TopicImage, names};
+use mainstem_controller::{MetadataImage, TopicImage, names};
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
@@ -12,11 +12,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::cluster::{self, Leaders};
-use crate::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::controller::cluster::{self, Leaders};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 /// Topics and partitions up to which a request is answered on its event loop; more would hold up its neighbours.
 const INLINE_ENTRIES_MAX: usize = 5000;

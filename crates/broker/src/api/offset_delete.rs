@@ -10,11 +10,11 @@ use mainstem_wire::messages::offset_delete_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
-use crate::topics::Topic;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+use crate::storage::topics::Topic;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

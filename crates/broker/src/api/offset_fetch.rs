@@ -14,11 +14,11 @@ use mainstem_wire::messages::offset_fetch_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
-use crate::groups::Asked;
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::coordinators::groups::Asked;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;

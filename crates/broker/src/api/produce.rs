@@ -16,17 +16,17 @@ use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::connection::CloseReason;
-use crate::context::{Operation, RequestContext, Resource, authorize};
-use crate::dispatch::{Handled, body};
+use crate::coordinators::transactions;
 use crate::errors::record_errors;
-use crate::output::ResponseBuffer;
-use crate::partition::{Durable, Partition, Refused};
-use crate::respond::{respond_held, respond_told};
+use crate::net::connection::CloseReason;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::{respond_held, respond_told};
 use crate::scratch::with_scratch;
 use crate::signal::DurableWait;
-use crate::topics::Topic;
-use crate::transactions;
+use crate::storage::partition::{Durable, Partition, Refused};
+use crate::storage::topics::Topic;
 
 /// Client id with which Kafka's own tools may write to internal topics.
 const ADMIN_CLIENT_ID: &str = "__admin_client";
@@ -302,7 +302,7 @@ async fn finish_in_background(
     let behind = context.clone();
     let append = move || {
         let request: ProduceRequest<'_> =
-            crate::dispatch::body(&mut body.decoder(), behind.version).expect("it was decoded before");
+            crate::net::dispatch::body(&mut body.decoder(), behind.version).expect("it was decoded before");
         progress.append(&broker, &behind, &request, None);
         let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
         let silent = (request.acks == 0).then_some(outcome);

@@ -7,10 +7,10 @@ use mainstem_wire::messages::push_telemetry_response::PushTelemetryResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::context::RequestContext;
-use crate::dispatch::{Handled, body};
-use crate::output::ResponseBuffer;
-use crate::respond::respond;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

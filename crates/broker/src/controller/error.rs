@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use mainstem_coordination::metadata::ReplayError as HeartError;
+use mainstem_controller::ReplayError as HeartError;
 use mainstem_log::LogError;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use crate::replay::ReplayError;
-use crate::snapshots::SnapshotError;
+use crate::controller::snapshots::SnapshotError;
+use crate::coordinators::replay::ReplayError;
 
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]

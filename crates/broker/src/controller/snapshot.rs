@@ -8,16 +8,16 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mainstem_coordination::config::MetadataLogConfig;
-use mainstem_coordination::metadata::MetadataHeart;
+use mainstem_config::MetadataLogConfig;
+use mainstem_controller::MetadataHeart;
 use mainstem_log::Log;
 use mainstem_wire::ErrorCode;
 
 use super::{Controller, ControllerError, METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
-use crate::partition::Durable;
-use crate::replay::{Checksums, replay};
-use crate::snapshots::{SnapshotFile, encode};
+use crate::controller::snapshots::{SnapshotFile, encode};
+use crate::coordinators::replay::{Checksums, replay};
+use crate::storage::partition::Durable;
 
 /// What the log has got since the last snapshot.
 pub(super) struct SinceSnapshot {

@@ -2,7 +2,7 @@
 
 use super::exposition::{Exposition, Kind};
 use crate::broker::Broker;
-use crate::cleaner::{CleanerFigures, Uncleanable};
+use crate::storage::cleaner::{CleanerFigures, Uncleanable};
 
 /// A figure: its name, what it means, and where it is taken from.
 type Figure<T> = (&'static str, &'static str, fn(&T) -> f64);

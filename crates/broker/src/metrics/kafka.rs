@@ -8,8 +8,8 @@ use super::latency::Part;
 use super::load;
 use crate::api;
 use crate::broker::Broker;
-use crate::partition::Partition;
-use crate::topics::Topic;
+use crate::storage::partition::Partition;
+use crate::storage::topics::Topic;
 
 /// Groups above which their states are not counted at each look: it holds the coordinator for as long.
 const COUNTED_GROUPS_MAX: usize = 10_000;

@@ -1,6 +1,6 @@
 //! What clients with quotas do, under the names of the common configuration of Kafka's JMX exporter.
 
-use mainstem_coordination::quotas::Usage;
+use mainstem_limits::quotas::Usage;
 
 use super::exposition::{Exposition, Kind};
 use crate::broker::Broker;

@@ -1,6 +1,6 @@
 //! What clients pushed (KIP-714), each metric under `kafka_client_` and its name.
 
-use mainstem_coordination::telemetry::Sample;
+use mainstem_limits::telemetry::Sample;
 
 use super::exposition::{Exposition, Kind};
 use crate::broker::Broker;

@@ -2,7 +2,7 @@
 //!
 //! The messages have the fields that are used; others are passed over.
 
-use mainstem_coordination::telemetry::{POINTS_PER_CLIENT_MAX, Point, Temporality};
+use mainstem_limits::telemetry::{POINTS_PER_CLIENT_MAX, Point, Temporality};
 use prost::Message;
 
 /// Kafka's own metrics begin so; it is left out of the name at `/metrics`.

@@ -1,6 +1,6 @@
 //! What the group coordinator is told by the operator, and the limits that bound its memory.
 
-use super::consumer::config::ConsumerGroupConfig;
+use mainstem_config::ConsumerGroupConfig;
 
 /// The settings of [`GroupCoordinator`](super::GroupCoordinator). Kafka's keys keep Kafka's names and defaults; the
 /// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the heart grow without end.

@@ -24,7 +24,6 @@ use super::api::{
 };
 use super::appends::Completion;
 use super::config::GroupConfig;
-use super::consumer::config::ConsumerGroupConfig;
 use super::consumer::heartbeat::{Beat, Refusal};
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
@@ -40,6 +39,7 @@ use super::{
     describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync, txn_offset_commit,
 };
 use crate::time::Now;
+use mainstem_config::ConsumerGroupConfig;
 
 /// The group coordinator of one node. See the [module](super) for the contract.
 #[derive(Debug)]

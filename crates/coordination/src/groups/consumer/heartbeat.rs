@@ -12,7 +12,6 @@ use super::super::api::{Reply, RequestContext};
 use super::super::config::GroupConfig;
 use super::super::member::MemberId;
 use super::super::records;
-use super::assignor::Assignor;
 use super::change::Change;
 use super::member::{Current, Member, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned};
@@ -22,6 +21,7 @@ use super::subscription::{self, Subscribed};
 use super::target;
 pub(crate) use super::turn::Refusal;
 use super::turn::Turn;
+use mainstem_config::Assignor;
 
 /// The epoch with which a member joins.
 pub(crate) const JOIN: i32 = 0;

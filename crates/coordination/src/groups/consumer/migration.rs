@@ -23,41 +23,6 @@ use super::partitions::{Assignment, Owned, Partition};
 use super::turn::{Answer, Refusal};
 use super::write::{Conversion, write_conversion};
 
-/// `group.consumer.migration.policy`: which changes of protocol are allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MigrationPolicy {
-    /// None; empty groups change nevertheless.
-    Disabled,
-    /// Classic to consumer.
-    Upgrade,
-    /// Consumer to classic.
-    Downgrade,
-    /// Both.
-    #[default]
-    Bidirectional,
-}
-
-impl MigrationPolicy {
-    /// The policy of a configured word, in any case.
-    pub fn named(name: &str) -> Option<Self> {
-        let all = [
-            ("disabled", Self::Disabled),
-            ("upgrade", Self::Upgrade),
-            ("downgrade", Self::Downgrade),
-            ("bidirectional", Self::Bidirectional),
-        ];
-        all.into_iter().find(|(word, _)| name.eq_ignore_ascii_case(word)).map(|(_, policy)| policy)
-    }
-
-    fn allows_upgrade(self) -> bool {
-        matches!(self, Self::Upgrade | Self::Bidirectional)
-    }
-
-    fn allows_downgrade(self) -> bool {
-        matches!(self, Self::Downgrade | Self::Bidirectional)
-    }
-}
-
 /// A classic group that has become a consumer group, with what has to be written.
 pub(crate) struct Upgraded {
     pub(crate) records: Vec<CoordinatorRecord>,

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use mainstem_config::Assignor;
 use mainstem_wire::Uuid;
 
 use super::super::member::MemberId;
-use super::assignor::{Assignor, GroupSpec, Marks, MemberSpec, Topics};
+use super::assignor::{GroupSpec, Marks, MemberSpec, Topics, assign};
 use super::change::{Change, GroupEpoch, TargetEpoch};
 use super::group::ConsumerGroup;
 use super::member::Profile;
@@ -70,7 +71,7 @@ fn new_targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     let members: Vec<MemberSpec<'_>> = members.collect();
     let homogeneous = group.counts().is_homogeneous(members.len());
     let spec = GroupSpec { members, topics, homogeneous };
-    let targets = group.members().keys().zip(assignor.assign(&spec));
+    let targets = group.members().keys().zip(assign(assignor, &spec));
     let new = targets.filter(|(id, target)| group.target(id) != Some(target));
     new.map(|(id, target)| (Arc::clone(id), target.into_owned())).collect()
 }

@@ -44,7 +44,7 @@ fn assign(assignor: Assignor, topics: &[(u128, i32)], members: &[Given]) -> Vec<
         assigned: Cow::Borrowed(&member.assigned),
     });
     let group = GroupSpec { members: members.collect(), topics, homogeneous };
-    assignor.assign(&group).into_iter().map(Cow::into_owned).collect()
+    super::assign(assignor, &group).into_iter().map(Cow::into_owned).collect()
 }
 
 fn show(assignments: &[Assignment]) -> String {

@@ -1,0 +1,81 @@
+//! The nodes of the cluster as a client of one listener sees them.
+
+use std::sync::Arc;
+
+use mainstem_controller::{BrokerImage, MetadataImage, PartitionImage, TopicImage};
+use mainstem_wire::ErrorCode;
+
+use crate::broker::Broker;
+use crate::net::context::RequestContext;
+use crate::storage::topics::Topic;
+
+/// Kafka's number of a leader that there is not.
+const NO_LEADER: i32 = -1;
+
+/// Where a client reaches a node.
+pub(crate) struct Endpoint<'a> {
+    /// Its number.
+    pub(crate) id: i32,
+    /// Name or address.
+    pub(crate) host: &'a str,
+    /// Port.
+    pub(crate) port: i32,
+    /// Its rack.
+    pub(crate) rack: Option<&'a str>,
+    /// It takes no part at the moment.
+    pub(crate) fenced: bool,
+}
+
+/// The nodes that have the listener through which the request came.
+pub(crate) fn nodes<'a>(
+    broker: &'a Broker,
+    context: &RequestContext,
+    image: &'a MetadataImage,
+) -> impl Iterator<Item = Endpoint<'a>> {
+    let listener = &broker.node.advertised[context.connection.listener].listener;
+    let endpoint = move |node: &'a BrokerImage| {
+        let (_, host, port, _) = node.endpoints.iter().find(|(name, ..)| name == listener)?;
+        let rack = node.rack.as_deref();
+        Some(Endpoint { id: node.id, host, port: i32::from(*port), rack, fenced: node.fenced })
+    };
+    image.brokers().filter_map(endpoint)
+}
+
+/// Who leads a partition, as clients are told.
+pub(crate) struct Leadership {
+    /// `LEADER_NOT_AVAILABLE` where nobody does, or 0.
+    pub(crate) error_code: i16,
+    /// The leader's number, or -1.
+    pub(crate) leader_id: i32,
+    /// Replicas on nodes that take no part at the moment, or whose files cannot be used.
+    pub(crate) offline_replicas: Vec<i32>,
+}
+
+/// Who leads a topic's partitions: as the metadata says, except that nobody leads one that is offline here.
+pub(crate) struct Leaders<'a> {
+    broker: &'a Broker,
+    image: &'a MetadataImage,
+    served: Option<Arc<Topic>>,
+}
+
+impl<'a> Leaders<'a> {
+    /// Those of a topic.
+    pub(crate) fn of(broker: &'a Broker, image: &'a MetadataImage, topic: &TopicImage) -> Self {
+        Leaders { broker, image, served: broker.topics.by_id(&topic.id) }
+    }
+
+    /// The one of a partition.
+    pub(crate) fn get(&self, index: i32, partition: &PartitionImage) -> Leadership {
+        let own = self.broker.node.id;
+        let served = self.served.as_ref().and_then(|topic| topic.partition(index));
+        let offline_here = served.is_some_and(|partition| partition.is_offline());
+        let is_up = |id: i32| self.image.broker(id).is_some_and(|node| !node.fenced);
+        let is_offline = |id: &i32| !is_up(*id) || (offline_here && *id == own);
+        let leader_id = if offline_here && partition.leader == own { NO_LEADER } else { partition.leader };
+        Leadership {
+            error_code: if leader_id < 0 { ErrorCode::LEADER_NOT_AVAILABLE.code() } else { 0 },
+            leader_id,
+            offline_replicas: partition.replicas.iter().copied().filter(is_offline).collect(),
+        }
+    }
+}

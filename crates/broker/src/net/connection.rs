@@ -1,0 +1,471 @@
+//! One connection: read requests, serve them in order, write responses in order.
+//!
+//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked
+//! at. *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce
+//! that waits for the disk does not hold back the next request; any other request that waits (a long poll, a join)
+//! does, as in Kafka.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use mainstem_wire::ApiKey;
+use mainstem_wire::frame::FrameError;
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep_until};
+
+use crate::broker::Broker;
+use crate::net::context::ConnectionContext;
+use crate::net::dispatch::{self, Handled, Later};
+use crate::net::event_loop::Placement;
+use crate::net::input::Input;
+use crate::net::output::{ResponseBuffer, TURN_BYTES_MAX};
+use crate::net::wake;
+
+/// Requests of one connection that may wait for the disk at the same time.
+const IN_FLIGHT_MAX: usize = 128;
+
+/// Response bytes that may wait for a slow reader before its next request is served.
+const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+
+/// A received byte counts as so many sent ones: it is copied and checked, where those from a file are only referred to.
+/// Readers of what two producers write as fast as they can keep up with them then.
+const RECEIVED_COST: usize = 4;
+
+/// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// Requests after which a connection asks whether its loop is overloaded.
+const RELIEF_INTERVAL: u32 = 1024;
+
+/// While others wait for memory, a large request has to arrive in this time, plus one second per
+/// [`SLOW_SENDER_BYTES_PER_SECOND`].
+const SLOW_SENDER_GRACE: Duration = Duration::from_secs(10);
+const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
+
+/// How often a large request's progress is looked at.
+const SLOW_SENDER_CHECK: Duration = Duration::from_secs(1);
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CloseReason {
+    /// The peer closed it, between requests.
+    #[error("the client closed the connection")]
+    PeerClosed,
+    /// The peer closed it within a request.
+    #[error("the client closed the connection within a request")]
+    PeerClosedWithinRequest,
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The bytes are no request.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A request was understood so far that only closing is left.
+    #[error("{0}")]
+    Refused(String),
+    /// Nothing happened for `connections.max.idle.ms`.
+    #[error("nothing was received or sent for {0:?} (connections.max.idle.ms)")]
+    Idle(Duration),
+    /// A large request arrived too slowly while others waited for memory.
+    #[error("a request of {0} bytes arrived too slowly while others waited for queued.max.request.bytes")]
+    SlowSender(usize),
+    /// The broker stops.
+    #[error("the broker stops")]
+    Stopping,
+    /// The loop is overloaded and the connection moves to another; not an end.
+    #[error("the connection moves to another event loop")]
+    Moves,
+}
+
+impl CloseReason {
+    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
+    fn is_noteworthy(&self) -> bool {
+        !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
+    }
+}
+
+/// A connection's state between polls.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    context: Arc<ConnectionContext>,
+    broker: Arc<Broker>,
+    input: Input,
+    output: ResponseBuffer,
+    in_flight: VecDeque<InFlight>,
+    /// Bytes of the finished ones among them.
+    finished_bytes: usize,
+    /// The last request in flight has to finish before the next one is served.
+    blocked: bool,
+    muted_until: Option<Instant>,
+    /// Nothing more is read; the connection ends when what is in flight is sent.
+    draining: Option<CloseReason>,
+    /// The clock as it was last read: when this turn began, or when its last request was served.
+    now: Instant,
+    active_at: Instant,
+    timer: Pin<Box<Sleep>>,
+    client: dispatch::ClientState,
+    served: u32,
+    placement: Placement,
+    moves_to: Option<Placement>,
+}
+
+enum InFlight {
+    Finished(ResponseBuffer),
+    Waiting(Waiting),
+}
+
+/// A request that is answered later.
+struct Waiting {
+    response: Later,
+    api: Option<ApiKey>,
+    since: Instant,
+    /// What the loop did for it before it waited.
+    local: Duration,
+}
+
+impl Waiting {
+    fn poll(
+        &mut self,
+        broker: &Broker,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ResponseBuffer, CloseReason>> {
+        let Poll::Ready(response) = self.response.as_mut().poll(context) else { return Poll::Pending };
+        if let (Some(api), Ok(response)) = (self.api, &response) {
+            let local = self.local + response.in_background;
+            broker.metrics.latencies.answered_later(api, self.since.elapsed(), local);
+        }
+        Poll::Ready(response.map_err(CloseReason::Refused))
+    }
+}
+
+impl Connection {
+    /// A connection that was just accepted (or moved); it has to be made on the loop that will serve it.
+    pub(crate) fn new(
+        stream: TcpStream,
+        context: Arc<ConnectionContext>,
+        broker: Arc<Broker>,
+        placement: Placement,
+    ) -> Self {
+        let now = Instant::now();
+        let idle = broker.limits.connection_idle;
+        Connection {
+            stream,
+            context,
+            input: Input::new(broker.limits.request_bytes_max),
+            output: ResponseBuffer::default(),
+            in_flight: VecDeque::new(),
+            finished_bytes: 0,
+            blocked: false,
+            muted_until: None,
+            draining: None,
+            now,
+            active_at: now,
+            timer: Box::pin(sleep_until((now + idle).into())),
+            client: dispatch::ClientState::default(),
+            served: 0,
+            placement,
+            moves_to: None,
+            broker,
+        }
+    }
+
+    /// Serves until the connection ends, and says so where somebody should know.
+    pub(crate) async fn serve(&mut self) {
+        let broker = self.broker.clone();
+        let mut stopping = std::pin::pin!(broker.stopping.notified());
+        let mut registered = false;
+        let reason = poll_fn(|context| {
+            // Polled once: it keeps this task's waker, and another poll would lock what all connections share.
+            if !std::mem::replace(&mut registered, true) {
+                let _ = stopping.as_mut().poll(context);
+            }
+            if broker.stopping.is_stopping() {
+                self.drain(CloseReason::Stopping);
+            }
+            self.poll(context)
+        })
+        .await;
+        if reason.is_noteworthy() {
+            self.broker.metrics.closed();
+            let peer = self.context.peer;
+            tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
+        }
+    }
+
+    /// The socket and the loop on which it goes on, if it did not end but moves.
+    pub(crate) fn into_moving(self) -> Option<(TcpStream, Placement)> {
+        self.moves_to.map(|target| (self.stream, target))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.now = Instant::now();
+        wake::begin_turn(self.now);
+        match self.poll_turn(context) {
+            Poll::Ready(Err(reason)) => Poll::Ready(reason),
+            Poll::Ready(Ok(())) => {
+                wake::end_turn(context);
+                Poll::Pending
+            }
+            Poll::Pending => self.poll_timer(context),
+        }
+    }
+
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
+    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
+        let mut turn = TURN_BYTES_MAX;
+        let mut others_wait = false;
+        loop {
+            self.finish(context)?;
+            let before = turn;
+            let send = self.output.poll_send(&mut self.stream, &self.broker.cold_reads, &mut turn, context);
+            if let Poll::Ready(Err(error)) = send {
+                return Poll::Ready(Err(error.into()));
+            }
+            if turn < before {
+                self.active_at = self.now;
+            }
+            if turn == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if self.is_drained() {
+                let reason = self.draining.take().expect("a drained connection has its reason");
+                return Poll::Ready(Err(reason));
+            }
+            let progress = match self.may_serve() {
+                true => self.poll_requests(&mut turn, context)?,
+                false => self.poll_hang_up(context)?,
+            };
+            if !progress {
+                return Poll::Pending;
+            }
+            if others_wait {
+                return Poll::Ready(Ok(()));
+            }
+            others_wait = wake::woke_neighbour();
+        }
+    }
+
+    /// Stage two: moves finished responses to the output, in the order of their requests.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
+        while let Some(front) = self.in_flight.front_mut() {
+            let (response, api) = match front {
+                InFlight::Finished(response) => {
+                    self.finished_bytes -= response.backlog();
+                    (std::mem::take(response), None)
+                }
+                InFlight::Waiting(waiting) => match waiting.poll(&self.broker, context) {
+                    Poll::Ready(response) => (response?, waiting.api),
+                    Poll::Pending => return self.poll_behind(context),
+                },
+            };
+            self.in_flight.pop_front();
+            self.output.append(response);
+            self.take_mute(api);
+        }
+        self.blocked = false;
+        Ok(())
+    }
+
+    /// Polls what waits behind the front, so that each has its waker where it waits.
+    fn poll_behind(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
+        for entry in self.in_flight.iter_mut().skip(1) {
+            if let InFlight::Waiting(waiting) = entry
+                && let Poll::Ready(response) = waiting.poll(&self.broker, context)
+            {
+                let mut response = response?;
+                response.settle();
+                self.finished_bytes += response.backlog();
+                *entry = InFlight::Finished(response);
+            }
+        }
+        Ok(())
+    }
+
+    fn may_serve(&self) -> bool {
+        !self.blocked
+            && self.draining.is_none()
+            && self.in_flight.len() < IN_FLIGHT_MAX
+            && self.output.backlog() + self.finished_bytes < BACKLOG_BYTES_MAX
+            && self.muted_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.draining.is_some() && self.in_flight.is_empty() && self.output.is_empty()
+    }
+
+    fn drain(&mut self, reason: CloseReason) {
+        self.draining.get_or_insert(reason);
+    }
+
+    /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
+    /// up when serving takes long. Whether anything happened. A request's time counts from the last reading of the
+    /// clock: since its connection's turn began, or the request before it was served.
+    fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let mut began = None;
+        while self.may_serve() {
+            let Some(frame) = self.input.next_frame()? else { break };
+            let handled = match self.in_flight.is_empty() {
+                true => {
+                    if self.output.bytes.capacity() == 0 {
+                        self.output = ResponseBuffer::pooled();
+                    }
+                    dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut self.output)
+                }
+                false => {
+                    let mut response = ResponseBuffer::pooled();
+                    let handled =
+                        dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut response);
+                    // At once, not when those before it are answered.
+                    self.output.mute = self.output.mute.max(response.mute.take());
+                    if let Handled::Answered = handled {
+                        response.settle();
+                        self.finished_bytes += response.backlog();
+                        self.in_flight.push_back(InFlight::Finished(response));
+                    }
+                    handled
+                }
+            };
+            self.served = self.served.wrapping_add(1);
+            let before = std::mem::replace(&mut self.now, Instant::now());
+            self.note(handled, before);
+            self.active_at = self.now;
+            if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
+                *turn = 0;
+                break;
+            }
+        }
+        if began.is_none() {
+            return self.poll_fill(turn, context);
+        }
+        self.input.rest();
+        Ok(true)
+    }
+
+    fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let filled = self.input.poll_fill(&mut self.stream, &self.broker.request_memory, context);
+        match filled {
+            Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
+            Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
+            Poll::Ready(Ok(read)) => {
+                self.active_at = self.now;
+                *turn = turn.saturating_sub(RECEIVED_COST * read);
+            }
+            Poll::Ready(Err(error)) => return Err(error.into()),
+            Poll::Pending => {
+                self.input.rest();
+                return self.seek_relief().map(|()| false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
+    fn poll_hang_up(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        if self.blocked && self.draining.is_none() && self.input.is_empty() {
+            let filled = self.input.poll_fill(&mut self.stream, &self.broker.request_memory, context);
+            self.input.rest();
+            match filled {
+                Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosed),
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Ready(Ok(_)) | Poll::Pending => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes over what became of a request that was begun at an instant, as of now.
+    fn note(&mut self, handled: Handled, since: Instant) {
+        let (api, local) = (self.client.api, self.now - since);
+        self.take_mute(api);
+        match handled {
+            Handled::Answered => {
+                if let Some(api) = api {
+                    self.broker.metrics.latencies.answered_at_once(api, local);
+                }
+            }
+            Handled::Silent => {}
+            Handled::Later { response, holds } => {
+                self.blocked |= holds;
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
+            }
+            Handled::Close(reason) => self.drain(reason),
+        }
+    }
+
+    /// Does not read for as long as an answer to a request of this API says.
+    fn take_mute(&mut self, api: Option<ApiKey>) {
+        if let Some(delay) = self.output.mute.take() {
+            if let Some(api) = api {
+                self.broker.metrics.latencies.throttled(api, delay);
+            }
+            let until = self.muted_until.unwrap_or_else(Instant::now).max(Instant::now() + delay);
+            self.muted_until = Some(until);
+            self.timer.as_mut().reset(until.into());
+        }
+    }
+
+    /// Between requests, a connection of a busy loop moves to a free one.
+    fn seek_relief(&mut self) -> Result<(), CloseReason> {
+        if self.served < RELIEF_INTERVAL || !self.input.is_empty() || !self.output.is_empty() {
+            return Ok(());
+        }
+        self.served = 0;
+        if self.in_flight.is_empty() {
+            let reads = self.client.api == Some(ApiKey::Fetch);
+            self.moves_to = self.broker.event_loops.relief(&self.placement, reads);
+        }
+        if self.moves_to.is_some() { Err(CloseReason::Moves) } else { Ok(()) }
+    }
+
+    /// Nothing can be done now: is it time to give up, or to go on after a delay?
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        if self.input.large_since().is_some() {
+            let soon = Instant::now() + SLOW_SENDER_CHECK;
+            if self.timer.deadline() > soon.into() {
+                self.timer.as_mut().reset(soon.into());
+            }
+        }
+        while self.timer.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if self.muted_until.is_some_and(|until| until <= now) {
+                self.muted_until = None;
+                context.waker().wake_by_ref();
+            }
+            match self.overdue(now) {
+                Err(reason) => return Poll::Ready(reason),
+                Ok(next) => self.timer.as_mut().reset(next.into()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// When to look again, or why the connection ends now.
+    fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
+        let idle = self.broker.limits.connection_idle;
+        let mut next = self.active_at + idle;
+        if next <= now && self.in_flight.is_empty() && self.muted_until.is_none() {
+            return Err(CloseReason::Idle(idle));
+        }
+        if next <= now {
+            next = now + idle;
+        }
+        if let Some((since, bytes)) = self.input.large_since() {
+            let allowed =
+                SLOW_SENDER_GRACE + Duration::from_secs((bytes / SLOW_SENDER_BYTES_PER_SECOND) as u64);
+            if since + allowed <= now && self.broker.request_memory.is_contended() {
+                return Err(CloseReason::SlowSender(bytes));
+            }
+            next = next.min(now + SLOW_SENDER_CHECK);
+        }
+        if let Some(until) = self.muted_until {
+            next = next.min(until);
+        }
+        Ok(next)
+    }
+}

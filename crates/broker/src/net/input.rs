@@ -1,0 +1,179 @@
+//! What a connection has received and not yet served.
+//!
+//! Requests that fit a pooled buffer are read many at a time. A larger one reserves its whole length in the budget
+//! before it is read, so that those which are admitted can always be completed.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::BufMut;
+use mainstem_wire::frame::{self, FrameError, LENGTH_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::net::buffers::{self, BUFFER_BYTES, RequestMemory, Reservation};
+
+/// Bytes of an incomplete request up to which they are kept in an allocation of their own size, so that many slow
+/// connections do not hold a whole pooled buffer each.
+const SMALL_REST_MAX: usize = 4 * 1024;
+
+/// Received bytes, the first of which begins a request frame.
+pub(crate) struct Input {
+    buffer: Vec<u8>,
+    consumed: usize,
+    large: Option<LargeRequest>,
+    frame_bytes_max: usize,
+}
+
+/// A request that is being read into an allocation of its own.
+struct LargeRequest {
+    _reservation: Reservation,
+    frame_bytes: usize,
+    since: Instant,
+}
+
+impl Input {
+    /// An input that takes frames of up to `frame_bytes_max` bytes behind their length.
+    pub(crate) fn new(frame_bytes_max: usize) -> Self {
+        Input { buffer: Vec::new(), consumed: 0, large: None, frame_bytes_max }
+    }
+
+    /// The next complete frame without its length prefix, if it is all there.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let waiting = &self.buffer[self.consumed..];
+        let Some((body, taken)) = frame::split_frame(waiting, self.frame_bytes_max)? else { return Ok(None) };
+        self.consumed += taken;
+        Ok(Some(body))
+    }
+
+    /// Length of the frame at the front, as far as it is known.
+    fn frame_length(&self) -> Result<Option<usize>, FrameError> {
+        frame::frame_len(&self.buffer[self.consumed..], self.frame_bytes_max)
+    }
+
+    /// Reads once from the socket. Returns the bytes read, 0 at the end of the stream.
+    ///
+    /// Call it only when [`next_frame`](Self::next_frame) has returned `None`.
+    pub(crate) fn poll_fill<S: AsyncRead + Unpin>(
+        &mut self,
+        socket: &mut S,
+        memory: &Arc<RequestMemory>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(memory, context));
+        let room = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.frame_bytes) - self.buffer.len();
+        let mut spare = (&mut self.buffer).limit(room);
+        pin!(socket.read_buf(&mut spare)).poll(context)
+    }
+
+    /// Sees to it that at least one more byte fits.
+    fn poll_room(&mut self, memory: &Arc<RequestMemory>, context: &Context<'_>) -> Poll<()> {
+        if self.large.is_some() {
+            return Poll::Ready(());
+        }
+        // An announced length was checked when next_frame said that the frame is not complete.
+        let frame_bytes = LENGTH_BYTES + self.frame_length().ok().flatten().unwrap_or(0);
+        if frame_bytes > BUFFER_BYTES {
+            let _reservation = ready!(memory.poll_reserve(frame_bytes, context));
+            self.replace_buffer(Vec::with_capacity(frame_bytes));
+            self.large = Some(LargeRequest { _reservation, frame_bytes, since: Instant::now() });
+        } else if self.buffer.capacity() != BUFFER_BYTES {
+            self.replace_buffer(buffers::take());
+        } else if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        Poll::Ready(())
+    }
+
+    fn replace_buffer(&mut self, mut buffer: Vec<u8>) {
+        buffer.extend_from_slice(&self.buffer[self.consumed..]);
+        self.consumed = 0;
+        buffers::give(std::mem::replace(&mut self.buffer, buffer));
+    }
+
+    /// Gives back what is not needed until the next read; call it when no further frame is complete.
+    pub(crate) fn rest(&mut self) {
+        let left = self.buffer.len() - self.consumed;
+        if left == 0 {
+            self.large = None;
+            self.replace_buffer(Vec::new());
+        } else if self.large.is_none() && left <= SMALL_REST_MAX && self.buffer.capacity() == BUFFER_BYTES {
+            self.replace_buffer(Vec::with_capacity(left));
+        }
+    }
+
+    /// Whether nothing is held: the connection is between requests.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.len() == self.consumed
+    }
+
+    /// Since when a large request holds its reservation, and the bytes that it announced.
+    pub(crate) fn large_since(&self) -> Option<(Instant, usize)> {
+        self.large.as_ref().map(|large| (large.since, large.frame_bytes))
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        buffers::give(std::mem::take(&mut self.buffer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(input: &mut Input, mut bytes: &[u8]) {
+        let memory = RequestMemory::new(1 << 20);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        while !bytes.is_empty() {
+            assert!(matches!(input.poll_fill(&mut bytes, &memory, &mut context), Poll::Ready(Ok(1..))));
+        }
+    }
+
+    fn frame(body: &[u8]) -> Vec<u8> {
+        [&(body.len() as i32).to_be_bytes(), body].concat()
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in() {
+        let mut input = Input::new(1 << 20);
+        fill(&mut input, &[frame(b"one"), frame(b""), frame(b"three")[..5].to_vec()].concat());
+        assert_eq!(input.next_frame(), Ok(Some(&b"one"[..])));
+        assert_eq!(input.next_frame(), Ok(Some(&b""[..])));
+        assert_eq!(input.next_frame(), Ok(None));
+        input.rest();
+        assert!(input.buffer.capacity() < BUFFER_BYTES, "five bytes do not hold a pooled buffer");
+        fill(&mut input, &frame(b"three")[5..]);
+        assert_eq!(input.next_frame(), Ok(Some(&b"three"[..])));
+        input.rest();
+        assert!(input.is_empty() && input.buffer.capacity() == 0);
+    }
+
+    #[test]
+    fn a_large_frame_is_read_into_its_own_size() {
+        let mut input = Input::new(1 << 20);
+        let body = vec![7; 3 * BUFFER_BYTES];
+        let bytes = frame(&body);
+        fill(&mut input, &bytes[..10]);
+        assert_eq!(input.next_frame(), Ok(None));
+        fill(&mut input, &bytes[10..]);
+        assert_eq!(input.next_frame(), Ok(Some(&body[..])));
+        assert_eq!(input.large_since().map(|(_, bytes)| bytes), Some(bytes.len()));
+        input.rest();
+        assert!(input.large_since().is_none());
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused_before_anything_is_allocated() {
+        for length in [-1, i32::MAX] {
+            let mut input = Input::new(1 << 20);
+            fill(&mut input, &length.to_be_bytes());
+            assert_eq!(input.next_frame(), Err(FrameError::Length { len: length.into(), max: 1 << 20 }));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Listening sockets: accept, refuse what exceeds a limit, place the rest on event loops.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mainstem_config::{BrokerConfig, NetworkConfig};
+use mainstem_limits::quotas::{Admission, ConnectionRates};
+use parking_lot::{Mutex, RwLock};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::broker::Broker;
+use crate::net::connection::Connection;
+use crate::net::context::{ANONYMOUS, ConnectionContext};
+use crate::net::event_loop::Placement;
+
+/// Pause after an accept that failed for want of descriptors or memory.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections by address, and the limits on them.
+pub(crate) struct ConnectionCounts {
+    /// What the descriptors allow, whatever the configuration says.
+    most: usize,
+    /// `max.connections.per.ip.overrides`.
+    overrides: RwLock<HashMap<IpAddr, usize>>,
+    counts: Mutex<Counts>,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+    by_listener: HashMap<usize, usize>,
+}
+
+/// One counted connection.
+struct Counted {
+    broker: Arc<Broker>,
+    address: IpAddr,
+    listener: usize,
+}
+
+impl ConnectionCounts {
+    /// Counts from none. `most` is what the descriptors allow.
+    pub(crate) fn new(most: usize) -> Self {
+        let counts = Mutex::default();
+        ConnectionCounts { most, overrides: RwLock::default(), counts, next_id: AtomicU64::new(1) }
+    }
+
+    /// Puts other exceptions to `max.connections.per.ip` into force. Looks host names up, which may take a while.
+    pub(crate) fn set_overrides(&self, overrides: &[(String, usize)]) {
+        let mut resolved = HashMap::new();
+        for (host, count) in overrides {
+            match (host.as_str(), 0).to_socket_addrs() {
+                Ok(found) => resolved.extend(found.map(|address| (address.ip().to_canonical(), *count))),
+                Err(error) => {
+                    tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}");
+                }
+            }
+        }
+        *self.overrides.write() = resolved;
+    }
+
+    /// Connections that were ever admitted.
+    pub(crate) fn made(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed) - 1
+    }
+
+    /// Connections of a listener that are open now.
+    pub(crate) fn open_of(&self, listener: usize) -> usize {
+        self.counts.lock().by_listener.get(&listener).copied().unwrap_or(0)
+    }
+
+    /// Connections that are open now.
+    pub(crate) fn open(&self) -> usize {
+        self.counts.lock().total
+    }
+
+    fn admit(&self, address: IpAddr, listener: &Limited<'_>) -> Result<(), String> {
+        let network = listener.network;
+        let own = self.overrides.read().get(&address).copied();
+        let allowed = own.unwrap_or(network.max_connections_per_ip);
+        let most = network.max_connections.min(self.most);
+        let mut counts = self.counts.lock();
+        if counts.total >= most {
+            return Err(format!("{most} connections are open (max.connections)"));
+        }
+        let of_listener = counts.by_listener.get(&listener.index).copied().unwrap_or(0);
+        if let Some(most) = listener.max_connections.filter(|most| of_listener >= *most as usize) {
+            let prefix = format!("listener.name.{}", listener.name.to_lowercase());
+            return Err(format!("{most} connections of the listener are open ({prefix}.max.connections)"));
+        }
+        let own = counts.by_address.entry(address).or_default();
+        if *own >= allowed {
+            return Err(format!("{allowed} connections are open from this address (max.connections.per.ip)"));
+        }
+        *own += 1;
+        counts.total += 1;
+        *counts.by_listener.entry(listener.index).or_default() += 1;
+        Ok(())
+    }
+
+    fn leave(&self, address: IpAddr, listener: usize) {
+        let mut counts = self.counts.lock();
+        counts.total -= 1;
+        if let Some(own) = counts.by_listener.get_mut(&listener) {
+            *own -= 1;
+        }
+        if let Some(own) = counts.by_address.get_mut(&address) {
+            *own -= 1;
+            if *own == 0 {
+                counts.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.broker.connections.leave(self.address, self.listener);
+    }
+}
+
+/// Binds one address. Never with SO_REUSEPORT, under which a second broker would silently share the port.
+///
+/// # Errors
+/// The system's, as when the address is in use.
+pub(crate) fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Only lets a restarted broker have its port back while old connections are in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Connections inherit it; the window that TCP offers is agreed on before they are accepted.
+    network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
+    network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
+    socket.bind(&address.into())?;
+    // The kernel completes so many connections ahead of the broker.
+    socket.listen(network.listen_backlog)?;
+    Ok(socket.into())
+}
+
+/// Accepts until the broker stops.
+pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::net::TcpListener) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
+    };
+    let mut stopping = std::pin::pin!(broker.stopping.notified());
+    let mut is_failing = false;
+    while !broker.stopping.is_stopping() {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = &mut stopping => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                is_failing = false;
+                let pause = admit(&broker, listener, stream, peer);
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            Err(error) => {
+                // Once, not for every attempt.
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(
+                        "no connection can be accepted: {error}; it is tried again every {ACCEPT_PAUSE:?}"
+                    );
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A listener with the limits on its connections.
+struct Limited<'a> {
+    index: usize,
+    name: &'a str,
+    network: &'a NetworkConfig,
+    max_connections: Option<u32>,
+    rates: ConnectionRates,
+}
+
+impl<'a> Limited<'a> {
+    fn new(config: &'a BrokerConfig, index: usize) -> Self {
+        let name = &config.listeners.open[index].listener;
+        let network = &config.network;
+        let listener = config.listener_count(name, "max.connection.creation.rate").unwrap_or(u32::MAX);
+        Limited {
+            index,
+            name,
+            network,
+            max_connections: config.listener_count(name, "max.connections"),
+            rates: ConnectionRates { broker: network.max_connection_creation_rate, listener },
+        }
+    }
+}
+
+/// Serves a connection, or refuses it. How long the listener waits before the next one: connections that come faster
+/// than `max.connection.creation.rate` stay in the kernel's queue.
+fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) -> Duration {
+    let address = peer.ip().to_canonical();
+    let config = broker.config();
+    let limited = Limited::new(&config, listener);
+    if let Err(why) = broker.connections.admit(address, &limited) {
+        tracing::warn!(%peer, "connection refused: {why}");
+        return Duration::ZERO;
+    }
+    let counted = Counted { broker: broker.clone(), address, listener };
+    match broker.quotas.admit(listener, address, limited.rates) {
+        Admission::Admitted { pause_ms } => {
+            place(broker, listener, stream, peer, counted);
+            Duration::from_millis(pause_ms)
+        }
+        Admission::Delayed { close_after_ms } => {
+            tracing::debug!(%peer, "connection refused: its address makes them faster than its quota");
+            // Held for a while, or its client would be back at once. It counts as open until then.
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(close_after_ms)).await;
+                drop((stream, counted));
+            });
+            Duration::ZERO
+        }
+    }
+}
+
+/// Gives a connection to an event loop.
+fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr, counted: Counted) {
+    let context = ConnectionContext {
+        id: broker.connections.next_id.fetch_add(1, Ordering::Relaxed),
+        listener,
+        peer,
+        principal: ANONYMOUS.into(),
+        quotas: broker.quotas.clone(),
+        software: Mutex::default(),
+    };
+    let prepared = stream
+        .set_nodelay(true)
+        // A peer that vanished without a word is noticed by the kernel, also while its request waits.
+        .and_then(|()| SockRef::from(&stream).set_keepalive(true))
+        .and_then(|()| stream.into_std());
+    match prepared {
+        Ok(stream) => run(broker.clone(), Arc::new(context), stream, counted, broker.event_loops.place()),
+        Err(error) => tracing::warn!(%peer, "connection dropped: {error}"),
+    }
+}
+
+/// Serves a connection on its loop; when it has to move, on the next.
+fn run(
+    broker: Arc<Broker>,
+    context: Arc<ConnectionContext>,
+    stream: std::net::TcpStream,
+    counted: Counted,
+    placement: Placement,
+) {
+    let event_loop = placement.event_loop().clone();
+    event_loop.spawn(async move {
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
+        };
+        let mut connection = Connection::new(stream, context.clone(), broker.clone(), placement);
+        connection.serve().await;
+        // Closed before it stops counting.
+        let Some((stream, target)) = connection.into_moving() else { return drop(counted) };
+        match stream.into_std() {
+            Ok(stream) => run(broker, context, stream, counted, target),
+            Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
+        }
+    });
+}

@@ -1,0 +1,139 @@
+//! The one place that every response passes: throttling is applied here, then the frame is written.
+
+use std::time::Duration;
+
+use mainstem_log::FileRange;
+use mainstem_wire::{Message, frame};
+
+use crate::net::context::RequestContext;
+use crate::net::dispatch::Handled;
+use crate::net::output::ResponseBuffer;
+
+/// A response whose `throttle_time_ms` can be set.
+pub(crate) trait Throttled {
+    /// Tells the client how long its requests are held back; nothing where the version has no such field.
+    fn set_throttle_time_ms(&mut self, throttle_time_ms: i32);
+}
+
+/// Encodes a response behind the others in `out`.
+pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    respond_with_files(context, message, Vec::new(), out)
+}
+
+/// Encodes a response to a client that is held back for something besides the request's time.
+pub(crate) fn respond_held<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    out.mute = out.mute.max(held);
+    encode(context, message, held, Vec::new(), out)
+}
+
+/// Encodes a response to a client that is held back since its request was served: it only reads why.
+pub(crate) fn respond_told<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    held: Option<Duration>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    encode(context, message, held, Vec::new(), out)
+}
+
+/// Encodes a response that has holes, each filled by the file range of the same rank.
+pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    message: M,
+    files: Vec<FileRange>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    encode(context, message, None, files, out)
+}
+
+fn encode<'a, M: Message<'a> + Throttled>(
+    context: &RequestContext,
+    mut message: M,
+    told: Option<Duration>,
+    files: Vec<FileRange>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let throttle = context.connection.quotas.request_took(context);
+    if let Some(delay) = throttle.max(told) {
+        message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
+    }
+    let (api, version) = (context.api, context.version);
+    let holes = frame::write_response(&mut out.bytes, api, version, context.correlation_id, &message)
+        .expect("a response sets only what its version has");
+    assert_eq!(holes.len(), files.len(), "every hole has its file range");
+    for (hole, range) in holes.into_iter().zip(files) {
+        out.insert_file(hole.at, range);
+    }
+    out.mute = out.mute.max(throttle);
+    Handled::Answered
+}
+
+macro_rules! throttled {
+    ($($module:ident::$response:ident),* $(,)?) => {$(
+        impl Throttled for mainstem_wire::messages::$module::$response<'_> {
+            fn set_throttle_time_ms(&mut self, throttle_time_ms: i32) {
+                self.throttle_time_ms = throttle_time_ms;
+            }
+        }
+    )*};
+}
+
+/// An answer between controllers, which nobody throttles.
+impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQuorumResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
+throttled! {
+    alter_client_quotas_response::AlterClientQuotasResponse,
+    alter_configs_response::AlterConfigsResponse,
+    alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
+    alter_replica_log_dirs_response::AlterReplicaLogDirsResponse,
+    api_versions_response::ApiVersionsResponse,
+    consumer_group_describe_response::ConsumerGroupDescribeResponse,
+    consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse,
+    create_partitions_response::CreatePartitionsResponse,
+    create_topics_response::CreateTopicsResponse,
+    delete_groups_response::DeleteGroupsResponse,
+    delete_records_response::DeleteRecordsResponse,
+    delete_topics_response::DeleteTopicsResponse,
+    describe_client_quotas_response::DescribeClientQuotasResponse,
+    describe_cluster_response::DescribeClusterResponse,
+    describe_configs_response::DescribeConfigsResponse,
+    describe_groups_response::DescribeGroupsResponse,
+    describe_log_dirs_response::DescribeLogDirsResponse,
+    describe_producers_response::DescribeProducersResponse,
+    describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    describe_user_scram_credentials_response::DescribeUserScramCredentialsResponse,
+    elect_leaders_response::ElectLeadersResponse,
+    fetch_response::FetchResponse,
+    find_coordinator_response::FindCoordinatorResponse,
+    get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
+    heartbeat_response::HeartbeatResponse,
+    incremental_alter_configs_response::IncrementalAlterConfigsResponse,
+    init_producer_id_response::InitProducerIdResponse,
+    join_group_response::JoinGroupResponse,
+    leave_group_response::LeaveGroupResponse,
+    list_config_resources_response::ListConfigResourcesResponse,
+    list_groups_response::ListGroupsResponse,
+    list_offsets_response::ListOffsetsResponse,
+    list_partition_reassignments_response::ListPartitionReassignmentsResponse,
+    metadata_response::MetadataResponse,
+    offset_commit_response::OffsetCommitResponse,
+    offset_delete_response::OffsetDeleteResponse,
+    offset_fetch_response::OffsetFetchResponse,
+    offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
+    produce_response::ProduceResponse,
+    push_telemetry_response::PushTelemetryResponse,
+    sync_group_response::SyncGroupResponse,
+    unregister_broker_response::UnregisterBrokerResponse,
+    update_features_response::UpdateFeaturesResponse,
+}

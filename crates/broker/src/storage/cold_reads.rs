@@ -1,0 +1,201 @@
+//! Reads from the disk, made by helper threads so that no event loop waits for one.
+//!
+//! A helper only brings a range into the page cache; the loop then reads or sends it from there.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use mainstem_log::FileRange;
+use mainstem_log::pool::Pool;
+use mainstem_log::storage::Advice;
+use parking_lot::Mutex;
+
+use crate::net::wake::TaskWaker;
+
+/// Bytes that a helper reads at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Helpers: reads that the disk has at the same time, so that one that is slow holds up few others.
+const HELPERS: usize = 4;
+
+/// The helper threads, which are started as they are needed.
+pub(crate) struct ColdReads {
+    pool: Pool,
+}
+
+struct Order {
+    range: FileRange,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    result: Option<io::Result<()>>,
+    waiting: Option<TaskWaker>,
+}
+
+/// A range that was asked for.
+pub(crate) struct ColdRead(Arc<Order>);
+
+impl ColdReads {
+    /// Without a thread yet.
+    pub(crate) fn new() -> Self {
+        ColdReads { pool: Pool::new("cold-reads".to_owned(), HELPERS) }
+    }
+
+    /// Asks for a range to be brought into memory. Where no thread can be made, this one does it.
+    pub(crate) fn request(&self, range: FileRange) -> ColdRead {
+        let order = Arc::new(Order { range, outcome: Mutex::default() });
+        let own = order.clone();
+        if let Err(job) = self.pool.run(Box::new(move || serve(&own))) {
+            job();
+        }
+        ColdRead(order)
+    }
+}
+
+impl Drop for ColdReads {
+    fn drop(&mut self) {
+        self.pool.stop();
+    }
+}
+
+impl ColdRead {
+    /// Ready when the range is in memory, or could not be read.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut outcome = self.0.outcome.lock();
+        match outcome.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                outcome.waiting = Some(TaskWaker::of(context));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn serve(order: &Arc<Order>) {
+    // Nobody waits any more: the connection went away.
+    if Arc::strong_count(order) == 1 {
+        return;
+    }
+    let result = read_through(&order.range);
+    let mut outcome = order.outcome.lock();
+    outcome.result = Some(result);
+    let waiting = outcome.waiting.take();
+    drop(outcome);
+    if let Some(task) = waiting {
+        task.wake();
+    }
+}
+
+/// Reads a range, so that it is in the page cache. The kernel is told to read nothing ahead of it: its read-ahead would
+/// go on in the loop that sends the range, and have that loop wait for pages that are on their way.
+fn read_through(range: &FileRange) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    range.file.advise(Advice::Random, 0, 0);
+    range.file.advise(Advice::WillNeed, range.position, range.len as u64);
+    let (mut position, end) = (range.position, range.position + range.len as u64);
+    while position < end {
+        let length = piece.len().min((end - position) as usize);
+        match range.file.read_at(&mut piece[..length], position)? {
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            read => position += read as u64,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::future::poll_fn;
+    use std::io::IoSlice;
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use mainstem_log::storage::StorageFile;
+    use parking_lot::Condvar;
+
+    use super::*;
+
+    /// A file that is not in memory, of which so many pieces have to be read at the same time.
+    #[derive(Debug)]
+    struct Together {
+        pieces: usize,
+        begun: Mutex<usize>,
+        changed: Condvar,
+    }
+
+    /// Such a file, as long as one wants.
+    pub(crate) fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
+        Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
+    }
+
+    impl StorageFile for Together {
+        fn read_at(&self, buf: &mut [u8], _position: u64) -> io::Result<usize> {
+            let mut begun = self.begun.lock();
+            *begun += 1;
+            self.changed.notify_all();
+            let all = begun.next_multiple_of(self.pieces);
+            let late = self.changed.wait_while_for(&mut begun, |begun| *begun < all, Duration::from_secs(20));
+            if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
+        }
+
+        fn write_at(&self, _bufs: &[IoSlice<'_>], _position: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn read_at_nowait(&self, _buf: &mut [u8], _position: u64) -> io::Result<Option<usize>> {
+            Ok(None)
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(u64::MAX)
+        }
+
+        fn set_len(&self, _len: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn allocate(&self, _position: u64, _len: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_fs(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn advise(&self, _advice: Advice, _position: u64, _len: u64) {}
+
+        fn resident(&self, _position: u64, _len: u64) -> Option<bool> {
+            Some(false)
+        }
+
+        fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn slow_reads_do_not_wait_for_each_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let cold_reads = ColdReads::new();
+        let range = FileRange {
+            file: cold_file(HELPERS),
+            position: 0,
+            len: 2 * PIECE_BYTES,
+            recent: false,
+            aborted: Vec::new(),
+        };
+        let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
+        for read in reads {
+            runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
+        }
+        assert_eq!(cold_reads.pool.threads(), HELPERS);
+    }
+}

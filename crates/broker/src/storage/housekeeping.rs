@@ -1,0 +1,152 @@
+//! What has to be done now and then: retention, rolling by age, expiry, due syncs, checkpoints, removal of what was
+//! deleted. One thread, since all of it may wait for the disk.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::broker::Broker;
+use crate::storage::partition::Partition;
+
+/// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The thread, and the way to end it.
+pub(crate) struct Housekeeping {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: JoinHandle<()>,
+}
+
+impl Housekeeping {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(crate) fn start(broker: Arc<Broker>) -> io::Result<Self> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let own = stop.clone();
+        let thread = std::thread::Builder::new().name("housekeeping".into()).spawn(move || {
+            let mut rounds = Rounds::new(&broker);
+            loop {
+                let (stopped, changed) = &*own;
+                let mut stopped = stopped.lock();
+                if !*stopped {
+                    changed.wait_for(&mut stopped, TICK);
+                }
+                if *stopped {
+                    return;
+                }
+                drop(stopped);
+                rounds.run(&broker);
+            }
+        })?;
+        Ok(Housekeeping { stop, thread })
+    }
+
+    /// Ends the thread after what it is doing.
+    pub(crate) fn stop(self) {
+        let (stopped, changed) = &*self.stop;
+        *stopped.lock() = true;
+        changed.notify_all();
+        let _ = self.thread.join();
+    }
+}
+
+/// Work with its interval.
+struct Rounds {
+    maintain: Every,
+    expire_producers: Every,
+    recovery_checkpoint: Every,
+    log_start_checkpoint: Every,
+}
+
+/// A point in time that comes again and again.
+struct Every {
+    interval: Duration,
+    due: Instant,
+}
+
+impl Every {
+    fn new(interval_ms: u64) -> Self {
+        let interval = Duration::from_millis(interval_ms.max(1));
+        Every { interval, due: Instant::now() + interval }
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.due <= now;
+        if due {
+            self.due = now + self.interval;
+        }
+        due
+    }
+}
+
+impl Rounds {
+    fn new(broker: &Broker) -> Self {
+        let logs = &broker.config().logs;
+        Rounds {
+            maintain: Every::new(logs.retention_check_interval_ms),
+            expire_producers: Every::new(logs.producer_id_expiration_check_interval_ms),
+            recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
+            log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
+        }
+    }
+
+    fn run(&mut self, broker: &Broker) {
+        let mono_ms = broker.clock.now().mono_ms;
+        let partitions = broker.partitions();
+        partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
+        partitions.iter().for_each(|partition| write_epochs(partition));
+        broker.controller.serve_the_unserved(broker);
+        broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
+        if self.maintain.is_due() {
+            partitions.iter().for_each(|partition| maintain(broker, partition));
+        }
+        if self.expire_producers.is_due() {
+            let forgotten: usize = partitions.iter().map(|one| one.expire_producers(mono_ms)).sum();
+            tracing::debug!(forgotten, "looked for idle producers");
+        }
+        let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
+        for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
+            dir.remove_doomed(mono_ms);
+            let checkpoints = dir.checkpoints();
+            let due = [(recovery, &checkpoints.recovery_point), (log_start, &checkpoints.log_start)];
+            for (_, checkpoint) in due.into_iter().filter(|(due, _)| *due) {
+                if let Err(error) = checkpoint.write() {
+                    tracing::warn!(dir = %dir.path().display(), "a checkpoint could not be written: {error}");
+                }
+            }
+        }
+    }
+}
+
+fn write_epochs(partition: &Partition) {
+    if let Err(error) = partition.write_epochs() {
+        let (topic, index) = (&partition.topic, partition.index);
+        tracing::warn!(%topic, partition = index, "its leader epochs could not be written: {error}; it is tried again");
+    }
+}
+
+/// Kafka's retention task, for one partition; what fails there is that partition's.
+fn maintain(broker: &Broker, partition: &Partition) {
+    let (topic, index) = (&partition.topic, partition.index);
+    match partition.maintain(&broker.clock) {
+        Ok(done) if done.segments_deleted > 0 => {
+            tracing::info!(
+                %topic,
+                partition = index,
+                segments = done.segments_deleted,
+                bytes = done.bytes_deleted,
+                "retention deleted segments"
+            );
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::error!(%topic, partition = index, "the partition could not be maintained: {error}")
+        }
+    }
+}

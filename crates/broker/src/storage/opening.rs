@@ -1,0 +1,230 @@
+//! Opening the logs of topics, at start and when they are created or grow.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use mainstem_controller::{PartitionImage, TopicImage};
+use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::{Log, PartitionIdentity};
+use mainstem_wire::Uuid;
+use parking_lot::Mutex;
+
+use crate::broker::Broker;
+use crate::controller::{ControllerError, settings_of};
+use crate::settings::TopicSettings;
+use crate::storage::partition::Partition;
+use crate::storage::placing::PartitionKey;
+use crate::storage::topics::Topic;
+
+/// What becomes of a partition that cannot be opened.
+#[derive(Clone, Copy)]
+pub(crate) enum Unopened<'a> {
+    /// It is offline until the broker is started again: somebody has to mend it. So are these from the outset. Where it
+    /// is descriptors that are missing its topic is refused: no connection could be served either.
+    Offline(&'a HashSet<PartitionKey>),
+    /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
+    Refused,
+}
+
+impl Unopened<'_> {
+    /// Whether the topic is refused. A directory that failed when something was assigned to it will not work later: what
+    /// is in it is as offline as the rest.
+    fn refuses(self, error: &ControllerError) -> bool {
+        match self {
+            Unopened::Refused => !matches!(error, ControllerError::DirectoryOffline { .. }),
+            Unopened::Offline(_) => error.is_short_of_handles(),
+        }
+    }
+}
+
+/// What opening logs has shown.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// Topics that are not served, or not all of their partitions, and why.
+    pub(crate) refused: Vec<(Uuid, ControllerError)>,
+    /// Partitions in directories left in order whose logs are not what they were, or new.
+    pub(crate) shorter: Vec<(Uuid, i32)>,
+}
+
+/// Opens the logs of topics' partitions that are not open yet, several at once, and serves the topics.
+pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Opened {
+    let plans: Vec<_> = topics.iter().map(|image| TopicPlan::new(broker, image)).collect();
+    let jobs: Vec<_> = plans
+        .iter()
+        .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
+        .collect();
+    let mut results =
+        in_parallel(openers(broker), &jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
+    let mut opened = Opened::default();
+    for plan in plans {
+        let count = plan.image.partitions.len().saturating_sub(plan.known.len());
+        let partitions: Vec<_> = results.by_ref().take(count).flatten().collect();
+        match plan.refusal.into_inner() {
+            Some(error) => opened.refused.push((plan.image.id, error)),
+            None => {
+                let shorter = partitions.iter().filter(|opened| opened.is_shorter);
+                opened.shorter.extend(shorter.map(|opened| (plan.image.id, opened.index)));
+                let partitions =
+                    plan.known.into_iter().chain(partitions.into_iter().map(|one| one.partition));
+                let topic = Topic { name: plan.name, id: plan.image.id, partitions: partitions.collect() };
+                broker.topics.put(Arc::new(topic));
+            }
+        }
+    }
+    opened
+}
+
+/// Threads that open logs. They take them as they come, whatever directories these are in.
+fn openers(broker: &Broker) -> usize {
+    broker.config().logs.recovery_threads_per_dir.saturating_mul(broker.dirs.online().count())
+}
+
+/// The results of all jobs, in their order; they are done by up to `threads` threads, the calling one included.
+fn in_parallel<J: Sync, R: Send>(threads: usize, jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(jobs.len()));
+    let run = || {
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(job) = jobs.get(number)
+        {
+            let result = work(job);
+            done.lock().push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        let helpers = threads.min(jobs.len()).saturating_sub(1);
+        (0..helpers).for_each(|_| drop(scope.spawn(run)));
+        run();
+    });
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A topic that is being opened.
+struct TopicPlan<'a> {
+    image: &'a TopicImage,
+    name: Arc<str>,
+    settings: Arc<TopicSettings>,
+    /// Partitions that are open already: the first ones.
+    known: Vec<Arc<Partition>>,
+    /// Why the topic is refused; nothing more of it is opened then.
+    refusal: OnceLock<ControllerError>,
+}
+
+/// A partition that was not known before, open or offline.
+struct OpenedPartition {
+    index: i32,
+    partition: Arc<Partition>,
+    /// Its directory was left in order, and its log is not what it was, or new.
+    is_shorter: bool,
+}
+
+impl<'a> TopicPlan<'a> {
+    fn new(broker: &Broker, image: &'a TopicImage) -> Self {
+        let (name, known) = match broker.topics.by_id(&image.id) {
+            Some(topic) => (topic.name.clone(), topic.partitions.clone()),
+            None => (Arc::from(image.name.as_str()), Vec::new()),
+        };
+        TopicPlan { image, name, settings: settings_of(broker, image), known, refusal: OnceLock::new() }
+    }
+
+    /// Opens one partition, unless its topic is refused.
+    fn open(&self, broker: &Broker, index: usize, unopened: Unopened<'_>) -> Option<OpenedPartition> {
+        if self.refusal.get().is_some() {
+            return None;
+        }
+        let (image, settings) = (&self.image.partitions[index], &self.settings);
+        let identity = PartitionIdentity {
+            topic: self.name.clone(),
+            topic_id: self.image.id.0,
+            partition: index as i32,
+        };
+        let index = identity.partition;
+        let opened = match unopened {
+            // Why was told when it was looked for.
+            Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
+            _ => match open_partition(broker, &identity, image, settings) {
+                Ok(opened) => Some(opened),
+                Err(error) if unopened.refuses(&error) => {
+                    // Another thread may have found the same.
+                    let _ = self.refusal.set(error);
+                    return None;
+                }
+                Err(error) => {
+                    tracing::error!("{error}; until then it is offline, the others are served");
+                    None
+                }
+            },
+        };
+        let (partition, is_shorter) = opened.unwrap_or_else(|| {
+            (Partition::offline(identity.topic, index, settings.clone(), image.leader_epoch), false)
+        });
+        Some(OpenedPartition { index, partition, is_shorter })
+    }
+}
+
+/// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
+fn open_partition(
+    broker: &Broker,
+    identity: &PartitionIdentity,
+    image: &PartitionImage,
+    settings: &Arc<TopicSettings>,
+) -> Result<(Arc<Partition>, bool), ControllerError> {
+    let dir = dir_of(broker, image, identity)?;
+    let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
+    let (log, recovery) =
+        opened.map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+    let (topic, index) = (identity.topic.clone(), identity.partition);
+    if recovery.bytes_cut > 0 {
+        tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
+    }
+    // The epochs of a directory that was not left in order were raised when the node registered.
+    let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
+        && (recovery.raise_leader_epoch || recovery.created);
+    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    Ok((partition, is_shorter))
+}
+
+fn dir_of<'a>(
+    broker: &'a Broker,
+    partition: &PartitionImage,
+    identity: &PartitionIdentity,
+) -> Result<&'a Arc<LogDir>, ControllerError> {
+    let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
+    let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
+    match broker.dirs.by_id(directory.0) {
+        Some(dir) if dir.failure().is_none() => Ok(dir),
+        Some(_) => Err(ControllerError::DirectoryOffline { partition: identity.topic_partition() }),
+        None => Err(ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn jobs_are_shared_by_as_many_threads_as_are_allowed() {
+        let jobs: Vec<usize> = (0..12).collect();
+        for threads in [1, 3, 4] {
+            // Passes only while as many jobs as threads are under way.
+            let together = Barrier::new(threads);
+            let results = in_parallel(threads, &jobs, |job| {
+                together.wait();
+                (job * 10, std::thread::current().id())
+            });
+            assert!(
+                results.iter().map(|(result, _)| *result).eq((0..12).map(|job| job * 10)),
+                "in their order"
+            );
+            let used: HashSet<_> = results.iter().map(|(_, thread)| thread).collect();
+            assert_eq!(used.len(), threads);
+        }
+        assert_eq!(in_parallel(0, &jobs, |job| *job), jobs, "the calling thread is always there");
+        assert!(in_parallel(4, &[], |job: &usize| *job).is_empty());
+    }
+}

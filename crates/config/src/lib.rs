@@ -1,0 +1,48 @@
+//! Configuration: one table of keys, and everything that is made from it.
+//!
+//! [`table`] holds the keys of topics, brokers and groups. [`BrokerConfig`] is what a node starts with, built from
+//! a properties file, environment and overrides; [`TopicConfigValues`] is what one topic runs with,
+//! [`GroupConfigValues`] one group;
+//! [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the
+//! reference page.
+//!
+//! Architecture invariant: nothing here reads a file, the environment or a clock.
+
+pub mod alter;
+mod broker;
+pub mod client_match;
+mod client_metrics;
+pub mod describe;
+pub mod docs;
+#[doc(hidden)]
+pub mod fuzz;
+mod group;
+mod group_settings;
+#[cfg(test)]
+mod honesty;
+mod key;
+mod listeners;
+pub mod loggers;
+mod properties;
+mod quota_windows;
+mod sources;
+pub mod table;
+mod topic;
+mod value;
+
+pub use broker::{
+    BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, MetadataLogConfig, NetworkConfig,
+    OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
+};
+pub use client_metrics::alter_client_metrics;
+pub use group::GroupConfigValues;
+pub use group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
+pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
+pub use listeners::{Endpoint, Listeners, SecurityProtocol};
+pub use properties::{Properties, PropertiesError, Property};
+pub use quota_windows::Windows;
+pub use sources::{
+    BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
+};
+pub use topic::{CompressionType, TimestampType, TopicConfigValues};
+pub use value::{ConfigValue, InvalidValue};

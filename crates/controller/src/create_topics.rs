@@ -1,0 +1,437 @@
+//! CreateTopics (19), v2-7, and the creation of topics that a client asked for without creating them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use mainstem_wire::messages::config_record::ConfigRecord;
+use mainstem_wire::messages::create_topics_request::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
+use mainstem_wire::messages::create_topics_response::{
+    CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse,
+};
+use mainstem_wire::messages::partition_record::PartitionRecord;
+use mainstem_wire::messages::topic_record::TopicRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+use mainstem_wire::{ErrorCode, Uuid};
+
+use super::error::ApiError;
+use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
+use super::image::{BrokerImage, ResourceKind};
+use super::names;
+use mainstem_config::alter::validate_new_topic;
+use mainstem_config::describe::describe_topic;
+
+/// A topic that can be created.
+struct Plan {
+    name: String,
+    id: Uuid,
+    configs: BTreeMap<String, String>,
+    /// The replicas of each partition.
+    partitions: Vec<Vec<i32>>,
+}
+
+impl MetadataHeart {
+    /// Creates topics, each of them or not by itself; with `validate_only` none, and their ids stay zero.
+    pub fn create_topics(
+        &mut self,
+        request: &CreateTopicsRequest<'_>,
+        random: IdSource<'_>,
+        permit: Permit<'_>,
+    ) -> Decision<CreateTopicsResponse<'static>> {
+        let too_many = self.wanted_partitions(request) > PARTITIONS_PER_REQUEST_MAX;
+        let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
+        let mut plans: Vec<Plan> = Vec::new();
+        let mut topics: Vec<CreatableTopicResult<'static>> = Vec::new();
+        for topic in &request.topics {
+            let is_repeated = repeated[topic.name.as_ref()];
+            if is_repeated && topics.iter().any(|result| result.name == topic.name) {
+                continue; // one answer per name
+            }
+            let planned = if is_repeated {
+                Err(ApiError::new(ErrorCode::INVALID_REQUEST, "Duplicate topic name."))
+            } else if too_many {
+                Err(too_many_partitions())
+            } else {
+                self.plan(topic, &plans, random)
+            };
+            match planned {
+                Ok(plan) if !permit(plan.partitions.len()) => {
+                    topics.push(refused(&topic.name, ApiError::quota_exceeded()));
+                }
+                Ok(plan) => {
+                    topics.push(self.created(&plan, request.validate_only));
+                    plans.push(plan);
+                }
+                Err(error) => topics.push(refused(&topic.name, error)),
+            }
+        }
+        let response = CreateTopicsResponse { topics, ..CreateTopicsResponse::default() };
+        if request.validate_only {
+            return self.decide(vec![], response);
+        }
+        let records = self.topic_records(&plans);
+        self.decide(records, response)
+    }
+
+    /// Creates the topics that a client asked for by name, with the broker's defaults; internal ones as their
+    /// coordinator needs them. The caller has checked `auto.create.topics.enable` where that counts. A topic that
+    /// exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as for [`Self::create_topics`].
+    pub fn create_missing_topics(
+        &mut self,
+        names: &[&str],
+        random: IdSource<'_>,
+        permit: Permit<'_>,
+    ) -> Decision<CreateTopicsResponse<'static>> {
+        let topics = names.iter().map(|name| self.missing_topic(name)).collect();
+        let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
+        self.create_topics(&request, random, permit)
+    }
+
+    fn missing_topic(&self, name: &str) -> CreatableTopic<'static> {
+        let config = self.ahead_config();
+        let (offsets, transactions) = (&config.offsets, &config.transactions);
+        let (num_partitions, replication_factor, configs) = match name {
+            names::CONSUMER_OFFSETS => (
+                offsets.topic_num_partitions,
+                offsets.topic_replication_factor,
+                vec![
+                    ("cleanup.policy", "compact".to_string()),
+                    ("compression.type", "producer".to_string()),
+                    ("segment.bytes", segment_bytes(offsets.topic_segment_bytes)),
+                ],
+            ),
+            names::TRANSACTION_STATE => (
+                transactions.topic_num_partitions,
+                transactions.topic_replication_factor,
+                vec![
+                    ("cleanup.policy", "compact".to_string()),
+                    ("compression.type", "uncompressed".to_string()),
+                    ("min.insync.replicas", transactions.topic_min_isr.to_string()),
+                    ("segment.bytes", segment_bytes(transactions.topic_segment_bytes)),
+                    ("unclean.leader.election.enable", "false".to_string()),
+                ],
+            ),
+            _ => (-1, -1, vec![]),
+        };
+        let configs = configs.into_iter().map(|(name, value)| CreatableTopicConfig {
+            name: Cow::Borrowed(name),
+            value: Some(Cow::Owned(value)),
+            ..CreatableTopicConfig::default()
+        });
+        CreatableTopic {
+            name: Cow::Owned(name.to_string()),
+            num_partitions,
+            replication_factor,
+            configs: configs.collect(),
+            ..CreatableTopic::default()
+        }
+    }
+
+    fn wanted_partitions(&self, request: &CreateTopicsRequest<'_>) -> usize {
+        let default = self.ahead_config().topics.num_partitions;
+        let of = |topic: &CreatableTopic<'_>| match topic.num_partitions {
+            _ if !topic.assignments.is_empty() => topic.assignments.len(),
+            -1 => usize::try_from(default).unwrap_or(0),
+            count => usize::try_from(count).unwrap_or(0),
+        };
+        request.topics.iter().map(of).fold(0, usize::saturating_add)
+    }
+
+    fn plan(
+        &self,
+        topic: &CreatableTopic<'_>,
+        others: &[Plan],
+        random: IdSource<'_>,
+    ) -> Result<Plan, ApiError> {
+        let name = topic.name.as_ref();
+        self.check_name(name, others)?;
+        let configs: Vec<_> =
+            topic.configs.iter().map(|config| (config.name.as_ref(), config.value.as_deref())).collect();
+        let configs = validate_new_topic(&configs, &self.ahead_config().values)?;
+        let partitions = match topic.assignments.as_slice() {
+            [] => self.place(topic.num_partitions, topic.replication_factor)?,
+            assignments => self.assigned(topic, assignments)?,
+        };
+        Ok(Plan { name: name.to_string(), id: names::topic_id(random()), configs, partitions })
+    }
+
+    fn check_name(&self, name: &str, others: &[Plan]) -> Result<(), ApiError> {
+        if name == names::CLUSTER_METADATA {
+            let message = format!("Creation of internal topic {name} is prohibited.");
+            return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        names::check(name).map_err(|why| ApiError::new(ErrorCode::INVALID_TOPIC_EXCEPTION, why))?;
+        if self.ahead().topic(name).is_some() {
+            let message = format!("Topic '{name}' already exists.");
+            return Err(ApiError::new(ErrorCode::TOPIC_ALREADY_EXISTS, message));
+        }
+        let unified = names::unified(name);
+        let mut planned = others.iter().map(|plan| plan.name.as_str());
+        let other =
+            self.ahead().colliding(name).or_else(|| planned.find(|other| names::unified(other) == unified));
+        match other {
+            None => Ok(()),
+            Some(other) => {
+                let message = format!("Topic '{name}' collides with existing topic: {other}");
+                Err(ApiError::new(ErrorCode::INVALID_TOPIC_EXCEPTION, message))
+            }
+        }
+    }
+
+    /// Spreads partitions over the registered nodes; -1 is the broker's default.
+    fn place(&self, num_partitions: i32, replication_factor: i16) -> Result<Vec<Vec<i32>>, ApiError> {
+        let defaults = &self.ahead_config().topics;
+        let factor = match replication_factor {
+            -1 => defaults.default_replication_factor,
+            factor => factor,
+        };
+        if replication_factor < -1 || factor <= 0 {
+            let message = "Replication factor must be larger than 0, or -1 to use the default value.";
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
+        }
+        let count = match num_partitions {
+            -1 => defaults.num_partitions,
+            count => count,
+        };
+        if count <= 0 {
+            let message = "Number of partitions was set to an invalid non-positive value.";
+            return Err(ApiError::new(ErrorCode::INVALID_PARTITIONS, message));
+        }
+        self.spread(0..count, factor)
+    }
+
+    /// The replicas of partitions from..to, which begin at one node after the other.
+    pub(super) fn spread(
+        &self,
+        partitions: std::ops::Range<i32>,
+        factor: i16,
+    ) -> Result<Vec<Vec<i32>>, ApiError> {
+        let takes_partitions = |broker: &&BrokerImage| broker.takes_partitions();
+        let nodes: Vec<i32> =
+            self.ahead().brokers().filter(takes_partitions).map(|broker| broker.id).collect();
+        let factor = usize::try_from(factor).unwrap_or(0);
+        if factor > nodes.len() {
+            let why = match nodes.len() {
+                0 => "All brokers are currently fenced, or have all their log directories cordoned."
+                    .to_string(),
+                count => format!(
+                    "The target replication factor of {factor} cannot be reached because only {count} broker(s) are \
+                     registered or some brokers have all their log directories cordoned."
+                ),
+            };
+            let message = format!("Unable to replicate the partition {factor} time(s): {why}");
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
+        }
+        let replicas = |number: i32| {
+            let first = usize::try_from(number).expect("partition numbers are not negative");
+            (0..factor).map(|step| nodes[(first + step) % nodes.len()]).collect()
+        };
+        Ok(partitions.map(replicas).collect())
+    }
+
+    /// The replicas that the client chose.
+    fn assigned(
+        &self,
+        topic: &CreatableTopic<'_>,
+        assignments: &[CreatableReplicaAssignment<'_>],
+    ) -> Result<Vec<Vec<i32>>, ApiError> {
+        let both = |what: &str| {
+            let message =
+                format!("A manual partition assignment was specified, but {what} was not set to -1.");
+            Err(ApiError::new(ErrorCode::INVALID_REQUEST, message))
+        };
+        if topic.replication_factor != -1 {
+            return both("replication factor");
+        }
+        if topic.num_partitions != -1 {
+            return both("numPartitions");
+        }
+        let mut partitions: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        let mut factor = None;
+        for assignment in assignments {
+            self.check_assignment(&assignment.broker_ids, factor)?;
+            factor = Some(assignment.broker_ids.len());
+            let number = assignment.partition_index;
+            if partitions.insert(number, assignment.broker_ids.clone()).is_some() {
+                let message = format!("Found multiple manual partition assignments for partition {number}");
+                return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
+            }
+        }
+        if !partitions.keys().copied().eq((0..).take(partitions.len())) {
+            let message = "partitions should be a consecutive 0-based integer sequence";
+            return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
+        }
+        Ok(partitions.into_values().collect())
+    }
+
+    /// Whether a client may put a partition onto these nodes.
+    pub(super) fn check_assignment(&self, replicas: &[i32], factor: Option<usize>) -> Result<(), ApiError> {
+        let refuse = |why: String| {
+            let message = format!("The manual partition assignment includes {why}");
+            Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message))
+        };
+        if replicas.is_empty() {
+            return refuse("an empty replica list.".to_string());
+        }
+        let mut sorted = replicas.to_vec();
+        sorted.sort_unstable();
+        for (at, id) in sorted.iter().enumerate() {
+            if self.ahead().broker(*id).is_none() {
+                return refuse(format!("broker {id}, but no such broker is registered."));
+            }
+            if at > 0 && sorted[at - 1] == *id {
+                return refuse(format!("the broker {id} more than once."));
+            }
+        }
+        match factor {
+            Some(factor) if factor != replicas.len() => refuse(format!(
+                "a partition with {} replica(s), but this is not consistent with previous partitions, \
+                 which have {factor} replica(s).",
+                replicas.len()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Kafka's order: a topic, its configurations, its partitions.
+    fn topic_records(&self, plans: &[Plan]) -> Vec<MetadataRecord<'static>> {
+        let mut records = Vec::new();
+        let mut directories = self.directory_sizes();
+        for plan in plans {
+            records.push(MetadataRecord::TopicRecord(Box::new(TopicRecord {
+                name: Cow::Owned(plan.name.clone()),
+                topic_id: plan.id,
+                ..TopicRecord::default()
+            })));
+            records.extend(plan.configs.iter().map(|(name, value)| {
+                MetadataRecord::ConfigRecord(Box::new(ConfigRecord {
+                    resource_type: ResourceKind::Topic as i8,
+                    resource_name: Cow::Owned(plan.name.clone()),
+                    name: Cow::Owned(name.clone()),
+                    value: Some(Cow::Owned(value.clone())),
+                    ..ConfigRecord::default()
+                }))
+            }));
+            let partitions = (0i32..).zip(&plan.partitions);
+            records.extend(
+                partitions
+                    .map(|(number, replicas)| partition_record(plan.id, number, replicas, &mut directories)),
+            );
+        }
+        records
+    }
+
+    /// How many partitions each log directory of each node holds that takes more; all of them where none does, since a
+    /// client may have chosen the node. Not counted where a node has only one.
+    pub(super) fn directory_sizes(&self) -> DirectorySizes {
+        let mut sizes = DirectorySizes(HashMap::new());
+        let mut counting = false;
+        for broker in self.ahead().brokers() {
+            let mut dirs: Vec<(Uuid, usize)> = broker.open_log_dirs().map(|dir| (*dir, 0)).collect();
+            if dirs.is_empty() {
+                dirs = broker.log_dirs.iter().map(|dir| (*dir, 0)).collect();
+            }
+            counting |= dirs.len() > 1;
+            sizes.0.insert(broker.id, dirs);
+        }
+        let partitions = self.ahead().topics().filter(|_| counting).flat_map(|topic| &topic.partitions);
+        for partition in partitions {
+            for (node, dir) in partition.replicas.iter().zip(&partition.directories) {
+                sizes.count(*node, *dir);
+            }
+        }
+        sizes
+    }
+
+    fn created(&self, plan: &Plan, validate_only: bool) -> CreatableTopicResult<'static> {
+        let described = describe_topic(&plan.configs, &self.ahead_config().values);
+        let configs = described.into_iter().map(|config| CreatableTopicConfigs {
+            name: Cow::Owned(config.name),
+            value: config.value.map(Cow::Owned),
+            read_only: config.read_only,
+            config_source: config.source.code(),
+            is_sensitive: config.is_sensitive,
+            ..CreatableTopicConfigs::default()
+        });
+        let factor = plan.partitions.first().map_or(0, Vec::len);
+        CreatableTopicResult {
+            name: Cow::Owned(plan.name.clone()),
+            topic_id: if validate_only { Uuid::ZERO } else { plan.id },
+            num_partitions: i32::try_from(plan.partitions.len()).expect("a request creates a bounded number"),
+            replication_factor: i16::try_from(factor)
+                .expect("a factor comes from 16 bits or a list of nodes"),
+            configs: Some(configs.collect()),
+            ..CreatableTopicResult::default()
+        }
+    }
+}
+
+/// Partitions per log directory per node.
+pub(super) struct DirectorySizes(HashMap<i32, Vec<(Uuid, usize)>>);
+
+impl DirectorySizes {
+    fn count(&mut self, node: i32, dir: Uuid) {
+        let found = self.0.get_mut(&node).and_then(|dirs| dirs.iter_mut().find(|(id, _)| *id == dir));
+        if let Some((_, size)) = found {
+            *size += 1;
+        }
+    }
+
+    /// The emptiest directory of a node, which then holds one more; zero (unassigned) if the node named none.
+    fn take_emptiest(&mut self, node: i32) -> Uuid {
+        let emptiest = self.0.get_mut(&node).and_then(|dirs| dirs.iter_mut().min_by_key(|(_, size)| *size));
+        emptiest.map_or(Uuid::ZERO, |(dir, size)| {
+            *size += 1;
+            *dir
+        })
+    }
+}
+
+/// A new partition, led by its first replica.
+pub(super) fn partition_record(
+    topic_id: Uuid,
+    number: i32,
+    replicas: &[i32],
+    directories: &mut DirectorySizes,
+) -> MetadataRecord<'static> {
+    MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
+        partition_id: number,
+        topic_id,
+        replicas: replicas.to_vec(),
+        isr: replicas.to_vec(),
+        leader: replicas[0],
+        leader_epoch: 0,
+        partition_epoch: 0,
+        directories: replicas.iter().map(|node| directories.take_emptiest(*node)).collect(),
+        ..PartitionRecord::default()
+    }))
+}
+
+/// The broker key has a lower bound than the topic key of Kafka 4.
+fn segment_bytes(configured: i32) -> String {
+    configured.max(1 << 20).to_string()
+}
+
+fn too_many_partitions() -> ApiError {
+    ApiError::new(ErrorCode::POLICY_VIOLATION, "Excessively large number of partitions per request.")
+}
+
+fn refused(name: &str, error: ApiError) -> CreatableTopicResult<'static> {
+    CreatableTopicResult {
+        name: Cow::Owned(name.to_string()),
+        error_code: error.code.0,
+        error_message: Some(Cow::Owned(error.message)),
+        configs: Some(vec![]),
+        ..CreatableTopicResult::default()
+    }
+}
+
+/// Each name, and whether it comes up more than once.
+pub(super) fn repeated_names<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, bool> {
+    let mut repeated = HashMap::new();
+    for name in names {
+        repeated.entry(name).and_modify(|is_repeated| *is_repeated = true).or_insert(false);
+    }
+    repeated
+}

@@ -1,0 +1,108 @@
+//! What can be wrong: with a request, which is answered, or with a record, which is not.
+
+use mainstem_wire::{DecodeError, ErrorCode, Uuid};
+
+use mainstem_config::alter::AlterError;
+
+/// An error of a part of a request, as it is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    /// Kafka's code.
+    pub code: ErrorCode,
+    /// For people; most tools print it.
+    pub message: String,
+}
+
+impl ApiError {
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> ApiError {
+        ApiError { code, message: message.into() }
+    }
+
+    /// The client has created and deleted more partitions than its quota allows.
+    pub(super) fn quota_exceeded() -> ApiError {
+        ApiError::new(ErrorCode::THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+    }
+}
+
+impl From<AlterError> for ApiError {
+    fn from(error: AlterError) -> ApiError {
+        let code = match error {
+            AlterError::InvalidConfig(_) => ErrorCode::INVALID_CONFIG,
+            AlterError::InvalidRequest(_) => ErrorCode::INVALID_REQUEST,
+        };
+        ApiError::new(code, error.to_string())
+    }
+}
+
+/// A record of the metadata log that cannot be applied: the log is damaged or was not written by this program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// Its bytes are no metadata record.
+    #[error("metadata record at offset {offset}: {error}")]
+    Malformed {
+        /// Where.
+        offset: i64,
+        /// What.
+        error: DecodeError,
+    },
+    /// Its offset is below the next one.
+    #[error("metadata record at offset {offset}: offset {expected} or above was expected")]
+    OutOfOrder {
+        /// The record's.
+        offset: i64,
+        /// The next one.
+        expected: i64,
+    },
+    /// It does not fit what the records before it said.
+    #[error("metadata record at offset {offset}: {problem}")]
+    Inconsistent {
+        /// Where.
+        offset: i64,
+        /// What.
+        problem: Inconsistency,
+    },
+}
+
+/// How a record can contradict those before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Inconsistency {
+    /// It names a topic id that no topic has.
+    #[error("no topic has the id {0}")]
+    UnknownTopicId(Uuid),
+    /// It makes a topic whose name or id is taken, or reserved.
+    #[error("topic {name} with id {id} exists or cannot exist")]
+    Topic {
+        /// The name.
+        name: String,
+        /// The id.
+        id: Uuid,
+    },
+    /// It names a partition that the topic does not have, or would leave a gap.
+    #[error("partition {partition} does not follow the {count} partitions of topic id {id}")]
+    Partition {
+        /// The topic.
+        id: Uuid,
+        /// The partition.
+        partition: i32,
+        /// How many the topic has.
+        count: usize,
+    },
+    /// It names a broker that is not registered, or with another epoch.
+    #[error("broker {0} is not registered with this epoch")]
+    Broker(i32),
+    /// It hands out producer ids that were handed out before.
+    #[error("producer ids up to {0} were handed out before")]
+    ProducerIds(i64),
+    /// It sets a quota that nothing can have, or for what can have none.
+    #[error("a client quota has no valid entity or value")]
+    Quota,
+    /// A counter cannot rise any further.
+    #[error("an epoch has reached its end")]
+    EpochOverflow,
+    /// A kind of record that this program does not know how to obey.
+    #[error("{0} is not supported")]
+    Unsupported(&'static str),
+    /// A kind of resource that this program does not know.
+    #[error("configurations of resource type {0} are not supported")]
+    ResourceType(i8),
+}

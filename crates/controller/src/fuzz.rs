@@ -1,0 +1,39 @@
+//! Bodies for fuzzing: each takes any bytes and asserts what must hold for them.
+
+use super::heart::MetadataHeart;
+use mainstem_config::{BrokerConfig, Sources};
+
+/// Any values of records are applied or refused, and a refused one changes nothing.
+///
+/// The bytes are cut into records by prefixes of two bytes, little-endian: the lowest bit skips an offset, the rest
+/// is the length.
+pub fn metadata_replay(data: &[u8]) {
+    let config = BrokerConfig::from_sources(Sources::default()).expect("defaults are valid");
+    let mut heart = MetadataHeart::new("fuzz", config);
+    let mut rest = data;
+    let mut offset = 0;
+    while let [low, high, tail @ ..] = rest {
+        let prefix = u16::from_le_bytes([*low, *high]);
+        let (record, tail) = tail.split_at(usize::from(prefix >> 1).min(tail.len()));
+        rest = tail;
+        offset += i64::from(prefix & 1);
+        let before = heart.image().clone();
+        match heart.replay(offset, record) {
+            Ok(_) => {
+                offset += 1;
+                assert_eq!(heart.image().next_offset(), offset);
+            }
+            Err(_) => assert_eq!(heart.image(), &before, "a refused record changed the image"),
+        }
+        check_consistency(&heart);
+    }
+}
+
+/// What holds for every image.
+fn check_consistency(heart: &MetadataHeart) {
+    let image = heart.image();
+    for topic in image.topics() {
+        assert_eq!(image.topic(&topic.name), image.topic_by_id(topic.id));
+    }
+    assert_eq!(heart.ahead(), image, "nothing is decided, so nothing is ahead");
+}

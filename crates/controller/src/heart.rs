@@ -1,0 +1,214 @@
+//! The state machine: decide ahead, apply what is committed, roll back what is not.
+
+use std::collections::VecDeque;
+
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::error::ReplayError;
+use super::image::{ConfigResource, MetadataChange, MetadataImage, ResourceKind};
+use mainstem_config::BrokerConfig;
+
+/// Partitions that one request may create: all its records go into one batch.
+pub const PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
+
+/// 128 random bits per call, from the shell.
+pub type IdSource<'a> = &'a mut dyn FnMut() -> u128;
+
+/// Asked before partitions are created or deleted, with their number: whether the client's quota allows it (KIP-599).
+pub type Permit<'a> = &'a mut dyn FnMut(usize) -> bool;
+
+/// What was decided: records to append, and a reply that waits for them.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "records that were decided must be appended or rolled back"]
+pub struct Decision<R> {
+    /// The offset of the first record: where the log must end now.
+    pub base_offset: i64,
+    /// Values of records, to be appended as one batch, since they hold all or none. May be empty.
+    pub records: Vec<Vec<u8>>,
+    /// The reply may leave when everything below this offset is committed. A refusal waits too: it may rest on
+    /// records that are not committed yet.
+    pub reply_at: i64,
+    /// The reply.
+    pub reply: R,
+}
+
+/// The metadata of this node and its cluster.
+#[derive(Debug)]
+pub struct MetadataHeart {
+    cluster_id: String,
+    node_id: i32,
+    /// Values known at start; those set while running are in the images.
+    start: BrokerConfig,
+    committed: State,
+    ahead: State,
+    /// Records that are decided and not committed, the oldest first.
+    pending: VecDeque<Vec<u8>>,
+}
+
+/// An image, and the broker's configuration under the values that it holds.
+#[derive(Debug, Clone)]
+struct State {
+    image: MetadataImage,
+    config: BrokerConfig,
+}
+
+impl State {
+    fn apply(
+        &mut self,
+        offset: i64,
+        record: &MetadataRecord<'_>,
+        (start, node): (&BrokerConfig, i32),
+    ) -> Result<MetadataChange, ReplayError> {
+        let change = self
+            .image
+            .apply(offset, record)
+            .map_err(|problem| ReplayError::Inconsistent { offset, problem })?;
+        if matches!(&change, MetadataChange::ConfigChanged { resource, .. } if resource.kind == ResourceKind::Broker)
+        {
+            self.reconfigure(start, node);
+        }
+        Ok(change)
+    }
+
+    /// Values that no longer fit those known at start count as unset: a node must start to be put right.
+    fn reconfigure(&mut self, start: &BrokerConfig, node: i32) {
+        let values =
+            |name: String| self.image.configs(&ConfigResource::new(ResourceKind::Broker, name)).clone();
+        let (cluster, node) = (values(String::new()), values(node.to_string()));
+        self.config = start.with_dynamic(cluster, node).unwrap_or_else(|_| start.clone());
+    }
+}
+
+impl MetadataHeart {
+    /// An empty heart; [`MetadataHeart::replay`] gives it its past.
+    pub fn new(cluster_id: impl Into<String>, config: BrokerConfig) -> MetadataHeart {
+        let state = State { image: MetadataImage::default(), config: config.clone() };
+        MetadataHeart {
+            cluster_id: cluster_id.into(),
+            node_id: config.node_id,
+            start: config,
+            committed: state.clone(),
+            ahead: state,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// The cluster's id, which is kept in the data directory.
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// This node's number.
+    pub fn node_id(&self) -> i32 {
+        self.node_id
+    }
+
+    /// What is committed: what readers see.
+    pub fn image(&self) -> &MetadataImage {
+        &self.committed.image
+    }
+
+    /// The broker's configuration under the values that are committed.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.committed.config
+    }
+
+    /// Everything that was decided, committed or not: what requests are checked against.
+    pub(super) fn ahead(&self) -> &MetadataImage {
+        &self.ahead.image
+    }
+
+    /// The broker's configuration under everything that was decided.
+    pub(super) fn ahead_config(&self) -> &BrokerConfig {
+        &self.ahead.config
+    }
+
+    /// Applies a record read from the log at start, of the given offset. Offsets may be left out: those of control
+    /// records.
+    pub fn replay(&mut self, offset: i64, value: &[u8]) -> Result<MetadataChange, ReplayError> {
+        assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
+        let expected = self.committed.image.next_offset();
+        if offset < expected {
+            return Err(ReplayError::OutOfOrder { offset, expected });
+        }
+        let (record, _) =
+            MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
+        let change = self.committed.apply(offset, &record, (&self.start, self.node_id))?;
+        self.ahead.apply(offset, &record, (&self.start, self.node_id))?;
+        Ok(change)
+    }
+
+    /// Applies a record of a snapshot that holds everything below `end_offset`. Before all records of the log.
+    pub fn load(&mut self, end_offset: i64, value: &[u8]) -> Result<(), ReplayError> {
+        assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
+        let offset = end_offset - 1;
+        if offset < 0 || self.committed.image.next_offset() > end_offset {
+            return Err(ReplayError::OutOfOrder { offset, expected: self.committed.image.next_offset() });
+        }
+        let (record, _) =
+            MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
+        self.committed.apply(offset, &record, (&self.start, self.node_id))?;
+        self.ahead.apply(offset, &record, (&self.start, self.node_id))?;
+        Ok(())
+    }
+
+    /// The log's next record will have this offset: it holds records of which the heart knows nothing, such as
+    /// control records. Only while nothing is undecided.
+    pub fn skip_to(&mut self, offset: i64) {
+        assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
+        self.committed.image.skip_to(offset);
+        self.ahead.image.skip_to(offset);
+    }
+
+    /// Everything below `upto` is committed: applies it to the image and says what changed, oldest first.
+    pub fn committed(&mut self, upto: i64) -> Vec<MetadataChange> {
+        let end = self.ahead.image.next_offset();
+        assert!(upto <= end, "nothing was decided at {upto}, the end is {end}");
+        let mut changes = Vec::new();
+        while self.committed.image.next_offset() < upto {
+            let value =
+                self.pending.pop_front().expect("as many records are pending as the images differ by");
+            let (record, _) = MetadataRecord::decode(&value).expect("this heart encoded the record");
+            let offset = self.committed.image.next_offset();
+            let change = self.committed.apply(offset, &record, (&self.start, self.node_id));
+            changes.push(change.expect("the record was applied ahead to the same state"));
+        }
+        changes
+    }
+
+    /// Forgets everything that was decided and is not committed. The log must be cut to the offset that is
+    /// returned; replies to what was rolled back must not leave.
+    pub fn rollback(&mut self) -> i64 {
+        self.pending.clear();
+        self.ahead = self.committed.clone();
+        self.committed.image.next_offset()
+    }
+
+    /// Takes records into the state ahead.
+    pub(super) fn decide<R>(&mut self, records: Vec<MetadataRecord<'_>>, reply: R) -> Decision<R> {
+        let base_offset = self.ahead.image.next_offset();
+        let mut values = Vec::with_capacity(records.len());
+        for record in &records {
+            let mut value = Vec::new();
+            record
+                .encode(&mut value, version_of(record))
+                .expect("the heart sets only fields that the version has");
+            let offset = self.ahead.image.next_offset();
+            let applied = self.ahead.apply(offset, record, (&self.start, self.node_id));
+            applied.expect("the heart decides only what can be applied");
+            values.push(value);
+        }
+        self.pending.extend(values.iter().cloned());
+        Decision { base_offset, records: values, reply_at: self.ahead.image.next_offset(), reply }
+    }
+}
+
+/// The version in which Kafka 4.3 writes a record at metadata.version 30 (4.3-IV0).
+pub(super) fn version_of(record: &MetadataRecord<'_>) -> i16 {
+    match record {
+        MetadataRecord::RegisterBrokerRecord(_) => 4,
+        MetadataRecord::BrokerRegistrationChangeRecord(_) => 3,
+        MetadataRecord::PartitionRecord(_) | MetadataRecord::PartitionChangeRecord(_) => 2,
+        _ => 0,
+    }
+}

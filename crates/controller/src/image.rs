@@ -1,0 +1,479 @@
+//! The state that the metadata records add up to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
+use mainstem_wire::messages::config_record::ConfigRecord;
+use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
+use mainstem_wire::messages::partition_record::PartitionRecord;
+use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
+use mainstem_wire::messages::register_broker_record::RegisterBrokerRecord;
+use mainstem_wire::messages::topic_record::TopicRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::error::Inconsistency;
+use super::names;
+use mainstem_config::{BrokerValues, GroupConfigValues};
+use mainstem_limits::quotas::QuotaEntity;
+
+/// Everything that the metadata log says, up to an offset. Look-ups are by hash or by tree; nothing is computed
+/// on reading.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MetadataImage {
+    pub(super) next_offset: i64,
+    pub(super) topics: HashMap<Uuid, TopicImage>,
+    pub(super) ids: BTreeMap<String, Uuid>,
+    /// Names with `.` or `_`, by what they are when both are `_`.
+    pub(super) colliding: BTreeMap<String, BTreeSet<String>>,
+    pub(super) configs: BTreeMap<ConfigResource, BTreeMap<String, String>>,
+    pub(super) brokers: BTreeMap<i32, BrokerImage>,
+    pub(super) features: BTreeMap<String, i16>,
+    pub(super) next_producer_id: i64,
+    pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
+}
+
+/// A topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicImage {
+    /// Its name.
+    pub name: String,
+    /// Its id, which no other topic ever has, not even a later one of the same name (KIP-516).
+    pub id: Uuid,
+    /// Its partitions, by number.
+    pub partitions: Vec<PartitionImage>,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionImage {
+    /// The node that leads it; -1 is none.
+    pub leader: i32,
+    /// Rises with each election, and with each start after an unclean stop.
+    pub leader_epoch: i32,
+    /// Rises with each change.
+    pub partition_epoch: i32,
+    /// The nodes that hold it, the preferred leader first.
+    pub replicas: Vec<i32>,
+    /// The nodes that are in sync.
+    pub isr: Vec<i32>,
+    /// The log directory on each of `replicas`.
+    pub directories: Vec<Uuid>,
+}
+
+/// A registered broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerImage {
+    /// Its number.
+    pub id: i32,
+    /// Rises with each start: the offset of its registration.
+    pub epoch: i64,
+    /// New with each start.
+    pub incarnation_id: Uuid,
+    /// Name, host, port and security protocol's code of each listener.
+    pub endpoints: Vec<(String, String, u16, i16)>,
+    /// Its rack.
+    pub rack: Option<String>,
+    /// Its log directories.
+    pub log_dirs: Vec<Uuid>,
+    /// Those of them that take no new partitions (KIP-1066).
+    pub cordoned_log_dirs: Vec<Uuid>,
+    /// It takes no part in the cluster at the moment.
+    pub fenced: bool,
+}
+
+impl BrokerImage {
+    /// The log directories that take new partitions.
+    pub fn open_log_dirs(&self) -> impl Iterator<Item = &Uuid> {
+        self.log_dirs.iter().filter(|dir| !self.cordoned_log_dirs.contains(dir))
+    }
+
+    /// Whether it takes new partitions. A broker that names no directories may have one.
+    pub(super) fn takes_partitions(&self) -> bool {
+        !self.fenced && (self.log_dirs.is_empty() || self.open_log_dirs().next().is_some())
+    }
+}
+
+/// Kinds of resources with configurations. The discriminants are the protocol's codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(i8)]
+pub enum ResourceKind {
+    /// A topic, by name.
+    Topic = 2,
+    /// A node, by number; the empty name is the cluster's default.
+    Broker = 4,
+    /// A subscription to client metrics, by name (KIP-714).
+    ClientMetrics = 16,
+    /// A group, by name.
+    Group = 32,
+}
+
+impl ResourceKind {
+    /// The kind of a code, if it is one that has configurations here.
+    pub fn from_code(code: i8) -> Option<ResourceKind> {
+        let all =
+            [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::ClientMetrics, ResourceKind::Group];
+        all.into_iter().find(|kind| *kind as i8 == code)
+    }
+}
+
+/// What has configurations.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConfigResource {
+    /// Its kind.
+    pub kind: ResourceKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl ConfigResource {
+    /// A resource of a kind.
+    pub fn new(kind: ResourceKind, name: impl Into<String>) -> ConfigResource {
+        ConfigResource { kind, name: name.into() }
+    }
+}
+
+/// What a record changed, for the shell that opens and closes logs by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetadataChange {
+    /// Nothing that a reader could see.
+    None,
+    /// A topic exists; its partitions follow.
+    TopicCreated {
+        /// Its id.
+        id: Uuid,
+    },
+    /// A topic is gone with its partitions and configurations.
+    TopicDeleted {
+        /// What it was.
+        topic: TopicImage,
+    },
+    /// A partition exists.
+    PartitionCreated {
+        /// Its topic.
+        topic_id: Uuid,
+        /// Its number.
+        partition: i32,
+    },
+    /// A partition's leader, epochs or replicas are other ones.
+    PartitionChanged {
+        /// Its topic.
+        topic_id: Uuid,
+        /// Its number.
+        partition: i32,
+    },
+    /// A value of a resource was set or forgotten.
+    ConfigChanged {
+        /// Whose.
+        resource: ConfigResource,
+        /// The key.
+        name: String,
+    },
+    /// A broker registered, changed or left.
+    BrokerChanged {
+        /// Its number.
+        id: i32,
+    },
+    /// A feature has another level.
+    FeatureChanged {
+        /// Its name.
+        name: String,
+    },
+    /// Producer ids below this one are taken.
+    ProducerIdsTaken {
+        /// The first id that is not.
+        next: i64,
+    },
+    /// A quota of a client was set, changed or removed.
+    QuotaChanged,
+}
+
+/// Reading.
+impl MetadataImage {
+    /// The offset of the next record: everything below is applied.
+    pub fn next_offset(&self) -> i64 {
+        self.next_offset
+    }
+
+    /// The topic of this name.
+    pub fn topic(&self, name: &str) -> Option<&TopicImage> {
+        self.ids.get(name).and_then(|id| self.topics.get(id))
+    }
+
+    /// The topic of this id.
+    pub fn topic_by_id(&self, id: Uuid) -> Option<&TopicImage> {
+        self.topics.get(&id)
+    }
+
+    /// All topics, by name.
+    pub fn topics(&self) -> impl Iterator<Item = &TopicImage> {
+        self.ids.values().filter_map(|id| self.topics.get(id))
+    }
+
+    /// The topics from this name on, by name: DescribeTopicPartitions pages through them.
+    pub fn topics_from(&self, name: &str) -> impl Iterator<Item = &TopicImage> {
+        let from = self.ids.range::<str, _>((std::ops::Bound::Included(name), std::ops::Bound::Unbounded));
+        from.filter_map(|(_, id)| self.topics.get(id))
+    }
+
+    /// The values that were set for a resource.
+    pub fn configs(&self, resource: &ConfigResource) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.configs.get(resource).unwrap_or(&NONE)
+    }
+
+    /// What a group runs with: the values that were set for it over those of the broker. It need not exist, and one
+    /// that nobody configured runs with the broker's.
+    pub fn group_config(&self, group_id: &str, broker: &BrokerValues) -> GroupConfigValues {
+        GroupConfigValues::resolve(self.configs(&ConfigResource::new(ResourceKind::Group, group_id)), broker)
+    }
+
+    /// Every resource of a kind for which values were set, by name.
+    pub fn configured(&self, kind: ResourceKind) -> impl Iterator<Item = &str> {
+        let from = self.configs.range(ConfigResource::new(kind, "")..);
+        from.map(|(resource, _)| resource)
+            .take_while(move |resource| resource.kind == kind)
+            .map(|resource| resource.name.as_str())
+    }
+
+    /// A registered broker.
+    pub fn broker(&self, id: i32) -> Option<&BrokerImage> {
+        self.brokers.get(&id)
+    }
+
+    /// All registered brokers, by number.
+    pub fn brokers(&self) -> impl Iterator<Item = &BrokerImage> {
+        self.brokers.values()
+    }
+
+    /// The level of a feature that was finalised.
+    pub fn feature(&self, name: &str) -> Option<i16> {
+        self.features.get(name).copied()
+    }
+
+    /// All finalised features, by name.
+    pub fn features(&self) -> impl Iterator<Item = (&str, i16)> {
+        self.features.iter().map(|(name, level)| (name.as_str(), *level))
+    }
+
+    /// The first producer id that no block holds.
+    pub fn next_producer_id(&self) -> i64 {
+        self.next_producer_id
+    }
+
+    /// A topic whose name collides with this one: equal but for `.` and `_`.
+    pub fn colliding(&self, name: &str) -> Option<&str> {
+        if !names::has_collision_chars(name) {
+            return None;
+        }
+        let others = self.colliding.get(&names::unified(name))?;
+        others.iter().find(|other| *other != name).map(String::as_str)
+    }
+}
+
+/// Applying. A record that cannot be applied changes nothing.
+impl MetadataImage {
+    /// Applies the record at this offset, which is the next one or, where the log holds others between, above it.
+    pub(super) fn apply(
+        &mut self,
+        offset: i64,
+        record: &MetadataRecord<'_>,
+    ) -> Result<MetadataChange, Inconsistency> {
+        let change = self.apply_body(record)?;
+        self.skip_to(offset + 1);
+        Ok(change)
+    }
+
+    /// The next record has this offset; there are none between.
+    pub(super) fn skip_to(&mut self, offset: i64) {
+        assert!(offset >= self.next_offset, "the log never goes back: {offset} < {}", self.next_offset);
+        self.next_offset = offset;
+    }
+
+    fn apply_body(&mut self, record: &MetadataRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        match record {
+            MetadataRecord::TopicRecord(record) => self.create_topic(record),
+            MetadataRecord::RemoveTopicRecord(record) => self.remove_topic(record.topic_id),
+            MetadataRecord::PartitionRecord(record) => self.create_partition(record),
+            MetadataRecord::PartitionChangeRecord(record) => self.change_partition(record),
+            MetadataRecord::ConfigRecord(record) => self.configure(record),
+            MetadataRecord::RegisterBrokerRecord(record) => Ok(self.register_broker(record)),
+            MetadataRecord::BrokerRegistrationChangeRecord(record) => self.change_broker(record),
+            MetadataRecord::FenceBrokerRecord(record) => self.fence(record.id, record.epoch, true),
+            MetadataRecord::UnfenceBrokerRecord(record) => self.fence(record.id, record.epoch, false),
+            MetadataRecord::UnregisterBrokerRecord(record) => {
+                self.registered(record.broker_id, record.broker_epoch)?;
+                self.brokers.remove(&record.broker_id);
+                Ok(MetadataChange::BrokerChanged { id: record.broker_id })
+            }
+            MetadataRecord::FeatureLevelRecord(record) => {
+                let name = record.name.to_string();
+                match record.feature_level {
+                    0 => self.features.remove(&name),
+                    level => self.features.insert(name.clone(), level),
+                };
+                Ok(MetadataChange::FeatureChanged { name })
+            }
+            MetadataRecord::ProducerIdsRecord(record) => self.take_producer_ids(record),
+            MetadataRecord::ClientQuotaRecord(record) => self.change_quota(record),
+            MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
+                Ok(MetadataChange::None)
+            }
+            // To skip an access control entry or the start of a transaction would be to disobey it.
+            other => Err(Inconsistency::Unsupported(other.name())),
+        }
+    }
+
+    fn create_topic(&mut self, record: &TopicRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        let (name, id) = (record.name.to_string(), record.topic_id);
+        let taken = self.topics.contains_key(&id) || self.ids.contains_key(&name);
+        if taken || !names::is_topic_id(id) || names::check(&name).is_err() {
+            return Err(Inconsistency::Topic { name, id });
+        }
+        if names::has_collision_chars(&name) {
+            self.colliding.entry(names::unified(&name)).or_default().insert(name.clone());
+        }
+        self.ids.insert(name.clone(), id);
+        self.topics.insert(id, TopicImage { name, id, partitions: Vec::new() });
+        Ok(MetadataChange::TopicCreated { id })
+    }
+
+    fn remove_topic(&mut self, id: Uuid) -> Result<MetadataChange, Inconsistency> {
+        let topic = self.topics.remove(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
+        self.ids.remove(&topic.name);
+        let unified = names::unified(&topic.name);
+        if let Some(colliding) = self.colliding.get_mut(&unified) {
+            colliding.remove(&topic.name);
+            if colliding.is_empty() {
+                self.colliding.remove(&unified);
+            }
+        }
+        // Kafka writes no records for the configurations of a topic that goes: a later topic of the same name must
+        // not find them.
+        self.configs.remove(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
+        Ok(MetadataChange::TopicDeleted { topic })
+    }
+
+    fn create_partition(&mut self, record: &PartitionRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        let (id, partition) = (record.topic_id, record.partition_id);
+        let topic = self.topics.get_mut(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
+        let count = topic.partitions.len();
+        if usize::try_from(partition) != Ok(count) {
+            return Err(Inconsistency::Partition { id, partition, count });
+        }
+        topic.partitions.push(PartitionImage {
+            leader: record.leader,
+            leader_epoch: record.leader_epoch,
+            partition_epoch: record.partition_epoch,
+            replicas: record.replicas.clone(),
+            isr: record.isr.clone(),
+            directories: record.directories.clone(),
+        });
+        Ok(MetadataChange::PartitionCreated { topic_id: id, partition })
+    }
+
+    fn change_partition(
+        &mut self,
+        record: &PartitionChangeRecord<'_>,
+    ) -> Result<MetadataChange, Inconsistency> {
+        /// The record leaves the leader, and so the leader epoch, as it is.
+        const NO_LEADER_CHANGE: i32 = -2;
+        let (id, partition) = (record.topic_id, record.partition_id);
+        let topic = self.topics.get_mut(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
+        let count = topic.partitions.len();
+        let at = usize::try_from(partition).ok().filter(|at| *at < count);
+        let at = at.ok_or(Inconsistency::Partition { id, partition, count })?;
+        let image = &mut topic.partitions[at];
+        let raised = |epoch: i32| epoch.checked_add(1).ok_or(Inconsistency::EpochOverflow);
+        let partition_epoch = raised(image.partition_epoch)?;
+        if record.leader != NO_LEADER_CHANGE {
+            image.leader_epoch = raised(image.leader_epoch)?;
+            image.leader = record.leader;
+        }
+        image.partition_epoch = partition_epoch;
+        for (field, new) in [(&mut image.isr, &record.isr), (&mut image.replicas, &record.replicas)] {
+            if let Some(new) = new {
+                field.clone_from(new);
+            }
+        }
+        if let Some(directories) = &record.directories {
+            image.directories.clone_from(directories);
+        }
+        Ok(MetadataChange::PartitionChanged { topic_id: id, partition })
+    }
+
+    fn configure(&mut self, record: &ConfigRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        let code = record.resource_type;
+        let kind = ResourceKind::from_code(code).ok_or(Inconsistency::ResourceType(code))?;
+        let resource = ConfigResource::new(kind, record.resource_name.clone());
+        let name = record.name.to_string();
+        match &record.value {
+            Some(value) => {
+                let values = self.configs.entry(resource.clone()).or_default();
+                values.insert(name.clone(), value.to_string());
+            }
+            None => {
+                if let Some(values) = self.configs.get_mut(&resource) {
+                    values.remove(&name);
+                    if values.is_empty() {
+                        self.configs.remove(&resource);
+                    }
+                }
+            }
+        }
+        Ok(MetadataChange::ConfigChanged { resource, name })
+    }
+
+    fn register_broker(&mut self, record: &RegisterBrokerRecord<'_>) -> MetadataChange {
+        let id = record.broker_id;
+        let endpoints = record.end_points.iter().map(|endpoint| {
+            (endpoint.name.to_string(), endpoint.host.to_string(), endpoint.port, endpoint.security_protocol)
+        });
+        let broker = BrokerImage {
+            id,
+            epoch: record.broker_epoch,
+            incarnation_id: record.incarnation_id,
+            endpoints: endpoints.collect(),
+            rack: record.rack.as_ref().map(ToString::to_string),
+            log_dirs: record.log_dirs.clone(),
+            cordoned_log_dirs: record.cordoned_log_dirs.clone().unwrap_or_default(),
+            fenced: record.fenced,
+        };
+        self.brokers.insert(id, broker);
+        MetadataChange::BrokerChanged { id }
+    }
+
+    fn change_broker(
+        &mut self,
+        record: &BrokerRegistrationChangeRecord<'_>,
+    ) -> Result<MetadataChange, Inconsistency> {
+        let broker = self.registered(record.broker_id, record.broker_epoch)?;
+        // KIP-631: 1 fences, -1 unfences, 0 leaves it.
+        broker.fenced = record.fenced > 0 || record.fenced == 0 && broker.fenced;
+        if !record.log_dirs.is_empty() {
+            broker.log_dirs.clone_from(&record.log_dirs);
+        }
+        if let Some(cordoned) = &record.cordoned_log_dirs {
+            broker.cordoned_log_dirs.clone_from(cordoned);
+        }
+        Ok(MetadataChange::BrokerChanged { id: record.broker_id })
+    }
+
+    fn fence(&mut self, id: i32, epoch: i64, fenced: bool) -> Result<MetadataChange, Inconsistency> {
+        self.registered(id, epoch)?.fenced = fenced;
+        Ok(MetadataChange::BrokerChanged { id })
+    }
+
+    fn registered(&mut self, id: i32, epoch: i64) -> Result<&mut BrokerImage, Inconsistency> {
+        self.brokers.get_mut(&id).filter(|broker| broker.epoch == epoch).ok_or(Inconsistency::Broker(id))
+    }
+
+    fn take_producer_ids(&mut self, record: &ProducerIdsRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        let next = record.next_producer_id;
+        if next <= self.next_producer_id {
+            return Err(Inconsistency::ProducerIds(self.next_producer_id));
+        }
+        self.next_producer_id = next;
+        Ok(MetadataChange::ProducerIdsTaken { next })
+    }
+}

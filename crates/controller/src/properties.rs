@@ -1,0 +1,304 @@
+//! The image is a function of the committed records alone, whatever was asked, delayed and rolled back.
+
+use std::collections::BTreeSet;
+
+use mainstem_wire::Uuid;
+use proptest::prelude::*;
+
+use super::session::*;
+use super::*;
+use mainstem_config::alter::Operation::{Append, Delete, Set};
+
+/// Names that exist, collide, are internal or invalid.
+const NAMES: [&str; 8] =
+    ["a", "b.c", "b_c", "__consumer_offsets", "__cluster_metadata", "d", "bad name", "e-1"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Create {
+        names: Vec<usize>,
+        partitions: i32,
+        factor: i16,
+        config: usize,
+        validate_only: bool,
+    },
+    CreateMissing(usize),
+    Delete {
+        name: usize,
+        by_id: bool,
+    },
+    Grow {
+        name: usize,
+        count: i32,
+    },
+    AlterTopic {
+        name: usize,
+        change: usize,
+    },
+    AlterBroker {
+        node: bool,
+        change: usize,
+    },
+    TakeProducerIds,
+    Start {
+        unclean: bool,
+    },
+    /// Commits this share, in 256ths, of what is not committed.
+    Commit(u8),
+    Rollback,
+    /// Everything in memory is lost; the log is replayed.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = 0..NAMES.len();
+    prop_oneof![
+        4 => (proptest::collection::vec(name.clone(), 1..4), -2..6i32, -1..3i16, 0..4usize, any::<bool>()).prop_map(
+            |(names, partitions, factor, config, validate_only)| Step::Create {
+                names, partitions, factor, config, validate_only: validate_only && partitions == 3,
+            }
+        ),
+        1 => name.clone().prop_map(Step::CreateMissing),
+        2 => (name.clone(), any::<bool>()).prop_map(|(name, by_id)| Step::Delete { name, by_id }),
+        2 => (name.clone(), 0..9i32).prop_map(|(name, count)| Step::Grow { name, count }),
+        2 => (name, 0..5usize).prop_map(|(name, change)| Step::AlterTopic { name, change }),
+        2 => (any::<bool>(), 0..4usize).prop_map(|(node, change)| Step::AlterBroker { node, change }),
+        1 => Just(Step::TakeProducerIds),
+        1 => any::<bool>().prop_map(|unclean| Step::Start { unclean }),
+        4 => any::<u8>().prop_map(Step::Commit),
+        1 => Just(Step::Rollback),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What a shell would know from the changes alone.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Shell {
+    partitions: BTreeSet<(Uuid, i32)>,
+    producer_ids_end: i64,
+}
+
+impl Shell {
+    fn follow(&mut self, changes: Vec<MetadataChange>) {
+        for change in changes {
+            match change {
+                MetadataChange::PartitionCreated { topic_id, partition } => {
+                    assert!(self.partitions.insert((topic_id, partition)));
+                }
+                MetadataChange::TopicDeleted { topic } => {
+                    for partition in (0i32..).take(topic.partitions.len()) {
+                        assert!(self.partitions.remove(&(topic.id, partition)));
+                    }
+                }
+                MetadataChange::ProducerIdsTaken { next } => {
+                    assert!(next > self.producer_ids_end, "producer ids are handed out twice");
+                    self.producer_ids_end = next;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Run {
+    session: Session,
+    shell: Shell,
+}
+
+impl Run {
+    fn step(&mut self, step: &Step) {
+        let session = &mut self.session;
+        match step {
+            Step::Create { names, partitions, factor, config, validate_only } => {
+                let configs: &[(&str, Option<&str>)] = match config {
+                    0 => &[],
+                    1 => &[("retention.ms", Some("5")), ("cleanup.policy", Some("compact"))],
+                    2 => &[("write.caching", Some("true"))],
+                    _ => &[("retention.ms", Some("x"))],
+                };
+                let topics = names.iter().map(|name| {
+                    let mut topic = with_configs(NAMES[*name], configs);
+                    (topic.num_partitions, topic.replication_factor) = (*partitions, *factor);
+                    topic
+                });
+                let topics = topics.collect();
+                session.create_all(topics, *validate_only);
+            }
+            Step::CreateMissing(name) => drop(session.create_missing(&[NAMES[*name]])),
+            Step::Delete { name, by_id } => {
+                let id = session.heart.ahead().topic(NAMES[*name]).map(|topic| topic.id);
+                match id.filter(|_| *by_id) {
+                    Some(id) => session.delete(&[(None, id)]),
+                    None => session.delete(&[(Some(NAMES[*name]), Uuid::ZERO)]),
+                };
+            }
+            Step::Grow { name, count } => drop(session.grow(NAMES[*name], *count, None)),
+            Step::AlterTopic { name, change } => {
+                let changes = [
+                    ("retention.ms", Set, Some("7")),
+                    ("retention.ms", Delete, None),
+                    ("cleanup.policy", Append, Some("compact")),
+                    ("min.compaction.lag.ms", Set, Some("9")),
+                    ("foo", Set, Some("1")),
+                ];
+                session.alter(2, NAMES[*name], &changes[*change..=*change], false);
+            }
+            Step::AlterBroker { node, change } => {
+                let changes = [
+                    ("max.connections", Set, Some("17")),
+                    ("max.connections", Delete, None),
+                    ("log.cleaner.max.compaction.lag.ms", Set, Some("3")),
+                    ("log.retention.ms", Set, Some("0")),
+                ];
+                session.alter(4, if *node { "1" } else { "" }, &changes[*change..=*change], false);
+            }
+            Step::TakeProducerIds => {
+                let decision = session.heart.allocate_producer_ids();
+                session.append(decision).expect("the node is registered");
+            }
+            Step::Start { unclean } => {
+                let unclean: &[Uuid] = if *unclean { &[DIR] } else { &[] };
+                let decision = session.heart.register_node(&node_start(9, &[DIR], unclean));
+                session.append(decision);
+            }
+            Step::Commit(share) => {
+                let committed = session.heart.image().next_offset();
+                let upto = committed + (session.end() - committed) * i64::from(*share) / 255;
+                self.shell.follow(session.heart.committed(upto));
+            }
+            Step::Rollback => {
+                let end = session.heart.rollback();
+                session.log.truncate(usize::try_from(end).expect("a short log"));
+            }
+            Step::Restart => {
+                let committed = session.heart.image().next_offset();
+                session.log.truncate(usize::try_from(committed).expect("a short log"));
+                session.heart = rebuilt(&session.log);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let heart = &self.session.heart;
+        let committed = usize::try_from(heart.image().next_offset()).expect("a short log");
+        let again = rebuilt(&self.session.log[..committed]);
+        assert_eq!(again.image(), heart.image(), "from the committed records");
+        assert_eq!(again.config(), heart.config());
+        let ahead = rebuilt(&self.session.log);
+        assert_eq!(ahead.image(), heart.ahead(), "from all records");
+        let mut loaded = MetadataHeart::new("cluster", config(""));
+        for value in heart.image().snapshot() {
+            loaded.load(heart.image().next_offset(), &value).expect("what the image adds up from");
+        }
+        assert_eq!(loaded.image(), heart.image(), "from a snapshot");
+        assert_eq!(loaded.config(), heart.config());
+        let partitions = heart
+            .image()
+            .topics()
+            .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|partition| (topic.id, partition)));
+        assert_eq!(partitions.collect::<BTreeSet<_>>(), self.shell.partitions, "from the changes");
+        assert_eq!(heart.image().next_producer_id(), self.shell.producer_ids_end);
+        for topic in heart.image().topics() {
+            assert_eq!(heart.image().colliding(&topic.name), None);
+        }
+    }
+}
+
+fn rebuilt(log: &[Vec<u8>]) -> MetadataHeart {
+    let mut heart = MetadataHeart::new("cluster", config(""));
+    for (offset, record) in (0..).zip(log) {
+        heart.replay(offset, record).expect("the heart's own records");
+    }
+    heart
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #[test]
+    fn the_image_follows_from_the_records_alone(steps in proptest::collection::vec(step(), 1..40)) {
+        let mut run = Run { session: Session::new(""), shell: Shell::default() };
+        for step in &steps {
+            run.step(step);
+            run.check();
+        }
+        run.step(&Step::Commit(255));
+        run.check();
+    }
+
+    /// Records of a real session, then damaged, are what the fuzz body is most likely to learn from.
+    #[test]
+    fn damaged_records_are_refused(
+        steps in proptest::collection::vec(step(), 1..12),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut run = Run { session: Session::new(""), shell: Shell::default() };
+        for step in &steps {
+            run.step(step);
+        }
+        let mut data = fuzz_input(&run.session.log);
+        fuzz::metadata_replay(&data);
+        for (at, byte) in damage {
+            let at = at.index(data.len());
+            data[at] = byte;
+        }
+        fuzz::metadata_replay(&data);
+    }
+
+    #[test]
+    fn random_bytes_are_refused(data in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fuzz::metadata_replay(&data);
+    }
+}
+
+fn fuzz_input(log: &[Vec<u8>]) -> Vec<u8> {
+    let mut data = Vec::new();
+    for record in log {
+        let prefix = u16::try_from(record.len()).expect("records of the tests are short") << 1;
+        data.extend(prefix.to_le_bytes());
+        data.extend(record);
+    }
+    data
+}
+
+/// Includes every record that Kafka 4.3.0 wrote for a session of its own tools.
+#[test]
+fn the_corpus_is_replayed() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/metadata_replay");
+    let files: Vec<_> = std::fs::read_dir(corpus).expect("the corpus is checked in").collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let path = file.expect("a readable directory").path();
+        fuzz::metadata_replay(&std::fs::read(path).expect("a readable file"));
+    }
+}
+
+/// Kafka's own records add up to the topics that its tools showed; only the marks around its first records, which
+/// say that they belong together, are not obeyed.
+#[test]
+fn kafkas_own_records_are_understood() {
+    let data = include_bytes!("../corpus/metadata_replay/kafka-4.3.0");
+    let mut heart = MetadataHeart::new("cluster", config(""));
+    let (mut rest, mut offset, mut refused) = (data.as_slice(), 0, Vec::new());
+    while let [low, high, tail @ ..] = rest {
+        let (record, tail) = tail.split_at(usize::from(u16::from_le_bytes([*low, *high]) >> 1));
+        rest = tail;
+        if let Err(error) = heart.replay(offset, record) {
+            refused.push(error.to_string());
+        }
+        offset += 1;
+    }
+    assert_eq!(
+        refused.iter().map(|error| error.split(": ").nth(1).expect("a problem")).collect::<Vec<_>>(),
+        ["BeginTransactionRecord is not supported", "EndTransactionRecord is not supported"]
+    );
+    let image = heart.image();
+    let topics: Vec<_> = image.topics().map(|topic| (topic.name.as_str(), topic.partitions.len())).collect();
+    assert_eq!(topics, [("b.c", 1), ("dd", 1), ("m1", 2), ("pm1", 1)]);
+    assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));
+    assert_eq!(image.unsupported_feature(), Some(("eligible.leader.replicas.version", 1)));
+    let broker = image.broker(1).expect("it registered");
+    assert!(broker.fenced, "the session ended with a clean stop");
+    assert_eq!(broker.endpoints, [("PLAINTEXT".to_string(), "127.0.0.1".to_string(), 29792, 0)]);
+    let group = image.configs(&ConfigResource::new(ResourceKind::Group, "g"));
+    assert_eq!(group.get("consumer.session.timeout.ms").map(String::as_str), Some("46000"));
+}

@@ -1,0 +1,127 @@
+//! A node registers at each start.
+
+use std::borrow::Cow;
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
+use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
+use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, BrokerFeature, RegisterBrokerRecord};
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::features::{FEATURES, METADATA_VERSION};
+use super::heart::{Decision, MetadataHeart};
+use mainstem_config::Endpoint;
+
+/// A start of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStart {
+    /// Random, new with each start.
+    pub incarnation_id: Uuid,
+    /// What clients are told to connect to, hosts and ports filled in.
+    pub endpoints: Vec<Endpoint>,
+    /// The ids of its log directories, in the order of `log.dirs`.
+    pub log_dirs: Vec<Uuid>,
+    /// Those of them that take no new partitions.
+    pub cordoned_dirs: Vec<Uuid>,
+    /// Those of them that did not stop cleanly.
+    pub unclean_dirs: Vec<Uuid>,
+}
+
+/// The field of a registration with the log directories that take no new partitions.
+pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
+    (!dirs.is_empty()).then(|| dirs.to_vec())
+}
+
+impl MetadataHeart {
+    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
+    /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
+    ///
+    /// On a new cluster the features are finalised first.
+    pub fn register_node(&mut self, start: &NodeStart) -> Decision<i64> {
+        let mut records = Vec::new();
+        if self.ahead().feature(METADATA_VERSION.name).is_none() {
+            records.extend(FEATURES.iter().map(|feature| {
+                MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
+                    name: Cow::Borrowed(feature.name),
+                    feature_level: feature.max,
+                    ..FeatureLevelRecord::default()
+                }))
+            }));
+        }
+        let position = i64::try_from(records.len()).expect("a few features");
+        let epoch = self.ahead().next_offset() + position;
+        records.push(self.registration(start, epoch));
+        records.extend(self.raised_epochs(&start.unclean_dirs));
+        self.decide(records, epoch)
+    }
+
+    fn registration(&self, start: &NodeStart, epoch: i64) -> MetadataRecord<'static> {
+        let end_points = start.endpoints.iter().map(|endpoint| BrokerEndpoint {
+            name: Cow::Owned(endpoint.listener.clone()),
+            host: Cow::Owned(endpoint.host.clone()),
+            port: endpoint.port,
+            security_protocol: endpoint.protocol.code(),
+            ..BrokerEndpoint::default()
+        });
+        let features = FEATURES.iter().map(|feature| BrokerFeature {
+            name: Cow::Borrowed(feature.name),
+            min_supported_version: feature.min,
+            max_supported_version: feature.max,
+            ..BrokerFeature::default()
+        });
+        MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
+            broker_id: self.node_id(),
+            incarnation_id: start.incarnation_id,
+            broker_epoch: epoch,
+            end_points: end_points.collect(),
+            features: features.collect(),
+            rack: self.ahead_config().rack.clone().map(Cow::Owned),
+            fenced: false,
+            log_dirs: start.log_dirs.clone(),
+            cordoned_log_dirs: cordoned(&start.cordoned_dirs),
+            ..RegisterBrokerRecord::default()
+        }))
+    }
+
+    /// Of what has a replica in these directories.
+    fn raised_epochs(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
+        let node = self.node_id();
+        let mut records = Vec::new();
+        for topic in self.ahead().topics() {
+            for (number, partition) in (0i32..).zip(&topic.partitions) {
+                let mut held = partition.replicas.iter().zip(&partition.directories);
+                let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
+                if was_cut && partition.leader == node {
+                    records.push(led_again(topic.id, number, node));
+                }
+            }
+        }
+        records
+    }
+
+    /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
+    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that this node does not lead are left
+    /// alone.
+    pub fn raise_leader_epochs(&mut self, partitions: &[(Uuid, i32)]) -> Decision<()> {
+        let node = self.node_id();
+        let is_led = |(topic, number): &&(Uuid, i32)| {
+            let topic = self.ahead().topic_by_id(*topic);
+            let index = usize::try_from(*number).ok();
+            let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
+            partition.is_some_and(|partition| partition.leader == node)
+        };
+        let led = partitions.iter().filter(is_led);
+        let records = led.map(|(topic, number)| led_again(*topic, *number, node)).collect();
+        self.decide(records, ())
+    }
+}
+
+/// A change that names the leader again raises its epoch and leaves everything else.
+fn led_again(topic_id: Uuid, partition_id: i32, leader: i32) -> MetadataRecord<'static> {
+    MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+        partition_id,
+        topic_id,
+        leader,
+        ..PartitionChangeRecord::default()
+    }))
+}

@@ -1,0 +1,104 @@
+//! The group coordinator: members share the partitions of topics among themselves, and keep their offsets.
+//!
+//! # Contract
+//!
+//! [`GroupCoordinator`] is a plain struct. It reads no clock, draws no random numbers and does no I/O; inputs and the
+//! time go in, [`Effect`]s come out, and the shell carries them out in order:
+//!
+//! 1. [`step`](GroupCoordinator::step) takes one request, [`tick`](GroupCoordinator::tick) the passing of time.
+//!    Every request gets exactly one [`Effect::Reply`], at once or later.
+//! 2. [`Effect::Append`] asks for records to be written to a partition of `__consumer_offsets` as durably as acks=all.
+//!    The shell reports the outcome by [`appended`](GroupCoordinator::appended), once per ticket, in any order; they
+//!    take effect in the order of the log. An error means that the records are not in the log and never will be. A
+//!    shell that cannot tell (a failed fsync) gives the partition up by [`unload`](GroupCoordinator::unload).
+//! 3. After each call the shell drains [`effects`](GroupCoordinator::effects), and calls `tick` no later than
+//!    [`next_deadline_ms`](GroupCoordinator::next_deadline_ms). Calling it too early does no harm.
+//! 4. A partition is served between [`finish_load`](GroupCoordinator::finish_load) and `unload`. Before, requests get
+//!    COORDINATOR_LOAD_IN_PROGRESS; where it is not ours, NOT_COORDINATOR.
+//!
+//! # What is durable when
+//!
+//! Offsets change when their record is durable: before, no OffsetFetch sees them and no OffsetCommit is answered. So a
+//! failed append has nothing to take back. A request does not wait longer than `offsets.commit.timeout.ms` for that: then
+//! it is answered with COORDINATOR_NOT_AVAILABLE, and its record may take effect later all the same. Commits of one partition of `__consumer_offsets` take effect in the order
+//! in which they came. A fetch with `require_stable` waits for those before it.
+//!
+//! A classic group runs ahead of its record, which holds only what the next coordinator needs: who the members of the
+//! last finished generation are. The assignment of a generation reaches members after its record is durable; if it
+//! fails, members get the error and rebalance. A static member's new id is undone if it cannot be written. A group
+//! that a JoinGroup made goes away again. Where an empty generation cannot be written nothing is undone: the members
+//! that the log still names are gone, and would time out.
+//!
+//! A consumer group (KIP-848) runs ahead of its records: what a request changes is there for the next one at once, and
+//! its answer waits for the records. A failed append takes its changes back when it is reported, and those of requests
+//! that were built on them. A group that changes between the protocols serves nobody until that is durable.
+//!
+//! Offsets of a transaction (KIP-98) wait twice: for their record to be durable, then for the marker that ends the
+//! transaction. The shell writes the marker and says so by
+//! [`transaction_ended`](GroupCoordinator::transaction_ended); when it is durable, they become what any commit would have
+//! made of them, unless a later one was there first, or vanish. Meanwhile a fetch with `require_stable` gets
+//! UNSTABLE_OFFSET_COMMIT for their partitions, they do not expire, and neither does their group.
+//!
+//! # States of a classic group
+//!
+//! ```text
+//!              first member joins              all have joined, or time is up
+//!     Empty ----------------------> Preparing -------------------------------> Completing
+//!       ^ ^                         Rebalance  <-----------------------------   Rebalance
+//!       | |   nobody is left          |   ^      somebody joins, leaves, dies      |
+//!       | +---------------------------+   |                                        | the leader's
+//!       |                                 +-------------- Stable <-----------------+ assignment
+//!       +-- its tombstone fails -- Dead                                              is durable
+//! ```
+//!
+//! # Bounds
+//!
+//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
+//! that together. Beside them the coordinator holds at most one deadline per member (three in a consumer group), two per group and two per
+//! partition; in the bytes they are a part of what a member or a group counts for.
+
+mod api;
+mod appends;
+mod classic;
+mod config;
+mod consumer;
+mod coordinator;
+mod deadlines;
+mod describe;
+#[doc(hidden)]
+pub mod fuzz;
+mod group;
+mod heartbeat;
+mod io;
+mod join;
+mod leave;
+mod member;
+mod memory;
+mod offset_commit;
+pub mod offset_fetch;
+mod offsets;
+mod open_transactions;
+mod outcome;
+mod partition;
+mod rebalance;
+mod records;
+mod removal;
+mod replay;
+mod served;
+mod subscription;
+mod sync;
+#[cfg(test)]
+mod tests;
+pub mod txn_offset_commit;
+
+pub(crate) use api::append_error;
+pub use api::{
+    CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
+    TransactionEnd,
+};
+pub use config::GroupConfig;
+pub(crate) use consumer::regex::compile as compile_pattern;
+pub use coordinator::{GroupCoordinator, Stats};
+pub use mainstem_config::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
+pub use partition::partition_for;
+pub use replay::Replayed;

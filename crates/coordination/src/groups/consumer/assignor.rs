@@ -1,0 +1,102 @@
+//! The assignors that the coordinator has: `uniform` and `range`, as in Kafka 4.3.
+//!
+//! Each is a function of what members subscribe to, what they have now, and how many partitions topics have. Kafka
+//! walks members and topics in the order of a hash map; here both are sorted, so that the same input gives the same
+//! assignment in every run.
+
+mod heterogeneous;
+mod homogeneous;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use mainstem_config::Assignor;
+use mainstem_wire::Uuid;
+
+use super::partitions::{Assignment, Partition};
+
+/// What an assignor has to know of one member.
+#[derive(Debug)]
+pub(crate) struct MemberSpec<'a> {
+    pub(crate) id: &'a str,
+    /// KIP-345: set for a static member.
+    pub(crate) instance_id: Option<&'a str>,
+    /// The topics that it subscribes to and that exist, in the order of [`Topics`]. Members that subscribe alike may
+    /// share the list.
+    pub(crate) topics: Rc<[Uuid]>,
+    /// What the last target gave it. No partition is given to two members, and all of them exist.
+    pub(crate) assigned: Cow<'a, Assignment>,
+}
+
+impl MemberSpec<'_> {
+    fn is_subscribed_to(&self, topic: &Uuid) -> bool {
+        self.topics.binary_search(topic).is_ok()
+    }
+}
+
+/// The topics that somebody subscribes to and that exist, with their numbers of partitions.
+pub(crate) type Topics = BTreeMap<Uuid, i32>;
+
+/// A mark for each partition of some topics.
+pub(crate) struct Marks(BTreeMap<Uuid, Vec<bool>>);
+
+impl Marks {
+    /// No partition is marked.
+    pub(crate) fn of(topics: &Topics) -> Self {
+        let marks = |count: &i32| vec![false; usize::try_from(*count).unwrap_or(0)];
+        Self(topics.iter().map(|(topic, count)| (*topic, marks(count))).collect())
+    }
+
+    /// Marks the partitions of a set; what comes back is the set without those that are not there, or were marked
+    /// before.
+    pub(crate) fn claim<'s>(&mut self, set: &'s Assignment) -> Cow<'s, Assignment> {
+        let mut refused = Vec::new();
+        for (topic, partitions) in set.topics() {
+            let mut marks = self.0.get_mut(&topic);
+            let mut set = |index: i32| {
+                let mark = marks.as_mut().and_then(|marks| marks.get_mut(usize::try_from(index).ok()?));
+                mark.is_some_and(|mark| !std::mem::replace(mark, true))
+            };
+            refused.extend(partitions.iter().filter(|(_, index)| !set(*index)));
+        }
+        match refused.is_empty() {
+            true => Cow::Borrowed(set),
+            false => {
+                Cow::Owned(set.iter().filter(|at| refused.binary_search(at).is_err()).copied().collect())
+            }
+        }
+    }
+
+    /// The partitions without a mark, in order.
+    fn unmarked(&self) -> impl Iterator<Item = Partition> {
+        self.0.iter().flat_map(|(topic, marks)| {
+            let indexes = (0..).zip(marks).filter(|(_, mark)| !**mark);
+            indexes.map(move |(index, _)| (*topic, index))
+        })
+    }
+}
+
+/// A group as an assignor sees it.
+#[derive(Debug)]
+pub(crate) struct GroupSpec<'a> {
+    /// In the order of their ids.
+    pub(crate) members: Vec<MemberSpec<'a>>,
+    pub(crate) topics: Topics,
+    /// All members subscribe to the same topics.
+    pub(crate) homogeneous: bool,
+}
+
+/// The partitions of each member, in the order of the members. Borrowed is what a member has already.
+pub(crate) fn assign<'g>(assignor: Assignor, group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {
+    let owned = |assignments: Vec<Assignment>| assignments.into_iter().map(Cow::Owned).collect();
+    match assignor {
+        _ if group.members.is_empty() => Vec::new(),
+        Assignor::Uniform if group.homogeneous => homogeneous::assign(group),
+        Assignor::Uniform => owned(heterogeneous::assign(group)),
+        Assignor::Range => owned(range::assign(group)),
+    }
+}

@@ -1,0 +1,190 @@
+//! Clients measured against their limits.
+
+use super::entities::Entities;
+use super::limits::{Client, ClientLimits};
+use super::rate::Rate;
+use super::token_bucket::TokenBucket;
+use mainstem_config::Windows;
+
+/// A time to be held back is told for so long.
+const THROTTLE_TOLD_MS: u64 = 60_000;
+
+/// A quota on a rate: bytes produced, bytes fetched, time of threads.
+#[derive(Debug)]
+pub struct RateQuota {
+    windows: Windows,
+    /// The longest time for which a client is held back at once.
+    throttle_max_ms: u64,
+    limits: ClientLimits,
+    clients: Entities<Rate>,
+}
+
+/// How much a client with a limit has used of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Usage {
+    /// Its user, or empty if clients of all users share the limit.
+    pub user: String,
+    /// Its client id, or empty if all client ids share the limit.
+    pub client_id: String,
+    /// What it does per second; for a token bucket the tokens that are left.
+    pub value: f64,
+    /// The last time for which it was held back, of the last minute.
+    pub throttle_ms: u64,
+}
+
+impl RateQuota {
+    /// Nobody has a limit yet.
+    pub fn new(windows: Windows) -> RateQuota {
+        let (limits, clients) = (ClientLimits::default(), Entities::new());
+        RateQuota { windows, throttle_max_ms: u64::MAX, limits, clients }
+    }
+
+    /// With a longest time for which a client is held back at once: for time of threads, one window.
+    pub fn with_throttle_max_ms(self, throttle_max_ms: u64) -> RateQuota {
+        RateQuota { throttle_max_ms, ..self }
+    }
+
+    /// Other limits; what was measured stays.
+    pub fn set_limits(&mut self, limits: ClientLimits) {
+        if limits.is_empty() {
+            self.clients.clear();
+        }
+        self.limits = limits;
+    }
+
+    /// Whether anybody has a limit.
+    pub fn is_active(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// A client did so much. Milliseconds for which it is to be held back.
+    pub fn charge(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> u64 {
+        let Some((tags, limit)) = self.limits.find(client) else { return 0 };
+        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Rate::default);
+        kept.meter.record(self.windows, value, now_ms);
+        let throttle_ms = kept.meter.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
+        if throttle_ms > 0 {
+            kept.throttled = Some((throttle_ms, now_ms));
+        }
+        throttle_ms
+    }
+
+    /// Takes back what a client was charged: its answer was left empty instead.
+    pub fn refund(&mut self, client: Client<'_>, value: f64, now_ms: u64) {
+        if let Some((tags, _)) = self.limits.find(client) {
+            let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Rate::default);
+            kept.meter.record(self.windows, -value, now_ms);
+        }
+    }
+
+    /// The most that a client can do at once without being held back for it in any case.
+    pub fn most_at_once(&self, client: Client<'_>) -> Option<f64> {
+        self.limits.find(client).map(|(_, limit)| limit * self.windows.full_seconds())
+    }
+
+    /// Clients that are measured, at most [`super::ENTITIES_MAX`].
+    pub fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Whether nobody is measured.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What clients with limits do.
+    pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
+        let windows = self.windows;
+        self.clients.iter_mut().map(move |(user, client_id, kept)| Usage {
+            user: user.to_owned(),
+            client_id: client_id.to_owned(),
+            value: kept.meter.per_second(windows, now_ms),
+            throttle_ms: told(kept.throttled, now_ms),
+        })
+    }
+}
+
+fn told(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
+    throttled.filter(|(_, at)| now_ms.saturating_sub(*at) < THROTTLE_TOLD_MS).map_or(0, |(time, _)| time)
+}
+
+/// Whether what exceeds a quota is refused or only slowed down (KIP-599).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strictness {
+    /// Refused, with THROTTLING_QUOTA_EXCEEDED.
+    Strict,
+    /// Done, and the client is held back after it: for versions of requests that do not know the error.
+    Permissive,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It may be made; the client is held back for so many milliseconds, 0 within its quota.
+    Granted(u64),
+    /// It may not be made before so many milliseconds have passed.
+    Refused(u64),
+}
+
+/// A quota on partitions that are created and deleted, as a token bucket.
+#[derive(Debug)]
+pub struct MutationQuota {
+    windows: Windows,
+    limits: ClientLimits,
+    clients: Entities<TokenBucket>,
+}
+
+impl MutationQuota {
+    /// Nobody has a limit yet.
+    pub fn new(windows: Windows) -> MutationQuota {
+        MutationQuota { windows, limits: ClientLimits::default(), clients: Entities::new() }
+    }
+
+    /// Other limits; what was taken stays taken.
+    pub fn set_limits(&mut self, limits: ClientLimits) {
+        if limits.is_empty() {
+            self.clients.clear();
+        }
+        self.limits = limits;
+    }
+
+    /// Whether anybody has a limit.
+    pub fn is_active(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// A client wants to change so many partitions. A bucket that is not empty grants any number.
+    pub fn take(&mut self, client: Client<'_>, permits: f64, strictness: Strictness, now_ms: u64) -> Taken {
+        let Some((tags, limit)) = self.limits.find(client) else { return Taken::Granted(0) };
+        let windows = self.windows;
+        let full = || TokenBucket::full(windows, limit, now_ms);
+        // A bucket that was overdrawn by a large change takes longer than the windows to fill.
+        let kept = self.clients.get(tags, now_ms, windows.span_ms().saturating_mul(10), full);
+        let overdrawn_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+        let taken = if strictness == Strictness::Strict && overdrawn_ms > 0 {
+            Taken::Refused(overdrawn_ms)
+        } else {
+            kept.meter.take(windows, limit, permits, now_ms);
+            let after_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+            Taken::Granted(if strictness == Strictness::Strict { 0 } else { after_ms })
+        };
+        if let Taken::Refused(throttle_ms @ 1..) | Taken::Granted(throttle_ms @ 1..) = taken {
+            kept.throttled = Some((throttle_ms, now_ms));
+        }
+        taken
+    }
+
+    /// What clients with limits have left.
+    pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
+        let (windows, limits) = (self.windows, &self.limits);
+        self.clients.iter_mut().map(move |(user, client_id, kept)| {
+            let limit = limits.find(Client { user, client_id }).map_or(0.0, |(_, limit)| limit);
+            Usage {
+                user: user.to_owned(),
+                client_id: client_id.to_owned(),
+                value: kept.meter.tokens(windows, limit, now_ms),
+                throttle_ms: told(kept.throttled, now_ms),
+            }
+        })
+    }
+}

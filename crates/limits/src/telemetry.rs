@@ -1,0 +1,20 @@
+//! Client telemetry as a pure heart (KIP-714): which client is to push which metrics how often, whether a push comes
+//! in its turn, and what the metrics that came add up to.
+//!
+//! [`Telemetry`] judges GetTelemetrySubscriptions and PushTelemetry against the subscriptions, which are configurations
+//! of the resource type CLIENT_METRICS; [`ClientSeries`] keeps what clients pushed until they are gone.
+//!
+//! Architecture invariant: the time comes in as milliseconds of a monotonic clock, client instance ids from the shell;
+//! the payload is decoded elsewhere.
+
+mod instances;
+mod series;
+mod subscription;
+#[cfg(test)]
+mod tests;
+
+pub use instances::{INSTANCES_MAX, Push, Subscribed, Telemetry};
+pub use series::{
+    ClientSeries, POINTS_PER_CLIENT_MAX, Point, SERIES_BYTES_MAX, SERIES_MAX, Sample, Temporality,
+};
+pub use subscription::{ClientFacts, Subscription};
