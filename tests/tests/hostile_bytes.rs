@@ -15,6 +15,7 @@ use mainstem_wire::messages::create_partitions_request::{CreatePartitionsRequest
 use mainstem_wire::messages::create_partitions_response::CreatePartitionsResponse;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
+use mainstem_wire::messages::produce_request::PartitionProduceData;
 use mainstem_wire::sample::{Rng, Sampler};
 use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message};
 
@@ -174,7 +175,7 @@ fn vanished_clients_leave_nothing_behind() {
 fn decompression_bombs_are_refused_and_neighbours_are_served() {
     let mut victim = Victim::start(&[("num.network.threads", "1")]);
     let mut client = Client::connect(victim.address);
-    client.create_topic("bombs", 1, &[]);
+    client.create_topic("bombs", 20, &[]);
     let bombs = [Compression::Gzip, Compression::Zstd, Compression::Lz4].map(|codec| batch(codec, 100 << 20));
     victim.reset_memory_peak();
     let probe = Probe::start(victim.address, "probe");
@@ -186,7 +187,9 @@ fn decompression_bombs_are_refused_and_neighbours_are_served() {
     let heavy = batch(Compression::Gzip, 60 << 20);
     for (batch, acks) in [(&heavy, 1), (&heavy, -1), (&heavy, 0), (&bombs[0], 1), (&bombs[0], 0)] {
         let mut request = produce("bombs", 0, acks, batch);
-        request.topic_data[0].partition_data = vec![request.topic_data[0].partition_data[0].clone(); 20];
+        let partition = request.topic_data[0].partition_data[0].clone();
+        let of_index = |index| PartitionProduceData { index, ..partition.clone() };
+        request.topic_data[0].partition_data = (0..20).map(of_index).collect();
         client.send(PRODUCE_VERSION, &request).unwrap();
         if acks != 0 {
             let frame = client.frame().unwrap();

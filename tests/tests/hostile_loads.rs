@@ -10,11 +10,19 @@ use mainstem_tests::hostile::probe::{CALM_P99, CALM_WORST, Probe};
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use mainstem_wire::messages::fetch_response::FetchResponse;
+use mainstem_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::metadata_response::MetadataResponse;
+use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use mainstem_wire::{Decoder, ErrorCode, Message};
 
 const MIB: u64 = 1 << 10;
@@ -116,6 +124,118 @@ fn a_sender_that_stops_is_closed_when_others_wait() {
     );
     assert!(stuck.is_closed());
     victim.expect_logged("arrived too slowly", 1);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_length_that_is_announced_keeps_nobody_waiting() {
+    let mut victim = Victim::start(&[]);
+    Client::connect(victim.address).create_topic("announced", 1, &[]);
+    let silent: Vec<Client> = (0..64)
+        .map(|_| {
+            let mut client = Client::connect(victim.address);
+            client.socket.write_all(&(100_i32 << 20).to_be_bytes()).unwrap();
+            client
+        })
+        .collect();
+    let batch = batch(Compression::None, 900_000);
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(Client::connect(victim.address).produce("announced", 0, 1, &batch), ErrorCode::NONE);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(silent);
+    victim.assert_sound();
+}
+
+#[test]
+fn what_is_named_a_hundred_thousand_times_is_described_once() {
+    let mut victim = Victim::start(&[]);
+    let mut client = Client::connect(victim.address);
+    victim.reset_memory_peak();
+    let broker =
+        DescribeConfigsResource { resource_type: 4, resource_name: "1".into(), ..Default::default() };
+    let configs = DescribeConfigsRequest {
+        resources: vec![broker; 100_000],
+        include_synonyms: true,
+        include_documentation: true,
+        ..Default::default()
+    };
+    client.socket.write_all(&request_bytes(4, 1, &configs)).unwrap();
+    assert!(client.frame().unwrap().len() < 1 << 20);
+    let groups = DescribeGroupsRequest { groups: vec!["g".into(); 100_000], ..Default::default() };
+    client.socket.write_all(&request_bytes(5, 2, &groups)).unwrap();
+    assert!(client.frame().unwrap().len() < 1 << 10);
+    let group = OffsetFetchRequestGroup { group_id: "g".into(), ..Default::default() };
+    let offsets = OffsetFetchRequest { groups: vec![group; 100_000], ..Default::default() };
+    client.socket.write_all(&request_bytes(8, 3, &offsets)).unwrap();
+    assert!(client.frame().unwrap().len() < 1 << 10);
+    assert_peak(&victim, 64);
+    victim.assert_sound();
+}
+
+#[test]
+fn a_name_that_no_answer_can_repeat_is_answered() {
+    let mut victim = Victim::start(&[]);
+    let mut client = Client::connect(victim.address);
+    let long = "x".repeat(32_767);
+    let topic = |name: &str| CreatableTopic {
+        name: name.to_owned().into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let create = CreateTopicsRequest {
+        topics: vec![topic("beside"), topic(&long)],
+        timeout_ms: 10_000,
+        ..Default::default()
+    };
+    let requests = [
+        request_bytes(7, 1, &create),
+        request_bytes(
+            5,
+            2,
+            &DescribeGroupsRequest { groups: vec![long.clone().into()], ..Default::default() },
+        ),
+        request_bytes(
+            1,
+            3,
+            &ConsumerGroupDescribeRequest { group_ids: vec![long.clone().into()], ..Default::default() },
+        ),
+        request_bytes(
+            4,
+            4,
+            &DescribeConfigsRequest {
+                resources: [2, 4, 8, 16, 32]
+                    .map(|resource_type| DescribeConfigsResource {
+                        resource_type,
+                        resource_name: long.clone().into(),
+                        ..Default::default()
+                    })
+                    .into(),
+                ..Default::default()
+            },
+        ),
+        request_bytes(
+            1,
+            5,
+            &IncrementalAlterConfigsRequest {
+                resources: [2, 4, 8, 16, 32]
+                    .map(|resource_type| AlterConfigsResource {
+                        resource_type,
+                        resource_name: long.clone().into(),
+                        configs: vec![AlterableConfig { name: long.clone().into(), ..Default::default() }],
+                        ..Default::default()
+                    })
+                    .into(),
+                ..Default::default()
+            },
+        ),
+    ];
+    for request in requests {
+        client.socket.write_all(&request).unwrap();
+        assert!(!client.frame().expect("an answer").is_empty());
+    }
     victim.assert_sound();
 }
 

@@ -3,6 +3,8 @@
 
 #[path = "semantics/administration.rs"]
 mod administration;
+#[path = "semantics/answers.rs"]
+mod answers;
 #[path = "semantics/configs.rs"]
 mod configs;
 #[path = "semantics/deletion.rs"]

@@ -5,7 +5,7 @@
 //! logs, then mark the directories as left in order.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -16,6 +16,7 @@ use mainstem_coordination::groups::GroupConfig;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 
 use crate::broker::{Broker, Limits, Node};
 use crate::clock::Clock;
@@ -202,8 +203,12 @@ impl Bound {
     fn new(config: &BrokerConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         for endpoint in &config.listeners.open {
-            let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
-            let socket = bind(host, endpoint.port, &config.network).map_err(|source| {
+            let host = if endpoint.host.is_empty() { "*" } else { &endpoint.host };
+            let bound = match endpoint.host.as_str() {
+                "" => bind_all(endpoint.port, &config.network),
+                host => bind(host, endpoint.port, &config.network),
+            };
+            let socket = bound.map_err(|source| {
                 let address = format!("{host}:{}", endpoint.port);
                 StartError::Listen { listener: endpoint.listener.clone(), address, source }
             })?;
@@ -250,6 +255,15 @@ fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::
         }
     }
     Err(last)
+}
+
+/// Binds all addresses: those of IPv6 and IPv4 by one socket, or of IPv4 alone on a host without IPv6.
+fn bind_all(port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
+    let unsupported = |error: &io::Error| matches!(error.raw_os_error(), Some(code) if [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error).contains(&code));
+    match listener::bind((Ipv6Addr::UNSPECIFIED, port).into(), network) {
+        Err(error) if unsupported(&error) => listener::bind((Ipv4Addr::UNSPECIFIED, port).into(), network),
+        bound => bound,
+    }
 }
 
 /// This host's own name, which others hopefully resolve; Kafka advertises it too where nothing is configured.
@@ -446,4 +460,24 @@ fn sync_logs(
     }
     progress(done, partitions.len());
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use mainstem_config::Sources;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_without_a_host_listens_on_both_families() {
+        let config = BrokerConfig::from_sources(Sources::default()).expect("the defaults are valid");
+        let socket = bind_all(0, &config.network).expect("a free port");
+        let port = socket.local_addr().expect("it is bound").port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("IPv4");
+        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).expect("IPv6");
+        }
+    }
 }

@@ -357,6 +357,7 @@ impl MetadataHeart {
         let factor = plan.partitions.first().map_or(0, Vec::len);
         CreatableTopicResult {
             name: Cow::Owned(plan.name.clone()),
+            error_message: None,
             topic_id: if validate_only { Uuid::ZERO } else { plan.id },
             num_partitions: i32::try_from(plan.partitions.len()).expect("a request creates a bounded number"),
             replication_factor: i16::try_from(factor)

@@ -104,6 +104,9 @@ fn write_value(context: &Context<'_>, structure: &Struct, field: &Field) -> Stri
     let place = format!("self.{}", rust_name(&field.name));
     let null = condition(field.nullable, field.versions);
     match (&field.type_, field.is_nullable()) {
+        (FieldType::String, true) if field.name.ends_with("ErrorMessage") => {
+            format!("e.nullable_message({flex}, {null}, {place}.as_deref(), {path})?;")
+        }
         (FieldType::String, true) => {
             format!("e.nullable_string({flex}, {null}, {place}.as_deref(), {path})?;")
         }

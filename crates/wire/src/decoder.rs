@@ -212,8 +212,20 @@ impl<'a> Decoder<'a> {
         let bytes = self.take(length, field)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(Cow::Borrowed(text)),
-            Err(_) => Err(self.fault(field, Malformed::NotUtf8)),
+            Err(_) => self.repaired(bytes, field),
         }
+    }
+
+    /// A string with U+FFFD in the place of what is not UTF-8, as Java decodes it.
+    #[cold]
+    fn repaired(&mut self, bytes: &'a [u8], field: &'static str) -> Result<Cow<'a, str>, DecodeError> {
+        let text = String::from_utf8_lossy(bytes);
+        // Each byte may become three: the text must still be one that can be encoded.
+        if text.len() > STRING_BYTES_MAX {
+            return Err(self.fault(field, Malformed::Length(text.len() as i64)));
+        }
+        self.charge(text.len(), field)?;
+        Ok(text)
     }
 
     /// A `string`.

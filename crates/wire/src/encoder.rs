@@ -5,6 +5,9 @@ use crate::{EncodeError, Hole, Records, Unencodable, UnknownTaggedField, Uuid};
 
 /// The longest string, in bytes; see the decoder.
 const STRING_BYTES_MAX: usize = i16::MAX as usize;
+
+/// Stands where an explanation is cut.
+const CUT: &str = "...";
 const LENGTH_MAX: usize = i32::MAX as usize;
 
 /// Appends values to a buffer that the caller owns and reuses.
@@ -177,6 +180,24 @@ impl<'b> Encoder<'b> {
             Some(value) => self.string(flexible, value, field),
             None if nullable => self.string_length(flexible, None, field),
             None => Err(EncodeError::new(field, Unencodable::Null)),
+        }
+    }
+
+    /// An explanation for people that may be null if `nullable`. One that is longer than a `string` can be is cut: it may
+    /// repeat names that are as long as that.
+    pub fn nullable_message(
+        &mut self,
+        flexible: bool,
+        nullable: bool,
+        value: Option<&str>,
+        field: &'static str,
+    ) -> Result<(), EncodeError> {
+        match value {
+            Some(long) if long.len() > STRING_BYTES_MAX => {
+                let end = long.floor_char_boundary(STRING_BYTES_MAX - CUT.len());
+                self.string(flexible, &format!("{}{CUT}", &long[..end]), field)
+            }
+            value => self.nullable_string(flexible, nullable, value, field),
         }
     }
 

@@ -38,9 +38,6 @@ pub enum Malformed {
     /// Null in a version that does not allow it.
     #[error("null where this version has no null")]
     Null,
-    /// A string that is not UTF-8.
-    #[error("a string that is not UTF-8")]
-    NotUtf8,
     /// A variable-length integer above its width.
     #[error("a variable-length integer that does not end")]
     Varint,

@@ -6,7 +6,7 @@ use mainstem_wire::messages::fetch_request::{FetchRequest, ReplicaState};
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::{
-    DecodeError, Decoder, EncodeError, Encoder, Malformed, Message, Records, Unencodable, UnknownTaggedField,
+    Decoder, EncodeError, Encoder, Malformed, Message, Records, Unencodable, UnknownTaggedField,
 };
 
 fn encode<'a, M: Message<'a>>(message: &M, version: i16) -> Result<Vec<u8>, EncodeError> {
@@ -74,14 +74,50 @@ fn strings_are_bounded_in_compact_form_too() {
 }
 
 #[test]
+fn an_explanation_is_cut_where_it_cannot_be_encoded() {
+    use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, CreateTopicsResponse};
+    let response = |message: String| CreateTopicsResponse {
+        topics: vec![CreatableTopicResult { error_message: Some(message.into()), ..Default::default() }],
+        ..Default::default()
+    };
+    for version in [2, 7] {
+        let bytes = encode(&response("é".repeat(20_000)), version).unwrap();
+        let back = CreateTopicsResponse::decode(&mut Decoder::new(&bytes), version).unwrap();
+        let message = back.topics[0].error_message.as_deref().unwrap();
+        assert!(message.ends_with("é...") && (32_760..=32_767).contains(&message.len()), "{}", message.len());
+        let longest = "x".repeat(32_767);
+        let bytes = encode(&response(longest.clone()), version).unwrap();
+        let back = CreateTopicsResponse::decode(&mut Decoder::new(&bytes), version).unwrap();
+        assert_eq!(back.topics[0].error_message.as_deref(), Some(&*longest));
+    }
+}
+
+#[test]
 fn a_faulty_field_is_named_with_its_place() {
-    let bytes = b"\0\x01\xff\0\x01\0\0\x0b\xb8\0\0\0\x00";
+    let bytes = b"\0\x09t\0\x01\0\0\x0b\xb8";
     let error = ProduceRequest::decode(&mut Decoder::new(bytes), 3).unwrap_err();
-    let expected =
-        DecodeError { field: "ProduceRequest.TransactionalId", position: 3, kind: Malformed::NotUtf8 };
-    assert_eq!(error, expected);
+    assert_eq!((error.field, error.position), ("ProduceRequest.TransactionalId", 2));
     assert_eq!(error.message(), "ProduceRequest");
-    assert_eq!(error.to_string(), "ProduceRequest.TransactionalId at byte 3: a string that is not UTF-8");
+    assert!(error.to_string().starts_with("ProduceRequest.TransactionalId at byte 2: "), "{error}");
+}
+
+#[test]
+fn what_is_not_utf8_is_replaced_as_java_does() {
+    let bytes = b"\0\x04a\xff\xc3b\0\x01\0\0\x0b\xb8\0\0\0\0";
+    let request = ProduceRequest::decode(&mut Decoder::new(bytes), 3).unwrap();
+    assert_eq!(request.transactional_id.as_deref(), Some("a\u{fffd}\u{fffd}b"));
+}
+
+#[test]
+fn replaced_text_can_be_encoded_or_is_refused() {
+    let request = |length: usize| {
+        let mut bytes = u16::try_from(length).unwrap().to_be_bytes().to_vec();
+        bytes.resize(2 + length, 0xff);
+        bytes.extend(b"\0\x01\0\0\x0b\xb8\0\0\0\0");
+        ProduceRequest::decode(&mut Decoder::new(&bytes), 3).map(|_| ())
+    };
+    assert_eq!(request(32_767 / 3), Ok(()));
+    assert_eq!(request(32_767 / 3 + 1).unwrap_err().kind, Malformed::Length(32_769));
 }
 
 #[test]

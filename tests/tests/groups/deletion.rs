@@ -55,7 +55,7 @@ fn empty_groups_go_for_good_and_others_say_why_they_stay() {
         ("idle", ErrorCode::NONE),
         (GROUP, ErrorCode::NON_EMPTY_GROUP),
         ("no such group", ErrorCode::GROUP_ID_NOT_FOUND),
-        ("", ErrorCode::INVALID_GROUP_ID),
+        ("", ErrorCode::GROUP_ID_NOT_FOUND),
     ];
     let expected = expected.map(|(group, error)| (group.to_owned(), error));
     // A group that is named twice is deleted and answered once.

@@ -89,7 +89,9 @@ fn delete_in_partition(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
     let partition = topic.partition(wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    if !partition.settings().log.delete {
+    // An empty cleanup.policy keeps everything, and forbids no removal.
+    let settings = partition.settings();
+    if settings.log.compact && !settings.log.delete {
         return Err(ErrorCode::POLICY_VIOLATION);
     }
     partition.delete_records_before(wanted.offset, Durable::Request(durable.clone()))

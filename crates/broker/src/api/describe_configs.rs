@@ -1,5 +1,6 @@
 //! DescribeConfigs (32), v1-4: the configuration of topics, groups and this broker, with where each value comes from.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use mainstem_config::describe::{
@@ -27,10 +28,14 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: DescribeConfigsRequest<'_> = body(decoder, context.version)?;
-    let results = request.resources.iter().map(|resource| {
+    // What is named twice is answered once, as in Kafka, where resources are keys of a map.
+    let mut seen = HashSet::new();
+    let distinct =
+        request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
+    let results = distinct.map(|resource| {
         let described = describe(broker, &context, resource);
         let (error_code, error_message, configs) = match described {
-            Ok(configs) => (0, None, configs),
+            Ok(configs) => (0, Some("".into()), configs),
             Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
         };
         let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));

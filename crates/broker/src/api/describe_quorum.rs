@@ -91,7 +91,6 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
         ..Default::default()
     };
     PartitionData {
-        error_message: None,
         leader_id: broker.node.id,
         leader_epoch: METADATA_EPOCH,
         high_watermark: ends.high_watermark,

@@ -73,7 +73,8 @@ impl Page<'_> {
             self.response.next_cursor = Some(Box::new(cursor(name, first)));
             return false;
         }
-        let found = authorize(self.context, Operation::Describe, Resource::Topic(name)).and_then(|()| {
+        let allowed = authorize(self.context, Operation::Describe, Resource::Topic(name));
+        let found = allowed.and_then(|()| {
             names::check(name).map_err(|_| ErrorCode::INVALID_TOPIC_EXCEPTION)?;
             self.image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
         });
@@ -83,6 +84,11 @@ impl Page<'_> {
                 self.response.topics.push(DescribeTopicPartitionsResponseTopic {
                     error_code: error.code(),
                     name: Some(name.to_owned().into()),
+                    // Kafka adds them to each topic that may be described, whether it exists or not.
+                    topic_authorized_operations: match allowed {
+                        Ok(()) => authorized_operations(self.context, Resource::Topic(name)),
+                        Err(_) => i32::MIN,
+                    },
                     ..Default::default()
                 });
                 return true;

@@ -1,6 +1,7 @@
 //! Fetch (1), v4-18: read record batches, or wait until there are some.
 //!
-//! Consumers only: a follower's fetch (`replica_id` 0 or above) has nothing to follow on a single node.
+//! Consumers only: a fetch of another node (`replica_id` 0 or above) is answered with NOT_LEADER_OR_FOLLOWER, as by a
+//! leader that does not know the replica.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -116,7 +117,9 @@ struct Reads {
 
 impl Fetch {
     fn new(broker: Arc<Broker>, context: RequestContext, request: &FetchRequest<'_>, plan: Plan) -> Self {
-        let mut finder = Finder { broker: &broker, context: &context, last: None };
+        let replica_id = request.replica_id.max(request.replica_state.replica_id);
+        let mut finder =
+            Finder { broker: &broker, context: &context, is_follower: replica_id >= 0, last: None };
         let targets = plan.partitions.iter().map(|(key, _)| finder.find(key)).collect();
         let bound = match request.isolation_level {
             READ_COMMITTED => ReadBound::LastStable,
@@ -242,7 +245,11 @@ impl Fetch {
         let mut slots = Vec::with_capacity(reads.found.len());
         for (((key, _), target), found) in self.plan.partitions.iter().zip(&self.targets).zip(reads.found) {
             self.count(target, &found);
-            let data = describe(self.context.version, key.1, &found);
+            let mut data = describe(self.context.version, key.1, &found);
+            // As in Kafka: null unless aborted transactions were looked for, or there was nowhere to look.
+            if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
+                data.aborted_transactions = None;
+            }
             if self.is_told(key, &found) {
                 let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
                 slots.push((&key.0, data, copies.place(plan)));
@@ -359,6 +366,8 @@ impl Reads {
 struct Finder<'a> {
     broker: &'a Broker,
     context: &'a RequestContext,
+    /// The request comes from another node, which no partition has as a replica.
+    is_follower: bool,
     last: Option<(TopicKey, Result<Arc<Topic>, ErrorCode>)>,
 }
 
@@ -369,7 +378,11 @@ impl Finder<'_> {
         }
         let (_, found) = self.last.as_ref().expect("it was just set");
         let topic = found.as_ref().map_err(|error| *error)?;
-        topic.partition(*partition).cloned().ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+        let partition = topic.partition(*partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        if self.is_follower {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
+        Ok(partition.clone())
     }
 
     fn topic(&self, key: &TopicKey) -> Result<Arc<Topic>, ErrorCode> {

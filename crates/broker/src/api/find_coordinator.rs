@@ -52,7 +52,11 @@ fn answer(
     let found = find(&request.key);
     let response = FindCoordinatorResponse {
         error_code: found.error_code,
-        error_message: found.error_message,
+        // Kafka puts the error's name where there is none to explain.
+        error_message: match found.error_code {
+            0 => Some(ErrorCode::NONE.name().into()),
+            _ => found.error_message,
+        },
         node_id: found.node_id,
         host: found.host,
         port: found.port,

@@ -13,6 +13,9 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 
+/// Producer id and epoch of a request that has none.
+const NONE: i64 = -1;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -42,6 +45,10 @@ fn producer_id(
         return Err(transactions::NOT_SERVED_ERROR);
     }
     authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
+    // KIP-360: a producer names the id and the epoch that it has, or neither.
+    if (request.producer_id == NONE) != (i64::from(request.producer_epoch) == NONE) {
+        return Err(ErrorCode::INVALID_REQUEST);
+    }
     // The first id of a block waits for the disk.
     broker.controller.next_producer_id()
 }

@@ -1,5 +1,6 @@
 //! ListOffsets (2), v1-11: the ends of partitions, and the offset of a time stamp.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use mainstem_log::{FoundOffset, ReadError};
@@ -34,6 +35,9 @@ const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 const READ_COMMITTED: i8 = 1;
 
+/// In place of how often a partition is asked for: its answer is made. What is named more than once is refused, once.
+const ANSWERED: u32 = 0;
+
 /// Version from which an answer has a leader epoch.
 const LEADER_EPOCH_SINCE: i16 = 4;
 
@@ -63,13 +67,23 @@ fn answer(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
+    let mut asked = HashMap::new();
+    for topic in &request.topics {
+        for wanted in &topic.partitions {
+            *asked.entry((&*topic.name, wanted.partition_index)).or_insert(0) += 1;
+        }
+    }
     let topics = request.topics.iter().map(|topic| {
         let allowed = authorize(context, Operation::Describe, Resource::Topic(&topic.name));
-        let partitions = topic.partitions.iter().map(|wanted| {
-            let found = allowed.and_then(|()| {
-                find(broker, context, &topic.name, wanted, request.isolation_level == READ_COMMITTED)
-            });
-            encode(context, wanted.partition_index, found)
+        let partitions = topic.partitions.iter().filter_map(|wanted| {
+            let found = match asked.insert((&*topic.name, wanted.partition_index), ANSWERED) {
+                Some(ANSWERED) => return None,
+                Some(1) | None => allowed.and_then(|()| {
+                    find(broker, context, &topic.name, wanted, request.isolation_level == READ_COMMITTED)
+                }),
+                Some(_) => allowed.and(Err(ErrorCode::INVALID_REQUEST)),
+            };
+            Some(encode(context, wanted.partition_index, found))
         });
         ListOffsetsTopicResponse {
             name: topic.name.clone(),

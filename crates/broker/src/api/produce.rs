@@ -1,12 +1,13 @@
 //! Produce (0), v3-13: append record batches; answer when they are as safe as `acks` asks.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_log::Origin;
-use mainstem_records::Batch;
+use mainstem_records::{Batch, Compression};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
@@ -31,6 +32,9 @@ use crate::storage::topics::Topic;
 /// Client id with which Kafka's own tools may write to internal topics.
 const ADMIN_CLIENT_ID: &str = "__admin_client";
 
+/// Version from which batches may be compressed by zstd (KIP-110).
+const ZSTD_SINCE: i16 = 7;
+
 /// Wait for the partition's durability, not only for the append.
 const ACKS_ALL: i16 = -1;
 
@@ -48,7 +52,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
     let bytes = behind.rest().len();
-    let request: ProduceRequest<'_> = body(decoder, context.version)?;
+    let request = last_of_each(body(decoder, context.version)?);
     let mut progress = Progress::default();
     let is_done = progress.append(broker, &context, &request, Some(INLINE_TIME_MAX));
     // Held back from now on, also while the answer waits for the disk.
@@ -73,6 +77,25 @@ pub(crate) fn serve(
     let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
     let response = Box::pin(finish(context, responses, progress.waits, limit, held));
     Ok(Handled::Later { response, holds: false })
+}
+
+/// Of a partition that a request names more than once, what comes last counts, as in Kafka.
+fn last_of_each(mut request: ProduceRequest<'_>) -> ProduceRequest<'_> {
+    if let [topic] = request.topic_data.as_slice()
+        && topic.partition_data.len() < 2
+    {
+        return request;
+    }
+    let mut seen = HashSet::new();
+    for topic in request.topic_data.iter_mut().rev() {
+        let mut keep: Vec<bool> = Vec::with_capacity(topic.partition_data.len());
+        for partition in topic.partition_data.iter().rev() {
+            keep.push(seen.insert((topic.topic_id, topic.name.clone(), partition.index)));
+        }
+        topic.partition_data.retain(|_| keep.pop().expect("there is one for each partition"));
+    }
+    request.topic_data.retain(|topic| !topic.partition_data.is_empty());
+    request
 }
 
 /// How far a request's appends have come.
@@ -111,7 +134,7 @@ impl Progress {
                         return false;
                     }
                 }
-                self.append_partition(broker, request.acks, rank, &topic, partition);
+                self.append_partition(broker, (context.version, request.acks), rank, &topic, partition);
             }
         }
         true
@@ -120,13 +143,13 @@ impl Progress {
     fn append_partition(
         &mut self,
         broker: &Broker,
-        acks: i16,
+        asked: (i16, i16),
         rank: usize,
         topic: &Result<Arc<Topic>, Refusal>,
         data: &PartitionProduceData<'_>,
     ) {
         let appended = match topic {
-            Ok(topic) => append(broker, acks, topic, data),
+            Ok(topic) => append(broker, asked, topic, data),
             Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
         };
         let responses = &mut self.responses[rank];
@@ -243,7 +266,7 @@ type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, 
 /// Appends one partition's records. With the answer comes what it has to wait for, if anything.
 fn append(
     broker: &Broker,
-    acks: i16,
+    (version, acks): (i16, i16),
     topic: &Topic,
     data: &PartitionProduceData<'_>,
 ) -> Result<AppendAnswer, Refusal> {
@@ -256,9 +279,16 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => &[],
     };
-    // Kafka goes by the records too: nobody could ever end the transaction that such a batch begins.
-    if Batch::split_first(records).is_ok_and(|(batch, _)| batch.attributes().is_transactional()) {
-        return Err(not_transactional());
+    if let Ok((batch, _)) = Batch::split_first(records) {
+        // Kafka goes by the records too: nothing could ever end the transaction that such a batch begins.
+        if batch.attributes().is_transactional() {
+            return Err(not_transactional());
+        }
+        if version < ZSTD_SINCE && matches!(batch.attributes().compression(), Ok(Compression::Zstd)) {
+            let message = format!("Produce before version {ZSTD_SINCE} may not compress by zstd (KIP-110)");
+            let error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
+            return Err(Refusal { message: Some(message), ..error.into() });
+        }
     }
     let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
     let appended = outcome.appended;
@@ -301,8 +331,8 @@ async fn finish_in_background(
 ) -> Result<ResponseBuffer, String> {
     let behind = context.clone();
     let append = move || {
-        let request: ProduceRequest<'_> =
-            crate::net::dispatch::body(&mut body.decoder(), behind.version).expect("it was decoded before");
+        let request = crate::net::dispatch::body(&mut body.decoder(), behind.version);
+        let request = last_of_each(request.expect("it was decoded before"));
         progress.append(&broker, &behind, &request, None);
         let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
         let silent = (request.acks == 0).then_some(outcome);

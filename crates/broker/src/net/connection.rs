@@ -42,13 +42,16 @@ const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Requests after which a connection asks whether its loop is overloaded.
 const RELIEF_INTERVAL: u32 = 1024;
 
+/// While others wait for memory, the sender of a large request may pause for so long.
+const STALLED_SENDER: Duration = Duration::from_secs(1);
+
 /// While others wait for memory, a large request has to arrive in this time, plus one second per
 /// [`SLOW_SENDER_BYTES_PER_SECOND`].
 const SLOW_SENDER_GRACE: Duration = Duration::from_secs(10);
 const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
 
 /// How often a large request's progress is looked at.
-const SLOW_SENDER_CHECK: Duration = Duration::from_secs(1);
+const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -266,6 +269,7 @@ impl Connection {
             };
             self.in_flight.pop_front();
             self.output.append(response);
+            self.check_output()?;
             self.take_mute(api);
         }
         self.blocked = false;
@@ -285,6 +289,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Fails when a response could not be encoded: what comes behind it would be taken for it.
+    fn check_output(&mut self) -> Result<(), CloseReason> {
+        self.output.unencodable.take().map_or(Ok(()), |why| Err(CloseReason::Refused(why)))
     }
 
     fn may_serve(&self) -> bool {
@@ -334,6 +343,7 @@ impl Connection {
             self.served = self.served.wrapping_add(1);
             let before = std::mem::replace(&mut self.now, Instant::now());
             self.note(handled, before);
+            self.check_output()?;
             self.active_at = self.now;
             if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
                 *turn = 0;
@@ -348,7 +358,12 @@ impl Connection {
     }
 
     fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let filled = self.input.poll_fill(&mut self.stream, &self.broker.request_memory, context);
+        let filled = self.input.poll_fill(
+            &mut self.stream,
+            &self.broker.request_memory,
+            self.context.peer.ip(),
+            context,
+        );
         match filled {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
@@ -368,7 +383,12 @@ impl Connection {
     /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
     fn poll_hang_up(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         if self.blocked && self.draining.is_none() && self.input.is_empty() {
-            let filled = self.input.poll_fill(&mut self.stream, &self.broker.request_memory, context);
+            let filled = self.input.poll_fill(
+                &mut self.stream,
+                &self.broker.request_memory,
+                self.context.peer.ip(),
+                context,
+            );
             self.input.rest();
             match filled {
                 Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosed),
@@ -425,7 +445,7 @@ impl Connection {
 
     /// Nothing can be done now: is it time to give up, or to go on after a delay?
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
-        if self.input.large_since().is_some() {
+        if self.input.large_progress().is_some() {
             let soon = Instant::now() + SLOW_SENDER_CHECK;
             if self.timer.deadline() > soon.into() {
                 self.timer.as_mut().reset(soon.into());
@@ -455,10 +475,15 @@ impl Connection {
         if next <= now {
             next = now + idle;
         }
-        if let Some((since, bytes)) = self.input.large_since() {
+        if let Some(progress) = self.input.large_progress() {
+            let bytes = progress.frame_bytes;
             let allowed =
                 SLOW_SENDER_GRACE + Duration::from_secs((bytes / SLOW_SENDER_BYTES_PER_SECOND) as u64);
-            if since + allowed <= now && self.broker.request_memory.is_contended() {
+            // Not its fault while this side does not read.
+            let may_send = !progress.waits_for_memory && self.muted_until.is_none();
+            let is_stalled = progress.starved_since.is_some_and(|since| since + STALLED_SENDER <= now);
+            let is_slow = progress.since + allowed <= now;
+            if may_send && (is_stalled || is_slow) && self.broker.request_memory.is_contended() {
                 return Err(CloseReason::SlowSender(bytes));
             }
             next = next.min(now + SLOW_SENDER_CHECK);

@@ -1,10 +1,11 @@
 //! What a connection has received and not yet served.
 //!
-//! Requests that fit a pooled buffer are read many at a time. A larger one reserves its whole length in the budget
-//! before it is read, so that those which are admitted can always be completed.
+//! Requests that fit a pooled buffer are read many at a time. A larger one moves into an allocation of its own when it
+//! has filled a pooled buffer, and grows with what arrives, within the budget of all connections.
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -28,11 +29,30 @@ pub(crate) struct Input {
     frame_bytes_max: usize,
 }
 
+/// Bytes by which a large request first grows; each further step doubles it, up to [`STEP_BYTES_MAX`] more.
+const FIRST_STEP_BYTES: usize = 256 * 1024;
+const STEP_BYTES_MAX: usize = 4 << 20;
+
 /// A request that is being read into an allocation of its own.
 struct LargeRequest {
-    _reservation: Reservation,
+    reservation: Reservation,
     frame_bytes: usize,
-    since: Instant,
+    /// Bytes of the frame that there is room for.
+    granted: usize,
+    progress: Progress,
+}
+
+/// How far a large request has come, for who has to judge its sender.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// Bytes that it has announced.
+    pub(crate) frame_bytes: usize,
+    /// When it began to reserve memory.
+    pub(crate) since: Instant,
+    /// Since when its sender has had room to send into and sent nothing, as attempts to read have found.
+    pub(crate) starved_since: Option<Instant>,
+    /// It waits for memory: nothing is read from its sender.
+    pub(crate) waits_for_memory: bool,
 }
 
 impl Input {
@@ -61,30 +81,67 @@ impl Input {
         &mut self,
         socket: &mut S,
         memory: &Arc<RequestMemory>,
+        peer: IpAddr,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(memory, context));
-        let room = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.frame_bytes) - self.buffer.len();
+        ready!(self.poll_room(memory, peer, context));
+        let room = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.granted) - self.buffer.len();
         let mut spare = (&mut self.buffer).limit(room);
-        pin!(socket.read_buf(&mut spare)).poll(context)
+        let filled = pin!(socket.read_buf(&mut spare)).poll(context);
+        if let Some(large) = &mut self.large {
+            match filled {
+                // Only what was tried and not there is the sender's fault: its loop may have been busy.
+                Poll::Pending => _ = large.progress.starved_since.get_or_insert_with(Instant::now),
+                Poll::Ready(_) => large.progress.starved_since = None,
+            }
+        }
+        filled
     }
 
     /// Sees to it that at least one more byte fits.
-    fn poll_room(&mut self, memory: &Arc<RequestMemory>, context: &Context<'_>) -> Poll<()> {
+    fn poll_room(&mut self, memory: &Arc<RequestMemory>, peer: IpAddr, context: &Context<'_>) -> Poll<()> {
         if self.large.is_some() {
-            return Poll::Ready(());
+            return self.poll_grow(context);
         }
-        // An announced length was checked when next_frame said that the frame is not complete.
-        let frame_bytes = LENGTH_BYTES + self.frame_length().ok().flatten().unwrap_or(0);
-        if frame_bytes > BUFFER_BYTES {
-            let _reservation = ready!(memory.poll_reserve(frame_bytes, context));
-            self.replace_buffer(Vec::with_capacity(frame_bytes));
-            self.large = Some(LargeRequest { _reservation, frame_bytes, since: Instant::now() });
-        } else if self.buffer.capacity() != BUFFER_BYTES {
+        if self.buffer.capacity() != BUFFER_BYTES {
             self.replace_buffer(buffers::take());
         } else if self.consumed > 0 {
             self.buffer.drain(..self.consumed);
             self.consumed = 0;
+        }
+        if self.buffer.len() < BUFFER_BYTES {
+            return Poll::Ready(());
+        }
+        // An announced length was checked when next_frame said that the frame is not complete.
+        let frame_bytes = LENGTH_BYTES + self.frame_length().ok().flatten().unwrap_or(0);
+        let now = Instant::now();
+        self.large = Some(LargeRequest {
+            reservation: memory.begin(peer),
+            frame_bytes,
+            granted: 0,
+            progress: Progress { frame_bytes, since: now, starved_since: None, waits_for_memory: false },
+        });
+        self.poll_grow(context)
+    }
+
+    /// Makes room for the next step of a large request, when what was granted is used up.
+    fn poll_grow(&mut self, context: &Context<'_>) -> Poll<()> {
+        let large = self.large.as_mut().expect("only a large request grows");
+        if self.buffer.len() < large.granted {
+            return Poll::Ready(());
+        }
+        let step = large.granted.clamp(FIRST_STEP_BYTES, STEP_BYTES_MAX);
+        let granted = large.frame_bytes.min(large.granted + step);
+        large.progress.waits_for_memory =
+            large.reservation.poll_grow(granted - large.granted, context).is_pending();
+        if large.progress.waits_for_memory {
+            large.progress.starved_since = None;
+            return Poll::Pending;
+        }
+        let is_first = std::mem::replace(&mut large.granted, granted) == 0;
+        match is_first {
+            true => self.replace_buffer(Vec::with_capacity(granted)),
+            false => self.buffer.reserve_exact(granted - self.buffer.len()),
         }
         Poll::Ready(())
     }
@@ -111,9 +168,9 @@ impl Input {
         self.buffer.len() == self.consumed
     }
 
-    /// Since when a large request holds its reservation, and the bytes that it announced.
-    pub(crate) fn large_since(&self) -> Option<(Instant, usize)> {
-        self.large.as_ref().map(|large| (large.since, large.frame_bytes))
+    /// How far a request has come that is larger than a pooled buffer.
+    pub(crate) fn large_progress(&self) -> Option<Progress> {
+        self.large.as_ref().map(|large| large.progress)
     }
 }
 
@@ -125,13 +182,16 @@ impl Drop for Input {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn fill(input: &mut Input, mut bytes: &[u8]) {
         let memory = RequestMemory::new(1 << 20);
         let mut context = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
-            assert!(matches!(input.poll_fill(&mut bytes, &memory, &mut context), Poll::Ready(Ok(1..))));
+            let filled = input.poll_fill(&mut bytes, &memory, Ipv4Addr::LOCALHOST.into(), &mut context);
+            assert!(matches!(filled, Poll::Ready(Ok(1..))));
         }
     }
 
@@ -163,9 +223,29 @@ mod tests {
         assert_eq!(input.next_frame(), Ok(None));
         fill(&mut input, &bytes[10..]);
         assert_eq!(input.next_frame(), Ok(Some(&body[..])));
-        assert_eq!(input.large_since().map(|(_, bytes)| bytes), Some(bytes.len()));
+        assert_eq!(input.large_progress().map(|progress| progress.frame_bytes), Some(bytes.len()));
         input.rest();
-        assert!(input.large_since().is_none());
+        assert!(input.large_progress().is_none());
+    }
+
+    #[test]
+    fn what_is_announced_reserves_nothing_until_it_arrives() {
+        let memory = RequestMemory::new(64 << 20);
+        let mut input = Input::new(100 << 20);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut fill = |input: &mut Input, mut bytes: &[u8]| {
+            while !bytes.is_empty() {
+                let filled = input.poll_fill(&mut bytes, &memory, Ipv4Addr::LOCALHOST.into(), &mut context);
+                assert!(matches!(filled, Poll::Ready(Ok(1..))));
+            }
+        };
+        fill(&mut input, &(100i32 << 20).to_be_bytes());
+        assert_eq!(input.next_frame(), Ok(None));
+        assert!(input.large_progress().is_none() && memory.used() == 0, "four bytes cost nothing");
+        fill(&mut input, &[0; BUFFER_BYTES]);
+        assert_eq!(memory.used(), FIRST_STEP_BYTES as u64);
+        fill(&mut input, &[0; 8 << 20]);
+        assert!(memory.used() <= (8 << 20) + (STEP_BYTES_MAX + BUFFER_BYTES) as u64);
     }
 
     #[test]

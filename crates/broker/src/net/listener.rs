@@ -135,6 +135,10 @@ pub(crate) fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<s
     // Only lets a restarted broker have its port back while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        // IPv4 too, whatever the system's default.
+        socket.set_only_v6(false)?;
+    }
     // Connections inherit it; the window that TCP offers is agreed on before they are accepted.
     network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
     network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;

@@ -37,6 +37,8 @@ pub(crate) struct ResponseBuffer {
     warm: usize,
     /// How long the connection is not read after these responses (throttling).
     pub(crate) mute: Option<Duration>,
+    /// Why one of these responses could not be encoded: the connection has to end, as no later response may overtake it.
+    pub(crate) unencodable: Option<String>,
     /// How long threads in the background were at a request that is answered later.
     pub(crate) in_background: Duration,
 }
@@ -78,6 +80,7 @@ impl ResponseBuffer {
             return;
         }
         self.mute = self.mute.max(other.mute);
+        self.unencodable = self.unencodable.take().or(other.unencodable.take());
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.files.extend(other.files.drain(..).map(|(at, range)| (base + at, range)));

@@ -67,8 +67,14 @@ fn encode<'a, M: Message<'a> + Throttled>(
         message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
     }
     let (api, version) = (context.api, context.version);
-    let holes = frame::write_response(&mut out.bytes, api, version, context.correlation_id, &message)
-        .expect("a response sets only what its version has");
+    let holes = match frame::write_response(&mut out.bytes, api, version, context.correlation_id, &message) {
+        Ok(holes) => holes,
+        Err(error) => {
+            out.unencodable =
+                Some(format!("the answer to {} v{version} cannot be encoded: {error}", api.name()));
+            return Handled::Answered;
+        }
+    };
     assert_eq!(holes.len(), files.len(), "every hole has its file range");
     for (hole, range) in holes.into_iter().zip(files) {
         out.insert_file(hole.at, range);

@@ -285,7 +285,7 @@ impl Partition {
         let leader_epoch = state.lead(request.current_leader_epoch)?;
         let log = state.log()?;
         let ends = log.ends();
-        if let Some(diverging) = diverging(log, leader_epoch, request) {
+        if let Some(diverging) = diverging(log, leader_epoch, request)? {
             return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging: Some(diverging) });
         }
         let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
@@ -531,13 +531,19 @@ impl State {
 }
 
 /// The largest epoch up to the client's and its end, if the client has read beyond that end (KIP-595).
-fn diverging(log: &Log, leader_epoch: i32, request: &PartitionRead) -> Option<(i32, i64)> {
+///
+/// # Errors
+/// `OFFSET_OUT_OF_RANGE` for an epoch whose end this log cannot tell, for example one that is ahead of it.
+fn diverging(log: &Log, leader_epoch: i32, request: &PartitionRead) -> Result<Option<(i32, i64)>, ErrorCode> {
     if request.last_fetched_epoch < 0 {
-        return None;
+        return Ok(None);
     }
     let end = end_of_epoch(log, leader_epoch, request.last_fetched_epoch);
-    (end.epoch < request.last_fetched_epoch || end.end_offset < request.offset)
-        .then_some((end.epoch, end.end_offset))
+    if end.epoch < 0 || end.end_offset < 0 {
+        return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+    }
+    let diverges = end.epoch < request.last_fetched_epoch || end.end_offset < request.offset;
+    Ok(diverges.then_some((end.epoch, end.end_offset)))
 }
 
 /// Where an epoch ends. The log knows the epochs that have records; the one in which this node leads begins at the log

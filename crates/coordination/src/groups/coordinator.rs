@@ -1,6 +1,7 @@
 //! The coordinator itself: finds the group of a request, and lets handlers, time and outcomes of appends at it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
@@ -509,11 +510,11 @@ impl GroupCoordinator {
         context: RequestContext<'_>,
         request: &DescribeGroupsRequest<'_>,
     ) {
-        let describe = |id: &str| match named(id).and_then(|id| self.served(id)) {
+        let describe = |id: &str| match self.served(id) {
             Ok(partition) => describe::describe(&self.partitions[&partition].groups, id, context.api_version),
             Err(error) => describe::refused(id, error),
         };
-        let groups = request.groups.iter().map(|id| describe(id)).collect();
+        let groups = distinct(&request.groups).map(describe).collect();
         self.reply(token, Reply::DescribeGroups(DescribeGroupsResponse { groups, ..Default::default() }));
     }
 
@@ -537,13 +538,13 @@ impl GroupCoordinator {
             }
             Err(error) => consumer::describe::refused(id, error, error.message().to_owned()),
         };
-        let groups = request.group_ids.iter().map(|id| describe(id)).collect();
+        let groups = distinct(&request.group_ids).map(describe).collect();
         let response = ConsumerGroupDescribeResponse { groups, ..Default::default() };
         self.reply(token, Reply::ConsumerGroupDescribe(response));
     }
 
     fn delete_group(&mut self, now: Now, token: Token, id: &str) {
-        match named(id).and_then(|id| self.writer(now, id)) {
+        match self.writer(now, id) {
             Ok(Lent { groups, mut io, .. }) => removal::delete_group(groups, &mut io, token, id),
             Err(error) => self.reply(token, Reply::DeleteGroup(error)),
         }
@@ -608,7 +609,15 @@ impl GroupCoordinator {
     }
 }
 
-/// Groups of the membership APIs must have a name; offsets may be kept under the empty one, as in Kafka.
+/// Names in their order, each once: what is named more often is answered once, so that an answer is no larger than what
+/// there is.
+fn distinct<'a>(names: &'a [Cow<'_, str>]) -> impl Iterator<Item = &'a str> {
+    let mut seen = HashSet::new();
+    names.iter().map(|name| &**name).filter(move |name| seen.insert(*name))
+}
+
+/// Groups of the membership APIs must have a name; offsets may be kept under the empty one, which DescribeGroups and
+/// DeleteGroups take too, as in Kafka.
 fn named(group_id: &str) -> Result<&str, ErrorCode> {
     if group_id.is_empty() { Err(ErrorCode::INVALID_GROUP_ID) } else { Ok(group_id) }
 }

@@ -13,9 +13,9 @@ use super::group::{Group, Groups, Protocol};
 /// KIP-1043: from this version on a group that is not there is an error and not a dead group.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 6;
 /// The type of classic groups (KIP-848).
-const CLASSIC: &str = "Classic";
+const CLASSIC: &str = "classic";
 /// The type of consumer groups.
-const CONSUMER: &str = "Consumer";
+const CONSUMER: &str = "consumer";
 /// What consumer groups have for a protocol type.
 const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 

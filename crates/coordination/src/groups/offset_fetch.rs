@@ -3,6 +3,8 @@
 //! The coordinator serves one group at a time. [`groups_of`] and [`response`] are for the shell, which authorises
 //! groups and topics and resolves topic ids in between.
 
+use std::collections::HashSet;
+
 use mainstem_wire::messages::offset_fetch_request::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
@@ -27,7 +29,24 @@ const GROUP_ERROR_SINCE: i16 = 2;
 pub(crate) type Fetch = OffsetFetchRequestGroup<'static>;
 
 /// The groups of a request of any version, in the form that v8 and later have.
+///
+/// A group counts once, as does a partition of it, however often they are named: an answer is no larger than what is
+/// stored.
 pub fn groups_of<'a>(request: OffsetFetchRequest<'a>, api_version: i16) -> Vec<OffsetFetchRequestGroup<'a>> {
+    let mut groups = named_groups(request, api_version);
+    let mut seen = HashSet::new();
+    groups.retain(|group| seen.insert(group.group_id.clone()));
+    for topics in groups.iter_mut().filter_map(|group| group.topics.as_mut()) {
+        let mut seen = HashSet::new();
+        for topic in topics {
+            let (name, id) = (topic.name.clone(), topic.topic_id);
+            topic.partition_indexes.retain(|index| seen.insert((name.clone(), id, *index)));
+        }
+    }
+    groups
+}
+
+fn named_groups<'a>(request: OffsetFetchRequest<'a>, api_version: i16) -> Vec<OffsetFetchRequestGroup<'a>> {
     if api_version >= SEVERAL_GROUPS_SINCE {
         return request.groups;
     }

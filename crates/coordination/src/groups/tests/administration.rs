@@ -27,15 +27,15 @@ fn groups_are_listed_by_state_and_type() {
             > join P v=3 g=young
               append young generation 0 []
             > list L
-              L: NONE [g Stable "consumer" Classic, simple Empty "" Classic, young PreparingRebalance "consumer" Classic]
+              L: NONE [g Stable "consumer" classic, simple Empty "" classic, young PreparingRebalance "consumer" classic]
             > list L states=stable
-              L: NONE [g Stable "consumer" Classic]
+              L: NONE [g Stable "consumer" classic]
             > list L states=PreparingRebalance
-              L: NONE [young PreparingRebalance "consumer" Classic]
+              L: NONE [young PreparingRebalance "consumer" classic]
             > list L states=Dead
               L: NONE []
             > list L types=CLASSIC
-              L: NONE [g Stable "consumer" Classic, simple Empty "" Classic, young PreparingRebalance "consumer" Classic]
+              L: NONE [g Stable "consumer" classic, simple Empty "" classic, young PreparingRebalance "consumer" classic]
             > list L types=consumer
               L: NONE []
         "#]],
@@ -63,7 +63,7 @@ fn groups_are_described_with_members_and_their_metadata_while_they_are_stable() 
             > describe D v=5 g=none
               D: Dead "" "" []
             > describe D g=
-              D:  INVALID_GROUP_ID 
+              D: Dead GROUP_ID_NOT_FOUND Group  not found.
             > join B id=c-2 protocols=range:t
             > describe D
               D: PreparingRebalance "consumer" "" [c-1 c/host metadata 0 bytes, assigned ""; c-2 c/host metadata 0 bytes, assigned ""]
@@ -121,7 +121,7 @@ fn an_empty_group_can_be_deleted_with_its_offsets() {
             > delete X
               X: GROUP_ID_NOT_FOUND
             > delete X g=
-              X: INVALID_GROUP_ID
+              X: GROUP_ID_NOT_FOUND
         "#]],
     );
 }
@@ -147,7 +147,7 @@ fn a_deletion_that_cannot_be_written_leaves_the_group() {
             > fail 2 NOT_ENOUGH_REPLICAS
               X: COORDINATOR_NOT_AVAILABLE
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
             > fetch F t-0
               F: offsets [t-0=5]
         "#]],
@@ -214,7 +214,7 @@ fn offsets_of_topics_that_nobody_reads_can_be_deleted() {
             > ok 8
               X: NONE t-0 NONE t-1 NONE
             > list L
-              L: NONE [g Stable "consumer" Classic, k PreparingRebalance "connect" Classic]
+              L: NONE [g Stable "consumer" classic, k PreparingRebalance "connect" classic]
         "#]],
     );
 }

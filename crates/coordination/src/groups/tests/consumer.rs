@@ -135,7 +135,7 @@ fn a_session_without_heartbeats_ends() {
             > consumers D
               D: Empty epoch 3 target 2 uniform: 
             > list L
-              L: NONE [g Empty "consumer" Consumer]
+              L: NONE [g Empty "consumer" consumer]
         "#]],
     );
 }
@@ -579,11 +579,11 @@ fn groups_are_listed_described_and_deleted_as_what_they_are() {
         ",
         expect![[r#"
             > list L
-              L: NONE [c Empty "" Classic, g Stable "consumer" Consumer]
+              L: NONE [c Empty "" classic, g Stable "consumer" consumer]
             > list L types=consumer
-              L: NONE [g Stable "consumer" Consumer]
+              L: NONE [g Stable "consumer" consumer]
             > list L types=classic
-              L: NONE [c Empty "" Classic]
+              L: NONE [c Empty "" classic]
             > list L states=assigning
               L: NONE []
             > describe D
@@ -602,7 +602,7 @@ fn groups_are_listed_described_and_deleted_as_what_they_are() {
               append g target epoch gone; g partition metadata gone; g epoch gone
               X: NONE
             > list L
-              L: NONE [c Empty "" Classic]
+              L: NONE [c Empty "" classic]
         "#]],
     );
 }

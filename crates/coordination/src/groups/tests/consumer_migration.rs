@@ -82,7 +82,7 @@ fn the_last_consumer_that_leaves_makes_it_a_classic_group_again() {
               append g current N gone; g current c-1 gone; g current c-2 gone; g target N gone; g target c-1 gone; g target c-2 gone; g target epoch gone; g member N gone; g member c-1 gone; g member c-2 gone; g partition metadata gone; g epoch gone; g generation 2 [c-1=t-0 c-2=t-1]
               N: N in epoch -1
             > list L
-              L: NONE [g PreparingRebalance "consumer" Classic]
+              L: NONE [g PreparingRebalance "consumer" classic]
             > beat A id=c-1 gen=2
               A: REBALANCE_IN_PROGRESS
         "#]],
@@ -120,7 +120,7 @@ fn policies_forbid_either_way() {
         ),
         expect![[r#"
             > list L
-              L: NONE [g Assigning "consumer" Consumer]
+              L: NONE [g Assigning "consumer" consumer]
         "#]],
     );
 }
@@ -155,7 +155,7 @@ fn empty_groups_change_whatever_the_policy() {
             > join B
               B: MEMBER_ID_REQUIRED "c-2"
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
             > fetch F t-0
               F: offsets [t-0=5]
         "#]],
@@ -197,7 +197,7 @@ fn while_a_group_changes_it_serves_nobody() {
             > fail 3 NOT_ENOUGH_REPLICAS
               N: COORDINATOR_NOT_AVAILABLE
             > list L
-              L: NONE [g PreparingRebalance "consumer" Classic]
+              L: NONE [g PreparingRebalance "consumer" classic]
             > beat A id=c-1
               A: REBALANCE_IN_PROGRESS
         "#]],
@@ -243,7 +243,7 @@ fn a_static_member_comes_back_as_a_classic_one() {
               append g current A gone; g target A gone; g member A gone; g member AgICAgICAgICAgICAgICAg/i [t]; g target AgICAgICAgICAgICAgICAg [t-0]; g current AgICAgICAgICAgICAgICAg 0<-0 Stable [t-0@0 t-1@0]; g member AgICAgICAgICAgICAgICAg/i classic [t]; g current AgICAgICAgICAgICAgICAg 3<-0 Stable [t-0@0]; g current AQEBAQEBAQEBAQEBAQEBAQ gone; g current AgICAgICAgICAgICAgICAg gone; g target AQEBAQEBAQEBAQEBAQEBAQ gone; g target AgICAgICAgICAgICAgICAg gone; g target epoch gone; g member AQEBAQEBAQEBAQEBAQEBAQ gone; g member AgICAgICAgICAgICAgICAg gone; g partition metadata gone; g epoch gone; g generation 3 [AQEBAQEBAQEBAQEBAQEBAQ=t-1 AgICAgICAgICAgICAgICAg=t-0]
               A: joined as AgICAgICAgICAgICAgICAg: generation 3, range, leader , members []
             > list L
-              L: NONE [g Stable "consumer" Classic]
+              L: NONE [g Stable "consumer" classic]
         "#]],
     );
 }
@@ -287,7 +287,7 @@ fn another_coordinator_knows_what_the_group_has_become() {
               D: Reconciling epoch 2 target 2 uniform: N 2 [] -> []; c-1 classic 1 [t-0] -> [t-0]; c-2 classic 1 [t-1] -> [t-1]
             > reload
             > list L
-              L: NONE [g Stable "consumer" Classic]
+              L: NONE [g Stable "consumer" classic]
         "#]],
     );
 }

@@ -114,7 +114,7 @@ fn a_commit_that_cannot_be_written_has_not_happened() {
             > fail 5 MESSAGE_TOO_LARGE
               C: t-0 UNKNOWN_SERVER_ERROR
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
         "#]],
     );
 }

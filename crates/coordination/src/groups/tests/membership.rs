@@ -324,7 +324,7 @@ fn the_protocol_is_the_one_that_most_members_prefer_of_those_all_offer() {
             > join D v=3 id=c-1 protocols=unknown
               D: INCONSISTENT_GROUP_PROTOCOL "c-1"
             > list L
-              L: NONE [g CompletingRebalance "consumer" Classic]
+              L: NONE [g CompletingRebalance "consumer" classic]
         "#]],
     );
 }
@@ -462,7 +462,7 @@ fn a_batch_of_members_leaves_each_with_its_own_answer() {
               append g generation 2 []
               X: left NONE c-1 NONE c-3 NONE c-9 UNKNOWN_MEMBER_ID c-2 NONE
             > list L
-              L: NONE [g Empty "consumer" Classic]
+              L: NONE [g Empty "consumer" classic]
         "#]],
     );
 }

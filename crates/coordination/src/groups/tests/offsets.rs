@@ -49,7 +49,7 @@ fn a_group_without_members_only_stores_offsets() {
             > fetch F g=h t-0
               F: offsets [t-0=-1]
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
             > describe D
               D: Empty "" "" []
             > # For as long as consumers have not heard of groups, they commit to the empty name.
@@ -478,7 +478,7 @@ fn a_group_that_expires_is_dead_until_that_is_durable() {
             > join A
               A: MEMBER_ID_REQUIRED "c-2"
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
         "#]],
     );
 }
@@ -505,7 +505,7 @@ fn an_empty_group_without_offsets_goes_at_the_next_look_unless_somebody_is_comin
               A: MEMBER_ID_REQUIRED "c-3"
             > wait 10000
             > list L
-              L: NONE [g Empty "consumer" Classic]
+              L: NONE [g Empty "consumer" classic]
             > wait 20000
               at 30000
               append g gone
@@ -561,7 +561,7 @@ fn a_fetch_of_any_version_is_taken_apart_and_answered_in_its_own_form() {
     for version in 8..=10 {
         let group = offset_fetch::groups_of(request.clone(), 1).remove(0);
         let several = OffsetFetchRequest { groups: vec![group.clone(), group.clone()], ..Default::default() };
-        assert_eq!(offset_fetch::groups_of(several, version), [group.clone(), group.clone()]);
+        assert_eq!(offset_fetch::groups_of(several, version), [group.clone()], "each counts once");
         let refused = offset_fetch::refused(&group, ErrorCode::NOT_COORDINATOR, version);
         let response = offset_fetch::response(vec![refused.clone(), refused.clone()], version);
         assert_eq!((response.groups, response.error_code), (vec![refused.clone(), refused], 0));

@@ -43,7 +43,7 @@ fn offsets_of_a_transaction_are_read_after_its_marker() {
             > fetch F stable
               F: offsets []
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
             > describe D
               D: Empty "" "" []
             > end 1 commit
@@ -90,7 +90,7 @@ fn a_group_that_a_transaction_made_goes_with_it() {
               append by 1 h t-0=5
               A: t-0 NONE
             > list L
-              L: NONE [h Empty "" Classic]
+              L: NONE [h Empty "" classic]
             > txn A gen=0 g=none t-0=5
               A: t-0 ILLEGAL_GENERATION
             > txn A g= t-0=5

@@ -73,7 +73,7 @@ fn requests_wait_for_their_records_only_so_long() {
               F: offsets [t-0=6]
             > ok 6
             > list L
-              L: NONE [g Empty "" Classic, i Empty "" Classic]
+              L: NONE [g Empty "" classic, i Empty "" classic]
             > fail 7 NOT_ENOUGH_REPLICAS
             > wait 3000
             > ok 8
@@ -192,7 +192,7 @@ fn the_record_of_a_new_group_is_waited_for_only_so_long() {
               B: joined as c-2: generation 1, range, leader c-2, members [c-2]
             > ok 1
             > list L
-              L: NONE [g CompletingRebalance "consumer" Classic]
+              L: NONE [g CompletingRebalance "consumer" classic]
         "#]],
     );
 }

@@ -145,12 +145,12 @@ fn what_a_transaction_may_change_does_not_expire_and_neither_does_its_group() {
               at 60000
               append g t-1 gone
             > list L
-              L: NONE [g Empty "" Classic, h Empty "" Classic]
+              L: NONE [g Empty "" classic, h Empty "" classic]
             > fetch F
               F: offsets [t-0=1]
             > end 1 abort
             > list L
-              L: NONE [g Empty "" Classic]
+              L: NONE [g Empty "" classic]
             > wait 10000
               at 80000
               append g t-0 gone; g gone
