@@ -10,6 +10,8 @@ mod groups;
 mod quotas;
 #[path = "parity/sensible.rs"]
 mod sensible;
+#[path = "parity/transactions.rs"]
+mod transactions;
 
 use std::io::ErrorKind;
 
@@ -43,6 +45,7 @@ fn every_version_of_every_api_is_served() {
     let mut client = broker.connect();
     let mut checked = sensible::check_all(&mut client);
     checked.extend(groups::check_all(&mut client));
+    checked.extend(transactions::check_all(&mut client));
     checked.extend(quotas::check_all(&mut client));
     checked.extend(admin::check_all(&mut client));
     checked.sort_by_key(|api| api.key());

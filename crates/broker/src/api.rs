@@ -3,6 +3,8 @@
 //! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the heart or the
 //! log, encode.
 
+pub(crate) mod add_offsets_to_txn;
+pub(crate) mod add_partitions_to_txn;
 pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
@@ -23,8 +25,10 @@ pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_transactions;
 pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod elect_leaders;
+pub(crate) mod end_txn;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod get_telemetry_subscriptions;
@@ -37,6 +41,7 @@ pub(crate) mod list_config_resources;
 pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod list_partition_reassignments;
+pub(crate) mod list_transactions;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
@@ -45,12 +50,14 @@ pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
 pub(crate) mod push_telemetry;
 pub(crate) mod sync_group;
+pub(crate) mod txn_offset_commit;
 pub(crate) mod unregister_broker;
 pub(crate) mod update_features;
+pub(crate) mod write_txn_markers;
 
 use std::sync::Arc;
 
-use mainstem_wire::{ApiKey, DecodeError, Decoder};
+use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode};
 
 use crate::api::Serve::{InBackground, OnLoop};
 use crate::background::{Blocking, serve_in_background};
@@ -94,8 +101,13 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::CreateTopics, InBackground(create_topics::serve)),
     (ApiKey::DeleteTopics, InBackground(delete_topics::serve)),
     (ApiKey::DeleteRecords, OnLoop(delete_records::serve)),
-    (ApiKey::InitProducerId, InBackground(init_producer_id::serve)),
+    (ApiKey::InitProducerId, OnLoop(init_producer_id::serve)),
     (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
+    (ApiKey::AddPartitionsToTxn, OnLoop(add_partitions_to_txn::serve)),
+    (ApiKey::AddOffsetsToTxn, OnLoop(add_offsets_to_txn::serve)),
+    (ApiKey::EndTxn, OnLoop(end_txn::serve)),
+    (ApiKey::WriteTxnMarkers, OnLoop(write_txn_markers::serve)),
+    (ApiKey::TxnOffsetCommit, OnLoop(txn_offset_commit::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
@@ -115,6 +127,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
+    (ApiKey::DescribeTransactions, OnLoop(describe_transactions::serve)),
+    (ApiKey::ListTransactions, OnLoop(list_transactions::serve)),
     (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
     (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
     (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
@@ -166,4 +180,10 @@ pub(crate) fn serve(
         OnLoop(serve) => serve(broker, context, decoder, out),
         InBackground(serve) => Ok(serve_in_background(broker, context, decoder, serve)),
     }
+}
+
+/// The code for a client that may be too old to know PRODUCER_FENCED (KIP-588).
+fn fenced_error(error_code: i16, version: i16, known_since: i16) -> i16 {
+    let is_unknown = error_code == ErrorCode::PRODUCER_FENCED.code() && version < known_since;
+    if is_unknown { ErrorCode::INVALID_PRODUCER_EPOCH.code() } else { error_code }
 }

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::clock::Clock;
 use crate::controller::Controller;
 use crate::coordinators::groups::Groups;
+use crate::coordinators::transactions::{Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
@@ -41,6 +42,8 @@ pub(crate) struct Broker {
     pub(crate) topics: Topics,
     pub(crate) controller: Controller,
     pub(crate) groups: Groups,
+    pub(crate) transactions: Transactions,
+    pub(crate) transaction_workers: Workers,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
     pub(crate) quotas: Arc<Quotas>,

@@ -29,7 +29,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
-use crate::coordinators::groups::OFFSETS_TOPIC;
+use crate::coordinators;
 use crate::quotas::resolvable;
 use crate::random;
 use crate::resources::Refused;
@@ -243,7 +243,7 @@ impl Controller {
     }
 
     /// Tries again to serve what could not be served when it was created.
-    pub(crate) fn serve_the_unserved(&self, broker: &Broker) {
+    pub(crate) fn serve_the_unserved(&self, broker: &Arc<Broker>) {
         let ids = self.unserved.lock().clone();
         if !ids.is_empty() {
             let _turn = self.turn.lock();
@@ -268,18 +268,21 @@ impl Controller {
         )
     }
 
-    /// Sees to it that `__consumer_offsets` is there. It counts against nobody's quota: as in Kafka the broker asks for
-    /// it in its own name.
-    pub(crate) fn ensure_offsets_topic(&self, broker: &Arc<Broker>) -> Result<(), Refused> {
-        if broker.topics.by_name(OFFSETS_TOPIC).is_some() {
+    /// Creates a coordinator's topic where it is missing. It counts against nobody's quota: as in Kafka the broker asks
+    /// for it in its own name.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE, with the reason.
+    pub(crate) fn ensure_internal_topic(&self, broker: &Arc<Broker>, topic: &str) -> Result<(), Refused> {
+        if broker.topics.by_name(topic).is_some() {
             return Ok(());
         }
-        let created = self.create_missing_topics(broker, &[OFFSETS_TOPIC], &mut |_| true);
+        let created = self.create_missing_topics(broker, &[topic], &mut |_| true);
         let result = created.into_iter().next();
         match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
             None | Some((ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS, _)) => Ok(()),
             Some((error, message)) => {
-                tracing::error!("{OFFSETS_TOPIC} could not be created: {error}");
+                tracing::error!("{topic} could not be created: {error}");
                 let message = message.map_or_else(|| error.message().to_owned(), |text| text.into_owned());
                 Err(Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message })
             }
@@ -344,6 +347,11 @@ impl Controller {
         decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
     ) -> Result<R, ErrorCode> {
         self.change(decide, |changes| carry_out(broker, changes))
+    }
+
+    /// A producer id out of the block that is there; `None` where taking one would wait.
+    pub(crate) fn known_producer_id(&self) -> Option<i64> {
+        self.producer_ids.try_lock()?.take()
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
@@ -471,21 +479,26 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
     drop(image);
     serve(broker, &topics);
-    broker.groups.topics_changed(&topics);
-    if let Some(offsets) = topics.iter().find(|topic| topic.name == OFFSETS_TOPIC)
-        && let Some(topic) = broker.topics.by_id(&offsets.id)
-    {
-        broker.groups.load(broker, &topic.partitions);
+    if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
+        broker.transactions.set_version(broker);
     }
 }
 
-/// Serves topics. Those whose logs cannot be opened now (no space, no descriptors) are tried again.
-fn serve(broker: &Broker, topics: &[TopicImage]) {
+/// Serves topics, also those of coordinators. Those whose logs cannot be opened now (no space, no descriptors) are tried
+/// again.
+fn serve(broker: &Arc<Broker>, topics: &[TopicImage]) {
     let mut unserved = broker.controller.unserved.lock();
     unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
     for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
         tracing::error!("{error}; it is tried again");
         unserved.push(id);
+    }
+    let served = topics.iter().filter(|topic| !unserved.contains(&topic.id));
+    let coordinators: Vec<_> = served.filter_map(|topic| broker.topics.by_id(&topic.id)).collect();
+    drop(unserved);
+    broker.groups.topics_changed(topics);
+    for topic in coordinators {
+        coordinators::load(broker, &topic.name, &topic.partitions);
     }
 }
 
@@ -534,9 +547,7 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     let partitions =
         broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
     let now = broker.clock.now();
-    if image.name == OFFSETS_TOPIC {
-        broker.groups.unload(broker, &partitions);
-    }
+    coordinators::unload(broker, &image.name, &partitions);
     // Closed without a sync: nobody needs the records any more.
     partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
     let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);

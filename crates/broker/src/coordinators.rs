@@ -1,5 +1,49 @@
 //! Drivers of the coordinators whose state machines are in `mainstem-coordination`.
 
+use std::sync::Arc;
+
+use crate::broker::Broker;
+use crate::storage::partition::Partition;
+use groups::OFFSETS_TOPIC;
+use transactions::TRANSACTIONS_TOPIC;
+
+pub(crate) mod driver;
 pub(crate) mod groups;
+pub(crate) mod markers;
 pub(crate) mod replay;
 pub(crate) mod transactions;
+pub(crate) mod verification;
+pub(crate) mod worker;
+
+/// Takes over the partitions of a topic that this node has begun to serve, if it is a coordinator's.
+pub(crate) fn load(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partition>]) {
+    match topic {
+        OFFSETS_TOPIC => {
+            if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
+                broker.transactions.set(|coordinator| coordinator.set_offsets_partition_count(count));
+            }
+            broker.groups.load(broker, partitions);
+        }
+        TRANSACTIONS_TOPIC => broker.transactions.load(broker, partitions),
+        _ => {}
+    }
+}
+
+/// Gives up partitions of a topic, if it is a coordinator's: they are gone, or cannot be used.
+pub(crate) fn unload(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partition>]) {
+    match topic {
+        OFFSETS_TOPIC => broker.groups.unload(broker, partitions),
+        TRANSACTIONS_TOPIC => broker.transactions.unload(broker, partitions),
+        _ => {}
+    }
+}
+
+/// Calls `each` with every coordinator's topic that is served.
+pub(crate) fn served(broker: &Broker, mut each: impl FnMut(&str, &[Arc<Partition>])) {
+    // Groups first: the markers of transactions that are loaded go into their topic, too.
+    for name in [OFFSETS_TOPIC, TRANSACTIONS_TOPIC] {
+        if let Some(topic) = broker.topics.by_name(name) {
+            each(name, &topic.partitions);
+        }
+    }
+}

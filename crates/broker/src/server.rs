@@ -12,7 +12,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig};
-use mainstem_coordination::groups::GroupConfig;
+use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
+use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use parking_lot::{Mutex, RwLock};
@@ -21,7 +22,9 @@ use rustix::io::Errno;
 use crate::broker::{Broker, Limits, Node};
 use crate::clock::Clock;
 use crate::controller::{Controller, ControllerError};
-use crate::coordinators::groups::{Groups, OFFSETS_TOPIC};
+use crate::coordinators;
+use crate::coordinators::groups::Groups;
+use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
@@ -137,12 +140,11 @@ impl Server {
         let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
         let broker = assemble(config, parts, &bound)?;
         let recovered = broker.controller.start(&broker).inspect(|_| {
-            let offsets = broker.topics.by_name(OFFSETS_TOPIC);
-            let partitions = offsets.map(|topic| topic.partitions.clone()).unwrap_or_default();
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
             broker.groups.topics_changed(&topics);
             broker.groups.reconfigure(&broker);
-            broker.groups.load(&broker, &partitions);
+            broker.transactions.set_version(&broker);
+            coordinators::served(&broker, |topic, partitions| coordinators::load(&broker, topic, partitions));
         });
         let interrupted = match recovered {
             Ok(interrupted) => interrupted,
@@ -185,9 +187,8 @@ impl Server {
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
         // Who still waits in a group now does so for other members; it is told to look for another coordinator.
-        if let Some(offsets) = broker.topics.by_name(OFFSETS_TOPIC) {
-            broker.groups.unload(&broker, &offsets.partitions);
-        }
+        coordinators::served(&broker, |topic, partitions| coordinators::unload(&broker, topic, partitions));
+        broker.transaction_workers.stop();
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         broker.event_loops.stop();
         broker.event_loops.join();
@@ -325,7 +326,9 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         metrics: Metrics::default(),
         topics: Topics::default(),
         controller: Controller::new(&config, dirs.metadata())?,
-        groups: Groups::new(group_config(&config)),
+        groups: Groups::new(GroupCoordinator::new(group_config(&config))),
+        transactions: Transactions::new(TransactionCoordinator::new(transactions::config(&config))),
+        transaction_workers: Workers::new(),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
@@ -391,6 +394,7 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
         first.spawn(http::serve(broker.clone(), socket));
     }
     first.spawn(Groups::run_timer(broker.clone()));
+    first.spawn(Transactions::run_timer(broker.clone()));
 }
 
 /// Waits until all connections are closed, or the time is over.

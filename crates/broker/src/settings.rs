@@ -72,6 +72,7 @@ fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {
         min_compaction_lag_ms: values.min_compaction_lag_ms,
         max_compaction_lag_ms: values.max_compaction_lag_ms,
         delete_retention_ms: values.delete_retention_ms,
+        transaction_verification: broker.transactions.partition_verification,
         producer_id_expiration_ms: millis(broker.logs.producer_id_expiration_ms),
         ..LogConfig::default()
     }

@@ -162,6 +162,16 @@ pub struct TransactionLogConfig {
     pub topic_min_isr: i32,
     /// `transaction.state.log.segment.bytes`.
     pub topic_segment_bytes: i32,
+    /// `transaction.max.timeout.ms`.
+    pub max_timeout_ms: i32,
+    /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`.
+    pub abort_timed_out_interval_ms: u64,
+    /// `transactional.id.expiration.ms`.
+    pub id_expiration_ms: i64,
+    /// `transaction.remove.expired.transaction.cleanup.interval.ms`.
+    pub remove_expired_interval_ms: u64,
+    /// `transaction.partition.verification.enable` (KIP-890).
+    pub partition_verification: bool,
 }
 
 /// Background work on logs, and producers' state. Milliseconds unless said otherwise.
@@ -499,6 +509,13 @@ impl Typed<'_> {
             topic_replication_factor: self.int16("transaction.state.log.replication.factor"),
             topic_min_isr: self.int32("transaction.state.log.min.isr"),
             topic_segment_bytes: self.int32("transaction.state.log.segment.bytes"),
+            max_timeout_ms: self.int32("transaction.max.timeout.ms"),
+            abort_timed_out_interval_ms: self
+                .millis("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            id_expiration_ms: self.int("transactional.id.expiration.ms"),
+            remove_expired_interval_ms: self
+                .millis("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            partition_verification: self.boolean("transaction.partition.verification.enable"),
         }
     }
 

@@ -18,7 +18,9 @@ mod reason {
     pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";
     pub(super) const SHARE: &str = "share groups are not served yet";
     pub(super) const STREAMS: &str = "streams groups are not served yet";
-    pub(super) const TXN: &str = "transactions are not served yet";
+    pub(super) const TXN_WAIT: &str = "a partition is added as soon as the last transaction has ended";
+    pub(super) const CHUNKS: &str = "logs are replayed in pieces of 1 MiB";
+    pub(super) const TWO_PHASE: &str = "two-phase commit is not served yet";
     pub(super) const REPLICA: &str = "this node keeps the only replica";
     pub(super) const MOVER: &str = "one thread moves partitions between log directories, one at a time";
     pub(super) const SAMPLES: &str = "moves are slowed down piece by piece, without samples";

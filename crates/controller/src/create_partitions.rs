@@ -69,8 +69,8 @@ impl MetadataHeart {
             ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message)
         })?;
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_PARTITIONS, message);
-        if image.name == names::CONSUMER_OFFSETS {
-            // A group's place follows from the number of partitions: with another one its offsets would be lost.
+        if names::is_internal(&image.name) {
+            // A key's place follows from the number of partitions: with another one its records would be lost.
             return Err(invalid(format!("The number of partitions of {} cannot be changed.", image.name)));
         }
         let current = i32::try_from(image.partitions.len()).expect("partition numbers are 32 bits");

@@ -31,9 +31,12 @@ pub const METADATA_VERSION: Feature = Feature { name: "metadata.version", min: 3
 /// `group.version` 1: the consumer group protocol (KIP-848) is served, whatever the level of the cluster.
 pub const GROUP_VERSION: Feature = Feature { name: "group.version", min: 1, max: 1 };
 
-/// Every feature. Those of transactions, share and streams groups are added when they work: clients choose
-/// their protocol by them.
-pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION];
+/// `transaction.version` (KIP-890, KIP-1228): from 2 on the epoch of a producer rises with each of its transactions. At 0
+/// the records of the coordinator are those of Kafka before 4.0.
+pub const TRANSACTION_VERSION: Feature = Feature { name: "transaction.version", min: 0, max: 2 };
+
+/// Every feature. Those of share and streams groups are added when they work: clients choose their protocol by them.
+pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION];
 
 /// `UpgradeType` of a request (KIP-778): what the client allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

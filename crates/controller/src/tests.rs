@@ -450,7 +450,7 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     assert_eq!((broker.incarnation_id, broker.log_dirs.as_slice()), (Uuid::from_u128(4), both.as_slice()));
     assert_eq!(
         session.heart.image().features().collect::<Vec<_>>(),
-        [("group.version", 1), ("metadata.version", 30)]
+        [("group.version", 1), ("metadata.version", 30), ("transaction.version", 2)]
     );
     assert_eq!(session.heart.image().unsupported_feature(), None);
 }

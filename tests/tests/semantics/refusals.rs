@@ -1,12 +1,9 @@
 //! What is refused, by which error, and how a client learns that it need not try again.
 
-use mainstem_tests::kafka::{BY_NAME, batch, produce_request, refusal};
+use mainstem_tests::kafka::{batch, refusal};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::api_versions_response::ApiVersionsResponse;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
-use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
-use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
-use mainstem_wire::messages::produce_request::ProduceRequest;
 use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message};
 
 use crate::{TOPIC, broker_with_topic};
@@ -36,35 +33,6 @@ fn acks_that_do_not_exist_are_refused() {
         assert_eq!(refused, ErrorCode::INVALID_REQUIRED_ACKS, "{acks}");
     }
     assert_eq!(client.fetch(TOPIC, 0, 0).unwrap(), []);
-}
-
-/// A transactional client must stop and say why: none of these errors is one that it retries on.
-#[test]
-fn transactions_are_refused_for_good_and_with_a_reason() {
-    let (_broker, mut client) = broker_with_topic("transactions", 1, &[]);
-    let fatal = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-    assert!(!fatal.is_retriable());
-    let find =
-        FindCoordinatorRequest { key_type: 1, coordinator_keys: vec!["id".into()], ..Default::default() };
-    let response = client.call(&find, 6);
-    let found = &response.coordinators[0];
-    assert_eq!(ErrorCode::from(found.error_code), fatal);
-    assert!(found.error_message.as_deref().is_some_and(|text| text.contains("transactional.id")));
-
-    let init = InitProducerIdRequest {
-        transactional_id: Some("id".into()),
-        transaction_timeout_ms: 60_000,
-        ..Default::default()
-    };
-    assert_eq!(ErrorCode::from(client.call(&init, 4).error_code), fatal);
-
-    let one = batch(&[b"a"]);
-    let produce =
-        ProduceRequest { transactional_id: Some("id".into()), ..produce_request(TOPIC, 0, -1, &one) };
-    let response = client.call(&produce, BY_NAME);
-    let answer = &response.responses[0].partition_responses[0];
-    assert_eq!(ErrorCode::from(answer.error_code), fatal);
-    assert!(answer.error_message.as_deref().is_some_and(|text| text.contains("transactional.id")));
 }
 
 /// KIP-511: a client that is newer than the broker gets an answer that it can read.

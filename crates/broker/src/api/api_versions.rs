@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_controller::features::FEATURES;
+use mainstem_controller::features::{FEATURES, Feature};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::api_versions_response::{
     ApiVersion, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
@@ -15,6 +15,9 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+
+/// Version from which clients take features that begin at level 0.
+const ZERO_LEVELS_SINCE: i16 = 4;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -31,19 +34,19 @@ pub(crate) fn serve(
     if context.version >= 3 {
         *context.connection.software.lock() = Some((name.to_string(), version.to_string()));
     }
-    Ok(respond(&context, response(broker), out))
+    Ok(respond(&context, response(broker, context.version), out))
 }
 
 /// The answer to a version that is not known here: in version 0, with the versions that are (KIP-511).
 pub(crate) fn unsupported(broker: &Arc<Broker>, correlation_id: i32, out: &mut ResponseBuffer) -> Handled {
     let error_code = ErrorCode::UNSUPPORTED_VERSION.code();
-    let response = ApiVersionsResponse { error_code, ..response(broker) };
+    let response = ApiVersionsResponse { error_code, ..response(broker, 0) };
     frame::write_response(&mut out.bytes, ApiKey::ApiVersions, 0, correlation_id, &response)
         .expect("features are left out of version 0");
     Handled::Answered
 }
 
-fn response(broker: &Broker) -> ApiVersionsResponse<'static> {
+fn response(broker: &Broker, version: i16) -> ApiVersionsResponse<'static> {
     let api_keys = api::served().map(|api| {
         let advertised = api.advertised_versions();
         ApiVersion {
@@ -53,7 +56,9 @@ fn response(broker: &Broker) -> ApiVersionsResponse<'static> {
             ..Default::default()
         }
     });
-    let supported = FEATURES.iter().map(|feature| SupportedFeatureKey {
+    // Before version 4 clients take a feature that begins at level 0 for malformed (KAFKA-17011).
+    let is_known = |feature: &&Feature| feature.min > 0 || version >= ZERO_LEVELS_SINCE;
+    let supported = FEATURES.iter().filter(is_known).map(|feature| SupportedFeatureKey {
         name: feature.name.into(),
         min_version: feature.min,
         max_version: feature.max,

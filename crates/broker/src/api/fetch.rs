@@ -10,7 +10,7 @@ use std::time::Duration;
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
-    EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
 use tokio::time::{Instant, timeout_at};
@@ -412,6 +412,7 @@ fn describe(
             diverging_epoch: data.diverging.map_or_else(EpochEndOffset::default, |(epoch, end_offset)| {
                 EpochEndOffset { epoch, end_offset, ..Default::default() }
             }),
+            aborted_transactions: Some(aborted(&data.plan)),
             ..Default::default()
         },
         Err(error) => PartitionData {
@@ -423,6 +424,17 @@ fn describe(
             ..Default::default()
         },
     }
+}
+
+/// The transactions that were aborted and may have records in what is read: consumers leave those out.
+fn aborted(plan: &ReadPlan) -> Vec<AbortedTransaction<'static>> {
+    let ReadPlan::Range(range) = plan else { return Vec::new() };
+    let aborted = range.aborted.iter().map(|aborted| AbortedTransaction {
+        producer_id: aborted.producer_id,
+        first_offset: aborted.first_offset,
+        ..Default::default()
+    });
+    aborted.collect()
 }
 
 /// Clients of the first versions know nothing of KAFKA_STORAGE_ERROR; from this one they look for the leader again.

@@ -1,4 +1,4 @@
-//! FindCoordinator (10), v0-6: which node coordinates a group.
+//! FindCoordinator (10), v0-6: which node coordinates a group or a transactional id.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::coordinators::groups::OFFSETS_TOPIC;
-use crate::coordinators::transactions;
+use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -29,8 +29,8 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    // The first question of all creates the topic of offsets, which waits for the disk.
-    if broker.topics.by_name(OFFSETS_TOPIC).is_none() {
+    // The first question of a kind creates the coordinator's topic, which waits for the disk.
+    if [OFFSETS_TOPIC, TRANSACTIONS_TOPIC].iter().any(|topic| broker.topics.by_name(topic).is_none()) {
         return Ok(serve_in_background(broker, context, decoder, answer));
     }
     answer(broker, &context, decoder, out)
@@ -90,11 +90,11 @@ fn coordinator(
     }
 }
 
-/// Nobody coordinates the groups of a partition that is offline.
-fn has_offsets(broker: &Broker, group: &str) -> Result<(), Refused> {
-    let partition = broker.topics.partition(OFFSETS_TOPIC, broker.groups.partition_for(group));
+/// Nobody coordinates what is in a partition that is offline.
+fn is_online(broker: &Broker, topic: &str, index: i32) -> Result<(), Refused> {
+    let partition = broker.topics.partition(topic, index);
     if partition.is_some_and(|partition| partition.is_offline()) {
-        let message = format!("the partition of {OFFSETS_TOPIC} with this group is offline");
+        let message = format!("the partition {topic}-{index}, which has this key, is offline");
         return Err(Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message });
     }
     Ok(())
@@ -109,15 +109,13 @@ fn may_coordinate(
     match key_type {
         GROUP => {
             authorize(context, Operation::Describe, Resource::Group(key))?;
-            broker.controller.ensure_offsets_topic(broker)?;
-            has_offsets(broker, key)
+            broker.controller.ensure_internal_topic(broker, OFFSETS_TOPIC)?;
+            is_online(broker, OFFSETS_TOPIC, broker.groups.partition_for(key))
         }
         TRANSACTION => {
             authorize(context, Operation::Describe, Resource::TransactionalId(key))?;
-            Err(Refused {
-                error: transactions::NOT_SERVED_ERROR,
-                message: transactions::NOT_SERVED.to_owned(),
-            })
+            broker.controller.ensure_internal_topic(broker, TRANSACTIONS_TOPIC)?;
+            is_online(broker, TRANSACTIONS_TOPIC, broker.transactions.partition_for(key))
         }
         other => {
             let message = format!("there is no coordinator of type {other} here");

@@ -1,13 +1,17 @@
-//! InitProducerId (22), v0-5: an id for an idempotent producer, never given twice.
+//! InitProducerId (22), v0-5: an id for an idempotent producer, never given twice; and for a transactional one, whose
+//! predecessors it fences.
 
 use std::sync::Arc;
 
+use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::fenced_error;
+use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::coordinators::transactions;
+use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -16,7 +20,35 @@ use crate::net::respond::respond;
 /// Producer id and epoch of a request that has none.
 const NONE: i64 = -1;
 
+/// Version from which clients know PRODUCER_FENCED (KIP-588).
+const FENCED_SINCE: i16 = 4;
+
 pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
+    let request: InitProducerIdRequest<'_> = body(decoder, context.version)?;
+    let Some(id) = &request.transactional_id else {
+        // The first id of a block waits for the disk.
+        return Ok(serve_in_background(broker, context, &behind, serve_idempotent));
+    };
+    if let Err(error) = authorize(&context, Operation::Write, Resource::TransactionalId(id)) {
+        return Ok(respond(&context, refused(error), out));
+    }
+    let request = Request::InitProducerId { request, enable_2pc: false, keep_prepared_txn: false };
+    Ok(Transactions::answer(broker, context, request, out, |context, reply, out| {
+        let Reply::InitProducerId(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
+        respond(context, response, out)
+    }))
+}
+
+fn serve_idempotent(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,
@@ -25,11 +57,13 @@ pub(crate) fn serve(
     let request: InitProducerIdRequest<'_> = body(decoder, context.version)?;
     let response = match producer_id(broker, context, &request) {
         Ok(producer_id) => InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() },
-        Err(error) => {
-            InitProducerIdResponse { error_code: error.code(), producer_epoch: -1, ..Default::default() }
-        }
+        Err(error) => refused(error),
     };
     Ok(respond(context, response, out))
+}
+
+fn refused(error: ErrorCode) -> InitProducerIdResponse<'static> {
+    InitProducerIdResponse { error_code: error.code(), producer_epoch: -1, ..Default::default() }
 }
 
 fn producer_id(
@@ -37,18 +71,10 @@ fn producer_id(
     context: &RequestContext,
     request: &InitProducerIdRequest<'_>,
 ) -> Result<i64, ErrorCode> {
-    if let Some(id) = &request.transactional_id {
-        if id.is_empty() {
-            return Err(ErrorCode::INVALID_REQUEST);
-        }
-        authorize(context, Operation::Write, Resource::TransactionalId(id))?;
-        return Err(transactions::NOT_SERVED_ERROR);
-    }
     authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
     // KIP-360: a producer names the id and the epoch that it has, or neither.
     if (request.producer_id == NONE) != (i64::from(request.producer_epoch) == NONE) {
         return Err(ErrorCode::INVALID_REQUEST);
     }
-    // The first id of a block waits for the disk.
     broker.controller.next_producer_id()
 }

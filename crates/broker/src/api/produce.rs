@@ -1,12 +1,13 @@
 //! Produce (0), v3-13: append record batches; answer when they are as safe as `acks` asks.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mainstem_log::Origin;
+use mainstem_coordination::groups::Producer;
+use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
 use mainstem_records::{Batch, Compression};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::coordinators::transactions;
+use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::errors::record_errors;
 use crate::net::connection::CloseReason;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
@@ -41,6 +42,9 @@ const ACKS_ALL: i16 = -1;
 /// Replicas that are in sync: this node's, as long as there are no others.
 const IN_SYNC_REPLICAS: i32 = 1;
 
+/// How often the coordinator is asked for one request, while the producer's last transaction is ending.
+const VERIFICATIONS_MAX: usize = 10;
+
 /// Time after which the appends of one request go on in the background; the one that is being made is finished.
 const INLINE_TIME_MAX: Duration = Duration::from_millis(5);
 
@@ -54,6 +58,15 @@ pub(crate) fn serve(
     let bytes = behind.rest().len();
     let request = last_of_each(body(decoder, context.version)?);
     let mut progress = Progress::default();
+    match transactional(broker, &context, &request) {
+        None => {}
+        Some(verified) if verified.asked.is_none() => progress.verified = verified.known,
+        Some(verified) => {
+            let body = OwnedBody::copy(broker, &behind);
+            let response = finish_verified(broker.clone(), context, (body, bytes), verified);
+            return Ok(Handled::Later { response: Box::pin(response), holds: true });
+        }
+    }
     let is_done = progress.append(broker, &context, &request, Some(INLINE_TIME_MAX));
     // Held back from now on, also while the answer waits for the disk.
     let held = broker.quotas.produced(&context, bytes);
@@ -104,7 +117,12 @@ struct Progress {
     /// By rank of the topic and rank of the partition in it.
     responses: Vec<Vec<PartitionProduceResponse<'static>>>,
     waits: Vec<Wait>,
+    verified: Verified,
 }
+
+/// What lets batches begin a transaction in their partitions, or why they may not, by rank of the topic and of the
+/// partition in it.
+type Verified = HashMap<(usize, usize), Result<VerificationGuard, ErrorCode>>;
 
 impl Progress {
     /// Appends what the request has for partitions that were not served yet: one of them, and then more for as long
@@ -148,8 +166,15 @@ impl Progress {
         topic: &Result<Arc<Topic>, Refusal>,
         data: &PartitionProduceData<'_>,
     ) {
+        let verified = match self.verified.is_empty() {
+            true => Ok(VerificationGuard::NONE),
+            false => {
+                let place = (rank, self.responses[rank].len());
+                self.verified.get(&place).copied().unwrap_or(Ok(VerificationGuard::NONE))
+            }
+        };
         let appended = match topic {
-            Ok(topic) => append(broker, asked, topic, data),
+            Ok(topic) => append(broker, asked, topic, data, verified),
             Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
         };
         let responses = &mut self.responses[rank];
@@ -242,9 +267,6 @@ fn permitted(
     if !matches!(request.acks, -1..=1) {
         return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
     }
-    if request.transactional_id.is_some() {
-        return Err(not_transactional());
-    }
     let topic = match context.version {
         13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         _ => broker.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?,
@@ -256,11 +278,6 @@ fn permitted(
     Ok(topic)
 }
 
-fn not_transactional() -> Refusal {
-    let message = Some(transactions::NOT_SERVED.to_owned());
-    Refusal { message, ..transactions::NOT_SERVED_ERROR.into() }
-}
-
 type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64)>);
 
 /// Appends one partition's records. With the answer comes what it has to wait for, if anything.
@@ -269,6 +286,7 @@ fn append(
     (version, acks): (i16, i16),
     topic: &Topic,
     data: &PartitionProduceData<'_>,
+    verified: Result<VerificationGuard, ErrorCode>,
 ) -> Result<AppendAnswer, Refusal> {
     let partition = topic.partition(data.index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let settings = partition.settings();
@@ -279,18 +297,18 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => &[],
     };
-    if let Ok((batch, _)) = Batch::split_first(records) {
-        // Kafka goes by the records too: nothing could ever end the transaction that such a batch begins.
-        if batch.attributes().is_transactional() {
-            return Err(not_transactional());
-        }
-        if version < ZSTD_SINCE && matches!(batch.attributes().compression(), Ok(Compression::Zstd)) {
-            let message = format!("Produce before version {ZSTD_SINCE} may not compress by zstd (KIP-110)");
-            let error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
-            return Err(Refusal { message: Some(message), ..error.into() });
-        }
+    if version < ZSTD_SINCE
+        && let Ok((batch, _)) = Batch::split_first(records)
+        && matches!(batch.attributes().compression(), Ok(Compression::Zstd))
+    {
+        let message = format!("Produce before version {ZSTD_SINCE} may not compress by zstd (KIP-110)");
+        let error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
+        return Err(Refusal { message: Some(message), ..error.into() });
     }
-    let outcome = with_scratch(|scratch| partition.append(records, Origin::Client, &broker.clock, scratch))?;
+    let guard = verified?;
+    let append =
+        |scratch: &mut _| partition.append_verified(records, Origin::Client, guard, &broker.clock, scratch);
+    let outcome = with_scratch(append)?;
     let appended = outcome.appended;
     let messages = u64::try_from(appended.last_offset + 1 - appended.base_offset).unwrap_or(0);
     broker.metrics.appended(&partition.traffic, messages, records.len());
@@ -318,6 +336,119 @@ fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
         error_message: refusal.message.map(Into::into),
         ..Default::default()
     }
+}
+
+/// A transactional request: what its batches are allowed, and the coordinator's answer on its way.
+struct Transactional {
+    known: Verified,
+    asked: Option<Verification>,
+    /// Partitions that the coordinator is asked about, with their guards.
+    waiting: Vec<(usize, usize, Arc<str>, i32, VerificationGuard)>,
+}
+
+impl Transactional {
+    /// The coordinator has answered.
+    fn judge(&mut self, refusals: &Refusals) {
+        for (rank, partition, topic, index, guard) in self.waiting.drain(..) {
+            self.known.insert((rank, partition), refusals.of(&topic, index).map(|()| guard));
+        }
+    }
+
+    /// Refuses whatever has an error already or is left.
+    fn refuse_all(request: &ProduceRequest<'_>, error: ErrorCode) -> Self {
+        let mut known = Verified::new();
+        for (rank, topic) in request.topic_data.iter().enumerate() {
+            known.extend((0..topic.partition_data.len()).map(|partition| ((rank, partition), Err(error))));
+        }
+        Transactional { known, asked: None, waiting: Vec::new() }
+    }
+}
+
+/// Asks the coordinator whether the transaction of a request may reach the partitions that it has not reached yet
+/// (KIP-890). `None`: the request has no transactional batch.
+fn transactional(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: &ProduceRequest<'_>,
+) -> Option<Transactional> {
+    let mut batches = Vec::new();
+    for (rank, topic) in request.topic_data.iter().enumerate() {
+        for (partition, data) in topic.partition_data.iter().enumerate() {
+            let Some(Records::Bytes(records)) = &data.records else { continue };
+            if let Ok((batch, _)) = Batch::split_first(records)
+                && batch.attributes().is_transactional()
+            {
+                batches.push((rank, partition, data.index, batch));
+            }
+        }
+    }
+    let (.., first) = batches.first()?;
+    let producer = Producer { id: first.producer_id(), epoch: first.producer_epoch() };
+    // Kafka goes by the records too, and asks who may use the transactional id for all of them.
+    let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+    let Some(id) = request.transactional_id.as_deref() else {
+        return Some(Transactional::refuse_all(request, error));
+    };
+    if authorize(context, Operation::Write, Resource::TransactionalId(id)).is_err() {
+        return Some(Transactional::refuse_all(request, error));
+    }
+    let is_of_producer =
+        |batch: &Batch<'_>| (batch.producer_id(), batch.producer_epoch()) == (producer.id, producer.epoch);
+    if !batches.iter().all(|(.., batch)| is_of_producer(batch)) {
+        return Some(Transactional::refuse_all(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING));
+    }
+    let terms = Terms::of_produce(context.version);
+    let (mut known, mut waiting, mut wanted) = (Verified::new(), Vec::new(), Wanted::new());
+    for (rank, partition, index, batch) in batches {
+        // What is not there, or may not be written, is refused when it is appended.
+        let Ok(topic) = permitted(broker, context, request, &request.topic_data[rank]) else { continue };
+        let Some(log) = topic.partition(index) else { continue };
+        let first = VerificationRequest {
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            base_sequence: batch.base_sequence(),
+            supports_epoch_bump: terms.adds,
+        };
+        match log.begin_verification(&first, &broker.clock) {
+            Ok(None) => {}
+            Ok(Some(guard)) => {
+                wanted.entry(topic.name.clone()).or_default().push(index);
+                waiting.push((rank, partition, topic.name.clone(), index, guard));
+            }
+            Err(refused) => _ = known.insert((rank, partition), Err(refused.code())),
+        }
+    }
+    let mut verified = Transactional { known, asked: None, waiting };
+    if !wanted.is_empty() {
+        match Verification::ask(broker, context, terms, (id, producer), &wanted).now() {
+            Ok(refusals) => verified.judge(&refusals),
+            Err(asked) => verified.asked = Some(asked),
+        }
+    }
+    Some(verified)
+}
+
+/// Goes on with a transactional request when the coordinator has answered.
+async fn finish_verified(
+    broker: Arc<Broker>,
+    context: RequestContext,
+    (body, bytes): (OwnedBody, usize),
+    mut verified: Transactional,
+) -> Result<ResponseBuffer, String> {
+    for _ in 0..VERIFICATIONS_MAX {
+        let Some(asked) = verified.asked.take() else { break };
+        let refusals = asked.later().await.map_err(|_| "the coordinator ended".to_owned())?;
+        verified.judge(&refusals);
+        if refusals.is_empty() {
+            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+            let request = crate::net::dispatch::body(&mut body.decoder(), context.version);
+            let request = last_of_each(request.expect("it was decoded before"));
+            verified = transactional(&broker, &context, &request).expect("it is transactional");
+        }
+    }
+    let progress = Progress { verified: verified.known, ..Progress::default() };
+    let held = broker.quotas.produced(&context, bytes);
+    finish_in_background(broker, context, body, progress, held).await
 }
 
 /// Appends the rest of a request that takes long, which compressed batches can, where nobody is held up by it; then

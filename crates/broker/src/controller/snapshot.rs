@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 use super::{Controller, ControllerError, METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
 use crate::controller::snapshots::{SnapshotFile, encode};
-use crate::coordinators::replay::{Checksums, replay};
+use crate::coordinators::replay::{Checksums, Entry, replay};
 use crate::storage::partition::Durable;
 
 /// What the log has got since the last snapshot.
@@ -80,7 +80,8 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot
         heart.skip_to(end_offset);
     }
     let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
-    replay(log, Checksums::Verified, |record| {
+    replay(log, Checksums::Verified, |entry| {
+        let Entry::Record { record, .. } = entry else { return };
         let value = record.value.filter(|_| failed.is_none() && record.offset >= end_offset);
         if let Some(value) = value {
             failed = heart.replay(record.offset, value).err();

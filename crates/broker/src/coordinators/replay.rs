@@ -1,7 +1,8 @@
-//! Reading a whole log, batch by batch: how the coordinators' hearts are rebuilt at start.
+//! Reading a whole log, batch by batch: how the coordinators' state machines are rebuilt at start.
 
+use mainstem_coordination::groups::{LogEntry, Producer, TransactionEnd};
 use mainstem_log::{Log, ReadBound, ReadError};
-use mainstem_records::{Batch, BatchError, InvalidBatch, Record, Scratch};
+use mainstem_records::{Batch, BatchError, EndTransactionMarker, InvalidBatch, Record, Scratch};
 
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -46,14 +47,40 @@ pub(crate) enum Checksums {
     Unread,
 }
 
-/// Calls `each` with every record that is no control record, in order.
+/// What a log says.
+pub(crate) enum Entry<'r> {
+    /// A record that is no control record.
+    Record {
+        /// The record.
+        record: Record<'r>,
+        /// The producer of its batch, if that is transactional.
+        producer: Option<Producer>,
+    },
+    /// The end of a producer's transaction.
+    End(TransactionEnd),
+}
+
+impl<'r> Entry<'r> {
+    /// The entry as coordinators read it; their records have a key.
+    pub(crate) fn keyed(self) -> Option<LogEntry<'r>> {
+        match self {
+            Entry::Record { record, producer } => {
+                let value = record.value;
+                record.key.map(|key| LogEntry::Record { key, value, producer })
+            }
+            Entry::End(end) => Some(LogEntry::End(end)),
+        }
+    }
+}
+
+/// Calls `each` with every record and every end of a transaction, in order.
 ///
 /// # Errors
 /// When the log cannot be read or holds what is no record.
 pub(crate) fn replay(
     log: &Log,
     checksums: Checksums,
-    mut each: impl FnMut(Record<'_>),
+    mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), ReplayError> {
     let mut scratch = Scratch::new();
     let mut decompressed = Vec::new();
@@ -79,17 +106,28 @@ pub(crate) fn replay(
             }
             let skip = next;
             next = batch.next_offset();
-            if !batch.attributes().is_control() {
+            let producer = producer_of(&batch);
+            if batch.attributes().is_control() {
+                if let (Some(producer), Some(marker)) = (producer, EndTransactionMarker::of_batch(&batch)) {
+                    each(Entry::End(TransactionEnd { producer, committed: marker.committed }));
+                }
+            } else {
                 let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
                 let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
                 for record in records.map_err(failed)? {
                     let record = record.map_err(failed)?;
                     if record.offset >= skip {
-                        each(record);
+                        each(Entry::Record { record, producer });
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Whose transaction a batch belongs to.
+fn producer_of(batch: &Batch<'_>) -> Option<Producer> {
+    let is_transactional = batch.attributes().is_transactional();
+    is_transactional.then(|| Producer { id: batch.producer_id(), epoch: batch.producer_epoch() })
 }

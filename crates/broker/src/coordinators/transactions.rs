@@ -1,11 +1,167 @@
-//! Transactions are not served yet; a client that asks for them is told so in a way that ends its attempt.
+//! The transaction coordinator on the [driver](super::driver): its records go into `__transaction_state`, its markers
+//! into the partitions that producers have written to.
 
+use std::sync::Arc;
+
+use mainstem_config::BrokerConfig;
+use mainstem_controller::features::TRANSACTION_VERSION;
+use mainstem_coordination::groups::LogEntry;
+use mainstem_coordination::transactions::{
+    self, Markers, ProducerIdTicket, Reply, Request, Ticket, Token, TransactionConfig, TransactionCoordinator,
+};
+use mainstem_records::BatchOptions;
 use mainstem_wire::ErrorCode;
 
-/// Fatal for the Java client and for librdkafka alike: neither retries on it, while most other codes in these places
-/// are taken for a coordinator that will be there soon.
-pub(crate) const NOT_SERVED_ERROR: ErrorCode = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+use crate::broker::Broker;
+use crate::clock::Now;
+use crate::coordinators::driver::{Coordinator, Driver, Effect};
+use crate::coordinators::markers;
+use crate::coordinators::worker::Worker;
+use crate::net::context::RequestContext;
 
-/// What the client is told, where the response has room for a message.
-pub(crate) const NOT_SERVED: &str =
-    "Transactions are not served by this broker yet: produce without a transactional.id.";
+/// The topic of transactional ids and their transactions.
+pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";
+
+/// The coordinator of all transactional ids on this node.
+pub(crate) type Transactions = Driver<TransactionCoordinator>;
+
+/// The threads of the coordinator: what it asks for holds up neither connections nor the flusher.
+pub(crate) struct Workers {
+    markers: Worker,
+    /// Waits for the metadata log.
+    producer_ids: Worker,
+}
+
+impl Workers {
+    pub(crate) fn new() -> Self {
+        Workers { markers: Worker::new("txn-markers"), producer_ids: Worker::new("txn-producer-ids") }
+    }
+
+    /// Ends the threads behind what they have to do.
+    pub(crate) fn stop(&self) {
+        self.producer_ids.stop();
+        self.markers.stop();
+    }
+}
+
+/// What the coordinator asks for besides appends and replies.
+pub(crate) enum Work {
+    Markers(Markers),
+    ProducerId(ProducerIdTicket),
+}
+
+impl Coordinator for TransactionCoordinator {
+    type Request<'a> = Request<'a>;
+    type Reply = Reply;
+    type Ticket = Ticket;
+    type Other = Work;
+
+    const TOPIC: &'static str = TRANSACTIONS_TOPIC;
+
+    fn driver(broker: &Broker) -> &Driver<Self> {
+        &broker.transactions
+    }
+
+    fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Request<'_>) {
+        TransactionCoordinator::step(self, now, token, context.version, request);
+    }
+
+    fn effects(&mut self) -> Vec<Effect<Self>> {
+        let effects = TransactionCoordinator::effects(self).map(|effect| match effect {
+            transactions::Effect::Reply { token, reply } => Effect::Reply { token, reply },
+            transactions::Effect::Append { ticket, timestamp_ms, records } => {
+                Effect::Append { ticket, timestamp_ms, batch: BatchOptions::default(), records }
+            }
+            transactions::Effect::WriteMarkers(markers) => Effect::Other(Work::Markers(markers)),
+            transactions::Effect::NewProducerId { ticket } => Effect::Other(Work::ProducerId(ticket)),
+        });
+        effects.collect()
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        TransactionCoordinator::next_deadline_ms(self)
+    }
+
+    fn tick(&mut self, now: Now) {
+        TransactionCoordinator::tick(self, now);
+    }
+
+    fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
+        TransactionCoordinator::appended(self, now, ticket, outcome);
+    }
+
+    fn partition_of(ticket: Ticket) -> i32 {
+        ticket.partition
+    }
+
+    fn partition_for(&self, key: &str) -> i32 {
+        TransactionCoordinator::partition_for(self, key)
+    }
+
+    fn set_partition_count(&mut self, count: i32) {
+        TransactionCoordinator::set_partition_count(self, count);
+    }
+
+    fn begin_load(&mut self, partition: i32, leader_epoch: i32) {
+        TransactionCoordinator::begin_load(self, partition, leader_epoch);
+    }
+
+    fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64 {
+        match entry {
+            LogEntry::Record { key, value, .. } => {
+                TransactionCoordinator::load(self, now, partition, [(key, value)]).malformed
+            }
+            // Nobody writes to this topic within a transaction.
+            LogEntry::End(_) => 1,
+        }
+    }
+
+    fn finish_load(&mut self, now: Now, partition: i32) {
+        TransactionCoordinator::finish_load(self, now, partition);
+    }
+
+    fn unload(&mut self, now: Now, partition: i32) {
+        TransactionCoordinator::unload(self, now, partition);
+    }
+
+    fn perform(broker: &Arc<Broker>, work: Work) {
+        let own = broker.clone();
+        match work {
+            Work::Markers(markers) => {
+                broker.transaction_workers.markers.run(Box::new(move || markers::write_all(&own, markers)));
+            }
+            Work::ProducerId(ticket) => match broker.controller.known_producer_id() {
+                Some(id) => give_producer_id(broker, ticket, Ok(id)),
+                None => broker.transaction_workers.producer_ids.run(Box::new(move || {
+                    give_producer_id(&own, ticket, own.controller.next_producer_id());
+                })),
+            },
+        }
+    }
+}
+
+fn give_producer_id(broker: &Arc<Broker>, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
+    broker.transactions.change(broker, |coordinator, now| coordinator.producer_id(now, ticket, outcome));
+}
+
+impl Transactions {
+    /// Puts the level of `transaction.version` into force that the metadata say.
+    pub(crate) fn set_version(&self, broker: &Broker) {
+        let level = broker.controller.image().feature(TRANSACTION_VERSION.name).unwrap_or(0);
+        self.set(|coordinator| coordinator.set_transaction_version(level));
+    }
+}
+
+/// What the coordinator goes by.
+pub(crate) fn config(config: &BrokerConfig) -> TransactionConfig {
+    let transactions = &config.transactions;
+    TransactionConfig {
+        transaction_state_log_num_partitions: transactions.topic_num_partitions,
+        offsets_topic_num_partitions: config.offsets.topic_num_partitions,
+        transaction_max_timeout_ms: transactions.max_timeout_ms,
+        abort_timed_out_interval_ms: transactions.abort_timed_out_interval_ms,
+        transactional_id_expiration_ms: transactions.id_expiration_ms,
+        remove_expired_interval_ms: transactions.remove_expired_interval_ms,
+        ..TransactionConfig::default()
+    }
+}

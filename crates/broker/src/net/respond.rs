@@ -98,7 +98,14 @@ impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQu
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
 }
 
+/// An answer between brokers, which nobody throttles.
+impl Throttled for mainstem_wire::messages::write_txn_markers_response::WriteTxnMarkersResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
 throttled! {
+    add_offsets_to_txn_response::AddOffsetsToTxnResponse,
+    add_partitions_to_txn_response::AddPartitionsToTxnResponse,
     alter_client_quotas_response::AlterClientQuotasResponse,
     alter_configs_response::AlterConfigsResponse,
     alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
@@ -118,8 +125,10 @@ throttled! {
     describe_log_dirs_response::DescribeLogDirsResponse,
     describe_producers_response::DescribeProducersResponse,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    describe_transactions_response::DescribeTransactionsResponse,
     describe_user_scram_credentials_response::DescribeUserScramCredentialsResponse,
     elect_leaders_response::ElectLeadersResponse,
+    end_txn_response::EndTxnResponse,
     fetch_response::FetchResponse,
     find_coordinator_response::FindCoordinatorResponse,
     get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse,
@@ -132,6 +141,7 @@ throttled! {
     list_groups_response::ListGroupsResponse,
     list_offsets_response::ListOffsetsResponse,
     list_partition_reassignments_response::ListPartitionReassignmentsResponse,
+    list_transactions_response::ListTransactionsResponse,
     metadata_response::MetadataResponse,
     offset_commit_response::OffsetCommitResponse,
     offset_delete_response::OffsetDeleteResponse,
@@ -140,6 +150,7 @@ throttled! {
     produce_response::ProduceResponse,
     push_telemetry_response::PushTelemetryResponse,
     sync_group_response::SyncGroupResponse,
+    txn_offset_commit_response::TxnOffsetCommitResponse,
     unregister_broker_response::UnregisterBrokerResponse,
     update_features_response::UpdateFeaturesResponse,
 }

@@ -12,7 +12,7 @@ use mainstem_log::dir::LogDir;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
-use crate::coordinators::groups::OFFSETS_TOPIC;
+use crate::coordinators;
 use crate::storage::partition::{NoLog, Partition};
 
 /// Wakes the thread.
@@ -141,9 +141,8 @@ fn take_partitions_offline(broker: &Arc<Broker>, dir: &Arc<LogDir>) {
     }
     tracing::error!(dir = %dir.path().display(), partitions = partitions.len(), "partitions are offline");
     partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Offline)));
-    let offsets: Vec<_> =
-        partitions.into_iter().filter(|partition| &*partition.topic == OFFSETS_TOPIC).collect();
-    if !offsets.is_empty() {
-        broker.groups.unload(broker, &offsets);
-    }
+    coordinators::served(broker, |topic, _| {
+        let of_topic = partitions.iter().filter(|partition| *partition.topic == *topic).cloned();
+        coordinators::unload(broker, topic, &of_topic.collect::<Vec<_>>());
+    });
 }

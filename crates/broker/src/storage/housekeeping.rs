@@ -86,7 +86,7 @@ impl Every {
 }
 
 impl Rounds {
-    fn new(broker: &Broker) -> Self {
+    fn new(broker: &Arc<Broker>) -> Self {
         let logs = &broker.config().logs;
         Rounds {
             maintain: Every::new(logs.retention_check_interval_ms),
@@ -96,7 +96,7 @@ impl Rounds {
         }
     }
 
-    fn run(&mut self, broker: &Broker) {
+    fn run(&mut self, broker: &Arc<Broker>) {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
@@ -132,7 +132,7 @@ fn write_epochs(partition: &Partition) {
 }
 
 /// Kafka's retention task, for one partition; what fails there is that partition's.
-fn maintain(broker: &Broker, partition: &Partition) {
+fn maintain(broker: &Arc<Broker>, partition: &Partition) {
     let (topic, index) = (&partition.topic, partition.index);
     match partition.maintain(&broker.clock) {
         Ok(done) if done.segments_deleted > 0 => {

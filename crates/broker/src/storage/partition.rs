@@ -9,7 +9,8 @@ use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::{
     AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError, Maintained, Origin,
-    Prepared, ReadBound, ReadPlan, TakeOverError, prepare,
+    Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard, VerificationRequest,
+    prepare,
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
@@ -20,6 +21,10 @@ use crate::errors::{append_error_code, delete_records_error_code, read_error_cod
 use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
+
+/// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
+/// cannot be told from the append; those who wait look again.
+const MARKER_READABLE_BYTES: usize = 1 << 40;
 
 /// One partition.
 pub(crate) struct Partition {
@@ -258,10 +263,27 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
+        self.append_verified(raw, origin, VerificationGuard::NONE, clock, scratch)
+    }
+
+    /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that
+    /// [`begin_verification`](Self::begin_verification) gave out (KIP-890).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_verified(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        guard: VerificationGuard,
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
         let settings = self.settings();
         let mut rewritten = Vec::new();
         let now = clock.now();
-        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
+        let batch =
+            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
         let mut state = self.state.lock();
         let outcome = state.append(&batch, now)?;
         drop(state);
@@ -269,6 +291,47 @@ impl Partition {
             self.request_flush();
         }
         Ok(outcome)
+    }
+
+    /// Appends the marker that ends a producer's transaction, and wakes the fetches that can now read more.
+    ///
+    /// # Errors
+    /// What the log says; nothing is appended then.
+    pub(crate) fn append_marker(
+        &self,
+        marker: &TransactionMarker,
+        clock: &Clock,
+    ) -> Result<AppendOutcome, Refused> {
+        let now = clock.now();
+        let mut state = self.state.lock();
+        let leader_epoch = state.leader_epoch;
+        let outcome = state.write(now, |log| {
+            let appended = log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)?;
+            // What becomes readable to read_committed cannot be told from here: those who wait look again.
+            Ok((appended, MARKER_READABLE_BYTES))
+        })?;
+        drop(state);
+        if outcome.sync_due {
+            self.request_flush();
+        }
+        Ok(outcome)
+    }
+
+    /// Begins to verify that a producer's transaction may begin in this partition (KIP-890). `None`: it is open here.
+    ///
+    /// # Errors
+    /// `INVALID_PRODUCER_EPOCH` where a newer epoch of the producer was seen; why there is no log.
+    pub(crate) fn begin_verification(
+        &self,
+        request: &VerificationRequest,
+        clock: &Clock,
+    ) -> Result<Option<VerificationGuard>, Refused> {
+        let mut state = self.state.lock();
+        let log = state.log.as_mut().map_err(|no_log| *no_log)?;
+        if !log.config().transaction_verification && !request.supports_epoch_bump {
+            return Ok(None);
+        }
+        Ok(log.begin_verification(request, clock.mono_ms())?)
     }
 
     /// Finds readable bytes. A waiter is registered at the same instant when there is nothing to read, so that no
@@ -503,11 +566,20 @@ impl State {
     }
 
     fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
+        let leader_epoch = self.leader_epoch;
+        self.write(now, |log| Ok((log.append(batch, leader_epoch, now.mono_ms)?, batch.size())))
+    }
+
+    /// Writes to the log; `write` returns also how many bytes became readable, if the high watermark has moved.
+    fn write(
+        &mut self,
+        now: Now,
+        write: impl FnOnce(&mut Log) -> Result<(Appended, usize), AppendError>,
+    ) -> Result<AppendOutcome, Refused> {
         let log = self.log.as_mut().map_err(|no_log| *no_log)?;
         let before = log.ends().high_watermark;
-        let appended = log.append(batch, self.leader_epoch, now.mono_ms)?;
+        let (appended, bytes) = write(log)?;
         if log.ends().high_watermark > before && !self.fetches.is_empty() {
-            let bytes = batch.size();
             self.fetches.retain(|waiter| !waiter.readable(bytes));
         }
         let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, World, eventually, on_both_brokers, on_kafka};
+use crate::testing::{JavaMember, World, eventually, on_both_brokers};
 use crate::{Compression, ConsumerConfig, Isolation, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
@@ -55,11 +55,11 @@ mod classic_protocol_alone {
     );
 }
 
-/// With transactions, which our broker does not serve yet.
+/// With transactions.
 mod of_transactions {
     use super::*;
 
-    on_kafka!(a_group_reads_what_was_committed);
+    on_both_brokers!(a_group_reads_what_was_committed);
 }
 
 mod consumer_protocol_alone {

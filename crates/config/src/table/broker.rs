@@ -269,6 +269,27 @@ pub(super) const BROKER: &[ConfigKey] = &[
              connection."),
     broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
         .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
+    broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)
+        .low()
+        .doc("Milliseconds between looks for transactions that timed out."),
+    broker("transaction.max.timeout.ms", Int).default("900000").at_least(1).high()
+        .doc("Longest transaction time-out that a client may ask for, in milliseconds."),
+    broker("transaction.partition.verification.enable", Bool).default("true").low().cluster_wide()
+        .doc("Check that a partition was added to a transaction before it is written."),
+    broker("transaction.remove.expired.transaction.cleanup.interval.ms", Int).default("3600000").at_least(1)
+        .low()
+        .doc("Milliseconds between looks for expired transactional ids."),
+    broker("transaction.state.log.min.isr", Int).default("1").kafka_default(Some("2")).at_least(1).high()
+        .doc("min.insync.replicas of `__transaction_state`."),
+    broker("transaction.state.log.num.partitions", Int).default("50").at_least(1).high()
+        .doc("Partitions of `__transaction_state`; used once, when the topic is created."),
+    broker("transaction.state.log.replication.factor", Short).default("1").kafka_default(Some("3"))
+        .at_least(1).high()
+        .doc("Replicas of `__transaction_state`; used once, when the topic is created."),
+    broker("transaction.state.log.segment.bytes", Int).default("104857600").at_least(1).high()
+        .doc("Segment size in bytes of `__transaction_state`."),
+    broker("transactional.id.expiration.ms", Int).default("604800000").at_least(1).high()
+        .doc("Milliseconds after which an unused transactional id is forgotten."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()
         .doc("Default of the topic key write.caching."),
 ];

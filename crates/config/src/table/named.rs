@@ -9,9 +9,9 @@ use super::reason;
 #[rustfmt::skip] // a row is its facts, then what the key means
 pub(super) const NAMED: &[ConfigKey] = &[
     broker("add.partitions.to.txn.retry.backoff.max.ms", Int).default("100").at_least(0).high()
-        .later(reason::TXN)
+        .unused(reason::TXN_WAIT)
         .doc("Longest pause between attempts to add partitions to a transaction, in milliseconds."),
-    broker("add.partitions.to.txn.retry.backoff.ms", Int).default("20").at_least(1).high().later(reason::TXN)
+    broker("add.partitions.to.txn.retry.backoff.ms", Int).default("20").at_least(1).high().unused(reason::TXN_WAIT)
         .doc("First pause between attempts to add partitions to a transaction, in milliseconds."),
     broker("alter.config.policy.class.name", Class).low().unused(reason::JVM)
         .doc("Policy class asked before a configuration changes."),
@@ -577,35 +577,11 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Password of the trust store."),
     broker("ssl.truststore.type", Str).default("JKS").per_broker().later(reason::TLS)
         .doc("Format of the trust store."),
-    broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)
-        .low().later(reason::TXN)
-        .doc("Milliseconds between looks for transactions that timed out."),
-    broker("transaction.max.timeout.ms", Int).default("900000").at_least(1).high().later(reason::TXN)
-        .doc("Longest transaction time-out that a client may ask for, in milliseconds."),
-    broker("transaction.partition.verification.enable", Bool).default("true").low().cluster_wide()
-        .later(reason::TXN)
-        .doc("Check that a partition was added to a transaction before it is written."),
-    broker("transaction.remove.expired.transaction.cleanup.interval.ms", Int).default("3600000").at_least(1)
-        .low().later(reason::TXN)
-        .doc("Milliseconds between looks for expired transactional ids."),
     broker("transaction.state.log.load.buffer.size", Int).default("5242880").at_least(1).high()
-        .later(reason::TXN)
+        .unused(reason::CHUNKS)
         .doc("Bytes read at once when transactions are loaded."),
-    broker("transaction.state.log.min.isr", Int).default("1").kafka_default(Some("2")).at_least(1).high()
-        .later(reason::TXN)
-        .doc("min.insync.replicas of `__transaction_state`."),
-    broker("transaction.state.log.num.partitions", Int).default("50").at_least(1).high().later(reason::TXN)
-        .doc("Partitions of `__transaction_state`; used once, when the topic is created."),
-    broker("transaction.state.log.replication.factor", Short).default("1").kafka_default(Some("3"))
-        .at_least(1).high().later(reason::TXN)
-        .doc("Replicas of `__transaction_state`; used once, when the topic is created."),
-    broker("transaction.state.log.segment.bytes", Int).default("104857600").at_least(1).high()
-        .later(reason::TXN)
-        .doc("Segment size in bytes of `__transaction_state`."),
-    broker("transaction.two.phase.commit.enable", Bool).default("false").low().later(reason::TXN)
+    broker("transaction.two.phase.commit.enable", Bool).default("false").low().later(reason::TWO_PHASE)
         .doc("Allow two-phase commit (KIP-939)."),
-    broker("transactional.id.expiration.ms", Int).default("604800000").at_least(1).high().later(reason::TXN)
-        .doc("Milliseconds after which an unused transactional id is forgotten."),
     broker("unclean.leader.election.enable", Bool).default("false").high().cluster_wide()
         .named_only(reason::UNCLEAN)
         .doc("Default of the topic key of the same name."),

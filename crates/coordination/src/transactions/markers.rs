@@ -35,9 +35,9 @@ enum Verdict {
 fn verdict(outcome: MarkerOutcome) -> Verdict {
     match outcome {
         MarkerOutcome::Written | MarkerOutcome::Gone => Verdict::Done,
-        MarkerOutcome::Failed(
-            ErrorCode::INVALID_PRODUCER_EPOCH | ErrorCode::TRANSACTION_COORDINATOR_FENCED,
-        ) => Verdict::GiveUp,
+        MarkerOutcome::Failed(ErrorCode::TRANSACTION_COORDINATOR_FENCED) => Verdict::GiveUp,
+        // The producer has begun something newer there: what this transaction wrote has ended before.
+        MarkerOutcome::Failed(ErrorCode::INVALID_PRODUCER_EPOCH) => Verdict::Done,
         // A partition that cannot hold markers cannot hold transactions either.
         MarkerOutcome::Failed(ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT | ErrorCode::UNSUPPORTED_VERSION) => {
             Verdict::Done

@@ -1,0 +1,40 @@
+//! EndTxn (26), v0-5: a producer commits or aborts its transaction.
+
+use std::sync::Arc;
+
+use mainstem_coordination::transactions::{Reply, Request};
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::end_txn_response::EndTxnResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::api::fenced_error;
+use crate::broker::Broker;
+use crate::coordinators::transactions::Transactions;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+/// Version from which clients know PRODUCER_FENCED (KIP-588).
+const FENCED_SINCE: i16 = 2;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: EndTxnRequest<'_> = body(decoder, context.version)?;
+    let id = Resource::TransactionalId(&request.transactional_id);
+    if let Err(error) = authorize(&context, Operation::Write, id) {
+        let response = EndTxnResponse { error_code: error.code(), ..Default::default() };
+        return Ok(respond(&context, response, out));
+    }
+    Ok(Transactions::answer(broker, context, Request::EndTxn(request), out, |context, reply, out| {
+        let Reply::EndTxn(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
+        respond(context, response, out)
+    }))
+}

@@ -1,0 +1,32 @@
+//! ListTransactions (66), v0-2: transactional ids, by state, producer, duration and name (KIP-664, KIP-994, KIP-1152).
+
+use std::sync::Arc;
+
+use mainstem_coordination::transactions::{Reply, Request};
+use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::coordinators::transactions::Transactions;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: ListTransactionsRequest<'_> = body(decoder, context.version)?;
+    let request = Request::ListTransactions(request);
+    Ok(Transactions::answer(broker, context, request, out, |context, reply, out| {
+        let Reply::ListTransactions(mut response) = reply else {
+            unreachable!("the coordinator answers in kind, not {reply:?}")
+        };
+        let may = |id: &str| authorize(context, Operation::Describe, Resource::TransactionalId(id)).is_ok();
+        response.transaction_states.retain(|state| may(&state.transactional_id));
+        respond(context, response, out)
+    }))
+}

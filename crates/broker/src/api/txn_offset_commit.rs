@@ -1,0 +1,207 @@
+//! TxnOffsetCommit (28), v0-5: offsets that count when, and if, a producer's transaction commits (KIP-98, KIP-447).
+
+use std::sync::Arc;
+
+use mainstem_coordination::groups::{Producer, Reply, Request, txn_offset_commit};
+use mainstem_log::{VerificationGuard, VerificationRequest};
+use mainstem_records::NO_SEQUENCE;
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponse, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::background::OwnedBody;
+use crate::broker::Broker;
+use crate::coordinators::groups::{Asked, OFFSETS_TOPIC};
+use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+/// How often the coordinator is asked for one request, while the producer's last transaction is ending.
+const VERIFICATIONS_MAX: usize = 10;
+
+/// Topics that the coordinator was not asked about.
+type RefusedTopics = Vec<TxnOffsetCommitResponseTopic<'static>>;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
+    let request: TxnOffsetCommitRequest<'_> = body(decoder, context.version)?;
+    let verified = match verify(broker, &context, &request) {
+        Ok(None) => Ok(VerificationGuard::NONE),
+        Ok(Some((guard, verification))) => match verification.now() {
+            Ok(refusals) => judged(broker, &request, guard, &refusals),
+            Err(waiting) => {
+                let body = OwnedBody::copy(broker, &behind);
+                let later = commit_later(broker.clone(), context, body, (guard, waiting));
+                return Ok(Handled::Later { response: Box::pin(later), holds: true });
+            }
+        },
+        Err(error) => Err(error),
+    };
+    let (asked, refused) = commit(broker, &context, request, verified);
+    match asked {
+        Asked::Now(reply) => Ok(encode(&context, reply, refused, out)),
+        later => {
+            let response = Box::pin(answer_later(context, later, refused));
+            Ok(Handled::Later { response, holds: true })
+        }
+    }
+}
+
+/// Asks whether the transaction may reach the partition of `__consumer_offsets` that has the group. `None`: it has
+/// reached it already.
+fn verify(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: &TxnOffsetCommitRequest<'_>,
+) -> Result<Option<(VerificationGuard, Verification)>, ErrorCode> {
+    let id = &*request.transactional_id;
+    authorize(context, Operation::Write, Resource::TransactionalId(id))?;
+    authorize(context, Operation::Read, Resource::Group(&request.group_id))?;
+    let index = broker.groups.partition_for(&request.group_id);
+    // Without it the groups' coordinator says why.
+    let Some(partition) = broker.topics.partition(OFFSETS_TOPIC, index) else { return Ok(None) };
+    let terms = Terms::of_offset_commit(context.version);
+    let first = VerificationRequest {
+        producer_id: request.producer_id,
+        producer_epoch: request.producer_epoch,
+        base_sequence: NO_SEQUENCE,
+        supports_epoch_bump: terms.adds,
+    };
+    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| refused.code())?;
+    let Some(guard) = guard else { return Ok(None) };
+    let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
+    let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
+    Ok(Some((guard, Verification::ask(broker, context, terms, (id, producer), &wanted))))
+}
+
+fn judged(
+    broker: &Broker,
+    request: &TxnOffsetCommitRequest<'_>,
+    guard: VerificationGuard,
+    refusals: &Refusals,
+) -> Result<VerificationGuard, ErrorCode> {
+    refusals.of(OFFSETS_TOPIC, broker.groups.partition_for(&request.group_id)).map(|()| guard)
+}
+
+/// Has the groups' coordinator commit what may be committed.
+fn commit(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    mut request: TxnOffsetCommitRequest<'_>,
+    verified: Result<VerificationGuard, ErrorCode>,
+) -> (Asked, RefusedTopics) {
+    let guard = match verified {
+        Ok(guard) => guard,
+        Err(error) => {
+            let response = txn_offset_commit::refused(&request, error, context.version);
+            return (Asked::Now(Reply::TxnOffsetCommit(response)), Vec::new());
+        }
+    };
+    let mut refused = Vec::new();
+    request.topics.retain_mut(|topic| {
+        refused.extend(take_refused(broker, context, topic));
+        !topic.partitions.is_empty()
+    });
+    if request.topics.is_empty() && !refused.is_empty() {
+        return (Asked::Now(Reply::TxnOffsetCommit(TxnOffsetCommitResponse::default())), refused);
+    }
+    let request = Request::TxnOffsetCommit(request);
+    (broker.groups.ask_verified(broker, context, request, guard), refused)
+}
+
+/// Takes out the partitions that are not there or that the client may not read, and answers them.
+fn take_refused(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &mut TxnOffsetCommitRequestTopic<'_>,
+) -> Option<TxnOffsetCommitResponseTopic<'static>> {
+    let allowed = authorize(context, Operation::Read, Resource::Topic(&topic.name));
+    let known = broker.topics.by_name(&topic.name);
+    let error = allowed.err().unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    let exists = |index: i32| known.as_ref().is_some_and(|known| known.partition(index).is_some());
+    let refuse = |partition_index| TxnOffsetCommitResponsePartition {
+        partition_index,
+        error_code: error.code(),
+        ..Default::default()
+    };
+    let refused: Vec<_> = topic
+        .partitions
+        .extract_if(.., |partition| allowed.is_err() || !exists(partition.partition_index))
+        .map(|partition| refuse(partition.partition_index))
+        .collect();
+    let name = topic.name.to_string().into();
+    (!refused.is_empty()).then(|| TxnOffsetCommitResponseTopic {
+        name,
+        partitions: refused,
+        ..Default::default()
+    })
+}
+
+async fn commit_later(
+    broker: Arc<Broker>,
+    context: RequestContext,
+    owned: OwnedBody,
+    (guard, waiting): (VerificationGuard, Verification),
+) -> Result<ResponseBuffer, String> {
+    let mut verified = Err(ErrorCode::CONCURRENT_TRANSACTIONS);
+    let mut waiting = Some((guard, waiting));
+    for _ in 0..VERIFICATIONS_MAX {
+        let Some((guard, asked)) = waiting.take() else { break };
+        let refusals = asked.later().await.map_err(|_| "the coordinator ended".to_owned())?;
+        let mut decoder = owned.decoder();
+        let request = body(&mut decoder, context.version).expect("it was decoded before");
+        verified = judged(&broker, &request, guard, &refusals);
+        if verified.is_ok() {
+            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+            (verified, waiting) = match verify(&broker, &context, &request) {
+                Ok(None) => (Ok(VerificationGuard::NONE), None),
+                Ok(Some((guard, verification))) => match verification.now() {
+                    Ok(refusals) => (judged(&broker, &request, guard, &refusals), None),
+                    Err(again) => (Err(ErrorCode::CONCURRENT_TRANSACTIONS), Some((guard, again))),
+                },
+                Err(error) => (Err(error), None),
+            };
+        }
+    }
+    let (asked, refused) = {
+        let mut decoder = owned.decoder();
+        let request = body(&mut decoder, context.version).expect("it was decoded before");
+        commit(&broker, &context, request, verified)
+    };
+    answer_later(context, asked, refused).await
+}
+
+async fn answer_later(
+    context: RequestContext,
+    asked: Asked,
+    refused: RefusedTopics,
+) -> Result<ResponseBuffer, String> {
+    let reply = asked.reply().await.map_err(|_| "the coordinator ended".to_owned())?;
+    let mut out = ResponseBuffer::pooled();
+    encode(&context, reply, refused, &mut out);
+    Ok(out)
+}
+
+fn encode(
+    context: &RequestContext,
+    reply: Reply,
+    refused: RefusedTopics,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let Reply::TxnOffsetCommit(mut response) = reply else {
+        unreachable!("the coordinator answers in kind, not {reply:?}")
+    };
+    response.topics.extend(refused);
+    respond(context, response, out)
+}

@@ -1,0 +1,121 @@
+//! WriteTxnMarkers (27), v1-2: ends producers' transactions in partitions. A coordinator's request to other brokers; and
+//! that of an administrator who ends a transaction which its coordinator has lost (KIP-664).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mainstem_coordination::transactions::MarkerOutcome;
+use mainstem_log::TransactionMarker;
+use mainstem_wire::messages::write_txn_markers_request::{WritableTxnMarker, WriteTxnMarkersRequest};
+use mainstem_wire::messages::write_txn_markers_response::{
+    WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+use tokio::sync::oneshot;
+
+use crate::broker::Broker;
+use crate::coordinators::markers;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+/// The markers of one producer on their way, by topic and partition.
+struct Marked {
+    producer_id: i64,
+    topics: BTreeMap<String, Vec<(i32, oneshot::Receiver<MarkerOutcome>)>>,
+}
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: WriteTxnMarkersRequest<'_> = body(decoder, context.version)?;
+    let allowed = authorize(&context, Operation::ClusterAction, Resource::Cluster)
+        .or_else(|_| authorize(&context, Operation::Alter, Resource::Cluster));
+    let mut named = BTreeSet::new();
+    let mut marked = Vec::new();
+    for marker in &request.markers {
+        marked.push(write(broker, marker, allowed, &mut named));
+    }
+    if marked.iter().all(|marked| marked.topics.is_empty()) {
+        let markers = marked.into_iter().map(|marked| result(marked.producer_id, Vec::new())).collect();
+        return Ok(respond(&context, WriteTxnMarkersResponse { markers, ..Default::default() }, out));
+    }
+    let response = Box::pin(async move {
+        let mut markers = Vec::with_capacity(marked.len());
+        for marked in marked {
+            markers.push(outcome(marked).await);
+        }
+        let mut out = ResponseBuffer::pooled();
+        respond(&context, WriteTxnMarkersResponse { markers, ..Default::default() }, &mut out);
+        Ok(out)
+    });
+    Ok(Handled::Later { response, holds: true })
+}
+
+/// Writes what a marker asks for, in each partition once however often it is named for a producer.
+fn write(
+    broker: &Arc<Broker>,
+    asked: &WritableTxnMarker<'_>,
+    allowed: Result<(), ErrorCode>,
+    named: &mut BTreeSet<(i64, String, i32)>,
+) -> Marked {
+    let marker = TransactionMarker {
+        producer_id: asked.producer_id,
+        producer_epoch: asked.producer_epoch,
+        coordinator_epoch: asked.coordinator_epoch,
+        committed: asked.transaction_result,
+        transaction_version: asked.transaction_version.into(),
+    };
+    let mut topics: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for topic in &asked.topics {
+        for index in &topic.partition_indexes {
+            if !named.insert((asked.producer_id, topic.name.to_string(), *index)) {
+                continue;
+            }
+            let (sender, outcome) = oneshot::channel();
+            // The connection may be gone.
+            let told = move |outcome| _ = sender.send(outcome);
+            match allowed {
+                Ok(()) => markers::write(broker, &topic.name, *index, marker, Box::new(told)),
+                Err(error) => told(MarkerOutcome::Failed(error)),
+            }
+            topics.entry(topic.name.to_string()).or_default().push((*index, outcome));
+        }
+    }
+    Marked { producer_id: asked.producer_id, topics }
+}
+
+async fn outcome(marked: Marked) -> WritableTxnMarkerResult<'static> {
+    let mut topics = Vec::new();
+    for (name, outcomes) in marked.topics {
+        let mut partitions = Vec::with_capacity(outcomes.len());
+        for (partition_index, outcome) in outcomes {
+            let error = match outcome.await {
+                Ok(MarkerOutcome::Written) => ErrorCode::NONE,
+                Ok(MarkerOutcome::Gone) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+                Ok(MarkerOutcome::Failed(error)) => error,
+                Err(_) => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            };
+            let error_code = error.code();
+            partitions.push(WritableTxnMarkerPartitionResult {
+                partition_index,
+                error_code,
+                ..Default::default()
+            });
+        }
+        topics.push(WritableTxnMarkerTopicResult { name: name.into(), partitions, ..Default::default() });
+    }
+    result(marked.producer_id, topics)
+}
+
+fn result(
+    producer_id: i64,
+    topics: Vec<WritableTxnMarkerTopicResult<'static>>,
+) -> WritableTxnMarkerResult<'static> {
+    WritableTxnMarkerResult { producer_id, topics, ..Default::default() }
+}

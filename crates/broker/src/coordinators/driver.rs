@@ -1,0 +1,531 @@
+//! The driver of a coordinator: its requests come from connections, its records go into an internal topic, its replies
+//! back to who asked.
+//!
+//! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state
+//! machine decides under one short lock. Its appends are made without that lock, in the order in which they were
+//! decided, one at a time for each partition; what becomes of them comes back when they are durable.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Token};
+use mainstem_log::{Origin, TransactionMarker, VerificationGuard};
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::ErrorCode;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, oneshot};
+
+use crate::broker::Broker;
+use crate::clock::Now;
+use crate::coordinators::replay::{Checksums, replay};
+use crate::net::context::RequestContext;
+use crate::net::dispatch::Handled;
+use crate::net::output::ResponseBuffer;
+use crate::scratch::with_scratch;
+use crate::storage::partition::{Durable, Partition};
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// A coordinator's state machine, as its driver sees it. No method does I/O or reads a clock.
+pub(crate) trait Coordinator: Send + Sized + 'static {
+    /// A request, which may borrow from its frame.
+    type Request<'a>;
+    /// The answer to a request.
+    type Reply: Send + 'static;
+    /// The coordinator's name for an append.
+    type Ticket: Copy + Send + 'static;
+    /// What it asks for besides appends and replies.
+    type Other: Send + 'static;
+
+    /// The internal topic that holds its records.
+    const TOPIC: &'static str;
+
+    /// The driver of this coordinator in a broker.
+    fn driver(broker: &Broker) -> &Driver<Self>;
+
+    /// Takes a request.
+    fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Self::Request<'_>);
+
+    /// What it has decided since the last call, in order.
+    fn effects(&mut self) -> Vec<Effect<Self>>;
+
+    /// The monotonic time of its next deadline, in milliseconds.
+    fn next_deadline_ms(&self) -> Option<u64>;
+
+    /// Fires the deadlines that are due.
+    fn tick(&mut self, now: Now);
+
+    /// Takes the outcome of an append: durable, or not in the log and never will be.
+    fn appended(&mut self, now: Now, ticket: Self::Ticket, outcome: Result<(), ErrorCode>);
+
+    /// The partition of [`TOPIC`](Self::TOPIC) that an append goes to.
+    fn partition_of(ticket: Self::Ticket) -> i32;
+
+    /// The partition of [`TOPIC`](Self::TOPIC) that has a key: a group's id, a transactional id.
+    fn partition_for(&self, key: &str) -> i32;
+
+    /// Sets the number of partitions of [`TOPIC`](Self::TOPIC). None of them is served yet.
+    fn set_partition_count(&mut self, count: i32);
+
+    /// Begins to load a partition that this node leads in an epoch.
+    fn begin_load(&mut self, partition: i32, leader_epoch: i32);
+
+    /// Replays an entry of the log. Returns the number of records that do not decode.
+    fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64;
+
+    /// Serves a partition whose entries are all replayed.
+    fn finish_load(&mut self, now: Now, partition: i32);
+
+    /// Gives a partition up, loaded or not.
+    fn unload(&mut self, now: Now, partition: i32);
+
+    /// Carries out what the coordinator asks for besides appends and replies, without its lock.
+    fn perform(broker: &Arc<Broker>, other: Self::Other);
+}
+
+/// What a coordinator asks of its driver.
+pub(crate) enum Effect<C: Coordinator> {
+    /// Answer a request.
+    Reply {
+        /// That of the request.
+        token: Token,
+        /// The answer.
+        reply: C::Reply,
+    },
+    /// Append records as one batch, then report its outcome.
+    Append {
+        /// To report with.
+        ticket: C::Ticket,
+        /// Timestamp of the records, wall clock milliseconds.
+        timestamp_ms: i64,
+        /// Says whose transaction the batch belongs to, if any.
+        batch: BatchOptions,
+        /// Never empty.
+        records: Vec<CoordinatorRecord>,
+    },
+    /// Something of this coordinator's own.
+    Other(C::Other),
+}
+
+/// Called with the outcome of a write, after the coordinator has taken it.
+pub(crate) type OnWritten = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+
+/// One write to a partition of the coordinator's topic.
+struct Write<C: Coordinator> {
+    ticket: C::Ticket,
+    content: Content,
+    on_written: Option<OnWritten>,
+}
+
+enum Content {
+    Records {
+        timestamp_ms: i64,
+        batch: BatchOptions,
+        guard: VerificationGuard,
+        records: Vec<CoordinatorRecord>,
+    },
+    Marker(TransactionMarker),
+}
+
+/// The writes of one partition that are decided and not made yet.
+struct Lane<C: Coordinator> {
+    writes: VecDeque<Write<C>>,
+    /// A thread is making them.
+    is_busy: bool,
+}
+
+/// A coordinator with what connects it to the broker.
+pub(crate) struct Driver<C: Coordinator> {
+    core: Mutex<Core<C>>,
+    /// By partition; those with nothing to write are not there.
+    lanes: Mutex<HashMap<i32, Lane<C>>>,
+    /// The deadline that the timer waits for, so that a step knows whether to wake it.
+    armed_ms: AtomicU64,
+    rearm: Notify,
+}
+
+struct Core<C: Coordinator> {
+    machine: C,
+    waiting: HashMap<Token, oneshot::Sender<C::Reply>>,
+    last_token: u64,
+}
+
+/// A reply that is there, or will be.
+pub(crate) enum Asked<R> {
+    Now(R),
+    Later(oneshot::Receiver<R>),
+}
+
+impl<R> Asked<R> {
+    /// The reply, on a thread where waiting is allowed.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE when the broker stops first.
+    pub(crate) fn wait(self) -> Result<R, ErrorCode> {
+        match self {
+            Asked::Now(reply) => Ok(reply),
+            Asked::Later(receiver) => {
+                receiver.blocking_recv().map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)
+            }
+        }
+    }
+
+    /// The reply, in a task.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE when the broker stops first.
+    pub(crate) async fn reply(self) -> Result<R, ErrorCode> {
+        match self {
+            Asked::Now(reply) => Ok(reply),
+            Asked::Later(receiver) => receiver.await.map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE),
+        }
+    }
+}
+
+impl<C: Coordinator> Driver<C> {
+    /// A driver of a coordinator that serves no partition yet.
+    pub(crate) fn new(machine: C) -> Self {
+        let core = Mutex::new(Core { machine, waiting: HashMap::new(), last_token: 0 });
+        let (lanes, armed_ms) = (Mutex::new(HashMap::new()), AtomicU64::new(NEVER));
+        Driver { core, lanes, armed_ms, rearm: Notify::new() }
+    }
+
+    /// Looks at the coordinator.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&C) -> T) -> T {
+        look(&self.core.lock().machine)
+    }
+
+    /// The partition of the coordinator's topic that has a key.
+    pub(crate) fn partition_for(&self, key: &str) -> i32 {
+        self.look(|machine| machine.partition_for(key))
+    }
+
+    /// Changes the coordinator, and carries out what follows from that.
+    pub(crate) fn change<T>(&self, broker: &Arc<Broker>, change: impl FnOnce(&mut C, Now) -> T) -> T {
+        let mut core = self.core.lock();
+        let value = change(&mut core.machine, broker.clock.now());
+        self.carry_out(broker, core, VerificationGuard::NONE);
+        value
+    }
+
+    /// Sets what the coordinator goes by, from which nothing follows yet.
+    pub(crate) fn set(&self, set: impl FnOnce(&mut C)) {
+        set(&mut self.core.lock().machine);
+    }
+
+    /// Asks the coordinator.
+    pub(crate) fn ask(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        request: C::Request<'_>,
+    ) -> Asked<C::Reply> {
+        self.ask_verified(broker, context, request, VerificationGuard::NONE)
+    }
+
+    /// Asks the coordinator; what it writes at once for a producer's transaction may begin that in its partition
+    /// (KIP-890).
+    pub(crate) fn ask_verified(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        request: C::Request<'_>,
+        guard: VerificationGuard,
+    ) -> Asked<C::Reply> {
+        let mut core = self.core.lock();
+        core.last_token += 1;
+        let token = Token(core.last_token);
+        let (sender, mut receiver) = oneshot::channel();
+        core.waiting.insert(token, sender);
+        core.machine.step(broker.clock.now(), token, context, request);
+        self.carry_out(broker, core, guard);
+        match receiver.try_recv() {
+            Ok(reply) => Asked::Now(reply),
+            Err(_) => Asked::Later(receiver),
+        }
+    }
+
+    /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if
+    /// `begin` finds that it may be written now. `on_written` is called once: also when it may not.
+    pub(crate) fn write_marker(
+        &self,
+        broker: &Arc<Broker>,
+        marker: TransactionMarker,
+        begin: impl FnOnce(&mut C, Now) -> Result<C::Ticket, ErrorCode>,
+        on_written: OnWritten,
+    ) {
+        let mut core = self.core.lock();
+        match begin(&mut core.machine, broker.clock.now()) {
+            Ok(ticket) => {
+                let content = Content::Marker(marker);
+                self.queue(Write { ticket, content, on_written: Some(on_written) });
+                self.carry_out(broker, core, VerificationGuard::NONE);
+                self.drain(broker, C::partition_of(ticket));
+            }
+            Err(error) => {
+                drop(core);
+                on_written(Err(error));
+            }
+        }
+    }
+
+    /// Does what the coordinator has decided: replies, then, without the lock, writes and the rest.
+    fn carry_out(&self, broker: &Arc<Broker>, mut core: MutexGuard<'_, Core<C>>, guard: VerificationGuard) {
+        let (mut lanes, mut others) = (Vec::new(), Vec::new());
+        for effect in core.machine.effects() {
+            match effect {
+                Effect::Reply { token, reply } => {
+                    if let Some(waiting) = core.waiting.remove(&token) {
+                        // The connection may be gone; a group finds out by its session time-out.
+                        let _ = waiting.send(reply);
+                    }
+                }
+                Effect::Append { ticket, timestamp_ms, batch, records } => {
+                    let guard = if batch.is_transactional { guard } else { VerificationGuard::NONE };
+                    let content = Content::Records { timestamp_ms, batch, guard, records };
+                    self.queue(Write { ticket, content, on_written: None });
+                    lanes.push(C::partition_of(ticket));
+                }
+                Effect::Other(other) => others.push(other),
+            }
+        }
+        let deadline = core.machine.next_deadline_ms().unwrap_or(NEVER);
+        drop(core);
+        if deadline < self.armed_ms.load(Ordering::Acquire) {
+            self.rearm.notify_one();
+        }
+        lanes.into_iter().for_each(|partition| self.drain(broker, partition));
+        others.into_iter().for_each(|other| C::perform(broker, other));
+    }
+
+    /// Puts a write behind the others of its partition. To be called under the coordinator's lock, which orders them.
+    fn queue(&self, write: Write<C>) {
+        let mut lanes = self.lanes.lock();
+        let empty = || Lane { writes: VecDeque::new(), is_busy: false };
+        lanes.entry(C::partition_of(write.ticket)).or_insert_with(empty).writes.push_back(write);
+    }
+
+    /// Makes the writes of a partition, unless another thread is at it: that one makes these too.
+    fn drain(&self, broker: &Arc<Broker>, partition: i32) {
+        let mut lanes = self.lanes.lock();
+        match lanes.get_mut(&partition) {
+            Some(lane) if !lane.is_busy => lane.is_busy = true,
+            _ => return,
+        }
+        while let Some(write) = lanes.get_mut(&partition).and_then(|lane| lane.writes.pop_front()) {
+            drop(lanes);
+            self.write(broker, write);
+            lanes = self.lanes.lock();
+        }
+        lanes.remove(&partition);
+    }
+
+    fn write(&self, broker: &Arc<Broker>, write: Write<C>) {
+        let Write { ticket, content, on_written } = write;
+        match append::<C>(broker, C::partition_of(ticket), content) {
+            Ok((partition, upto)) => {
+                let (is_cached, broker) = (partition.settings().write_caching, broker.clone());
+                let durable = Durable::Call(Box::new(move |result| {
+                    C::driver(&broker).written(&broker, ticket, result, on_written);
+                }));
+                // Called without any lock, since the answer may come at once.
+                match is_cached {
+                    true => durable.done(Ok(())),
+                    false => partition.when_durable(upto, durable),
+                }
+            }
+            Err(error) => {
+                let mut core = self.core.lock();
+                core.machine.appended(broker.clock.now(), ticket, Err(error));
+                self.carry_out(broker, core, VerificationGuard::NONE);
+                on_written.into_iter().for_each(|on_written| on_written(Err(error)));
+            }
+        }
+    }
+
+    /// A write is durable, or nobody can say whether its records will be there after a restart: then the partition is
+    /// given up.
+    fn written(
+        &self,
+        broker: &Arc<Broker>,
+        ticket: C::Ticket,
+        result: Result<(), ErrorCode>,
+        on_written: Option<OnWritten>,
+    ) {
+        let mut core = self.core.lock();
+        let now = broker.clock.now();
+        match result {
+            Ok(()) => core.machine.appended(now, ticket, Ok(())),
+            Err(_) => core.machine.unload(now, C::partition_of(ticket)),
+        }
+        self.carry_out(broker, core, VerificationGuard::NONE);
+        on_written.into_iter().for_each(|on_written| on_written(result));
+    }
+
+    /// Gives partitions up: they are gone, or cannot be used.
+    pub(crate) fn unload(&self, broker: &Arc<Broker>, partitions: &[Arc<Partition>]) {
+        self.change(broker, |machine, now| {
+            partitions.iter().for_each(|partition| machine.unload(now, partition.index));
+        });
+    }
+
+    /// Takes partitions over that are not served yet: the coordinator is rebuilt from what they hold. Where one cannot
+    /// be read, the others are served. Waits until what was read is durable: nothing follows from a record that a power
+    /// cut may take back.
+    pub(crate) fn load(&self, broker: &Arc<Broker>, partitions: &[Arc<Partition>]) {
+        if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
+            self.core.lock().machine.set_partition_count(count);
+        }
+        for partition in partitions {
+            let now = broker.clock.now();
+            let leader_epoch = partition.lead(-1);
+            let mut core = self.core.lock();
+            core.machine.begin_load(partition.index, leader_epoch.unwrap_or(0));
+            drop(core);
+            let loaded = leader_epoch.is_ok() && self.replay(broker, partition) && is_durable(partition);
+            core = self.core.lock();
+            match loaded {
+                true => core.machine.finish_load(now, partition.index),
+                false => core.machine.unload(now, partition.index),
+            }
+            self.carry_out(broker, core, VerificationGuard::NONE);
+        }
+    }
+
+    /// Replays a partition. Returns true if all of it could be read.
+    fn replay(&self, broker: &Broker, partition: &Partition) -> bool {
+        let (now, index, topic) = (broker.clock.now(), partition.index, C::TOPIC);
+        let mut malformed = 0;
+        let replayed = partition.with_log(|log| {
+            replay(log, Checksums::Unread, |entry| {
+                if let Some(entry) = entry.keyed() {
+                    malformed += self.core.lock().machine.load(now, index, entry);
+                }
+            })
+        });
+        if malformed > 0 {
+            tracing::error!(partition = index, malformed, "{topic} has records that do not decode");
+        }
+        match replayed {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(
+                    "partition {topic}-{index} cannot be read: {error}; repair or move away its directory, then start \
+                     again; until then what it coordinates is not served"
+                );
+                false
+            }
+            // It is offline, or was deleted.
+            Err(_) => false,
+        }
+    }
+
+    /// Fires the deadlines that are due. Returns when the next one is.
+    fn tick(&self, broker: &Arc<Broker>) -> u64 {
+        let mut core = self.core.lock();
+        core.machine.tick(broker.clock.now());
+        let deadline = core.machine.next_deadline_ms().unwrap_or(NEVER);
+        self.armed_ms.store(deadline, Ordering::Release);
+        self.carry_out(broker, core, VerificationGuard::NONE);
+        deadline
+    }
+
+    /// Fires deadlines until the broker stops.
+    pub(crate) async fn run_timer(broker: Arc<Broker>) {
+        let driver = C::driver(&broker);
+        let mut stopping = std::pin::pin!(broker.stopping.notified());
+        while !broker.stopping.is_stopping() {
+            let deadline = driver.tick(&broker);
+            let due = async {
+                match deadline {
+                    NEVER => std::future::pending().await,
+                    deadline => tokio::time::sleep_until(broker.clock.instant(deadline).into()).await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = driver.rearm.notified() => {}
+                () = &mut stopping => return,
+            }
+        }
+    }
+
+    /// Asks the coordinator and encodes its reply, now or later.
+    pub(crate) fn answer(
+        broker: &Arc<Broker>,
+        context: RequestContext,
+        request: C::Request<'_>,
+        out: &mut ResponseBuffer,
+        encode: impl FnOnce(&RequestContext, C::Reply, &mut ResponseBuffer) -> Handled + Send + 'static,
+    ) -> Handled {
+        match C::driver(broker).ask(broker, &context, request) {
+            Asked::Now(reply) => encode(&context, reply, out),
+            later => Handled::Later { response: Box::pin(answer_later(context, later, encode)), holds: true },
+        }
+    }
+}
+
+async fn answer_later<R>(
+    context: RequestContext,
+    asked: Asked<R>,
+    encode: impl FnOnce(&RequestContext, R, &mut ResponseBuffer) -> Handled,
+) -> Result<ResponseBuffer, String> {
+    let reply = asked.reply().await.map_err(|_| "the coordinator ended".to_owned())?;
+    let mut out = ResponseBuffer::pooled();
+    encode(&context, reply, &mut out);
+    Ok(out)
+}
+
+/// Appends to a partition of a coordinator's topic. Returns the partition, and the end up to which it has to be durable.
+fn append<C: Coordinator>(
+    broker: &Broker,
+    partition: i32,
+    content: Content,
+) -> Result<(Arc<Partition>, i64), ErrorCode> {
+    let partition = broker.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
+    let appended = match content {
+        Content::Marker(marker) => partition.append_marker(&marker, &broker.clock),
+        Content::Records { timestamp_ms, batch, guard, records } => {
+            let bytes = encode(batch, timestamp_ms, &records)?;
+            let append = |scratch: &mut _| {
+                partition.append_verified(&bytes, Origin::Coordinator, guard, &broker.clock, scratch)
+            };
+            with_scratch(append)
+        }
+    };
+    let end = appended.map_err(|refused| refused.code())?.appended.last_offset + 1;
+    Ok((partition, end))
+}
+
+fn encode(
+    batch: BatchOptions,
+    timestamp_ms: i64,
+    records: &[CoordinatorRecord],
+) -> Result<Vec<u8>, ErrorCode> {
+    let mut builder = BatchBuilder::new(batch);
+    for record in records {
+        let value = record.value.as_deref();
+        builder
+            .append(timestamp_ms, Some(&record.key), value, &[])
+            .map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)?;
+    }
+    builder.build().map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)
+}
+
+/// Waits until all that is in a log is durable. Returns false if it never will be.
+fn is_durable(partition: &Partition) -> bool {
+    let Ok(ends) = partition.ends() else { return false };
+    if partition.settings().write_caching {
+        return true;
+    }
+    let (sender, durable) = mpsc::sync_channel(1);
+    let told = move |result| {
+        // The receiver waits below for as long as it takes.
+        let _ = sender.send(result);
+    };
+    partition.when_durable(ends.log_end, Durable::Call(Box::new(told)));
+    matches!(durable.recv(), Ok(Ok(())))
+}

@@ -1,0 +1,89 @@
+//! A thread that runs what coordinators ask for and neither a connection nor the flusher may wait for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+/// What is to be done.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs one after another. Its thread begins with the first one.
+///
+/// What waits is bounded by who asks: a coordinator has at most one job for each of its transactional ids.
+pub(crate) struct Worker {
+    name: &'static str,
+    thread: Mutex<Option<Thread>>,
+}
+
+struct Thread {
+    jobs: mpsc::Sender<Job>,
+    handle: JoinHandle<()>,
+}
+
+impl Worker {
+    /// A worker without a thread yet.
+    pub(crate) fn new(name: &'static str) -> Self {
+        Worker { name, thread: Mutex::new(None) }
+    }
+
+    /// Runs a job behind those that were given before.
+    pub(crate) fn run(&self, job: Job) {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            *thread = start(self.name);
+        }
+        if let Some(thread) = &*thread {
+            // The thread ends only when this sender does.
+            let _ = thread.jobs.send(job);
+        }
+    }
+
+    /// Ends the thread behind the jobs that were given.
+    pub(crate) fn stop(&self) {
+        let thread = self.thread.lock().take();
+        if let Some(Thread { jobs, handle }) = thread {
+            drop(jobs);
+            let _ = handle.join();
+        }
+    }
+}
+
+fn start(name: &'static str) -> Option<Thread> {
+    let (jobs, waiting) = mpsc::channel::<Job>();
+    let run = move || {
+        for job in waiting {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                // What a coordinator waits for would never come: a start rebuilds it from its log.
+                tracing::error!("the thread {name} has failed; the broker ends, start it again");
+                std::process::abort();
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+    match spawned {
+        Ok(handle) => Some(Thread { jobs, handle }),
+        Err(error) => {
+            tracing::error!("the thread {name} cannot be started: {error}; it is tried again");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_run_in_their_order_and_before_a_stop() {
+        let worker = Worker::new("test");
+        let (done, order) = mpsc::channel();
+        for number in 0..100 {
+            let done = done.clone();
+            worker.run(Box::new(move || done.send(number).expect("the test listens")));
+        }
+        worker.stop();
+        assert!(order.try_iter().eq(0..100));
+    }
+}

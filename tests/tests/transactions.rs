@@ -1,0 +1,26 @@
+//! Transactions over the raw protocol: what `kill -9` leaves of them, and what a hostile or late client may not do.
+//!
+//! `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
+
+#[path = "transactions/kills.rs"]
+mod kills;
+#[path = "transactions/late.rs"]
+mod late;
+#[path = "transactions/producer.rs"]
+mod producer;
+#[path = "transactions/reader.rs"]
+mod reader;
+
+use std::time::{Duration, Instant};
+
+/// Waits until something is there.
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
