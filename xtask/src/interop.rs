@@ -208,6 +208,9 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
             scope.spawn(move || {
                 checks::transfer::codecs(world, report, client);
                 checks::transfer::much_text(world, report, client);
+                if client.facts().has_transactions {
+                    checks::transactions::run(world, report, client);
+                }
                 if client != Client::Kcat {
                     let topic = format!("admin-{}", client.key());
                     report.check(client.key(), "admin", || client.admin(world, &topic));

@@ -96,6 +96,48 @@ async function produce(args) {
   })
 }
 
+// ---------------------------------------------------------------------------------------------------- transact
+
+async function transact(args) {
+  const kafka = newKafka(args)
+  const producer = kafka.producer({
+    transactionalId: args.id,
+    idempotent: true,
+    maxInFlightRequests: 1,
+    createPartitioner: Partitioners.DefaultPartitioner,
+  })
+  const consumer = kafka.consumer({ groupId: args.group, readUncommitted: false, maxBytesPerPartition: 16_384 })
+  await producer.connect()
+  await consumer.connect()
+  const ends = await withAdmin(args, admin => admin.fetchTopicOffsets(args.input))
+  const behind = new Map(ends.filter(end => end.high !== '0').map(end => [end.partition, BigInt(end.high)]))
+  await consumer.subscribe({ topics: [args.input], fromBeginning: true })
+  let chunks = 0
+  const passOn = async (batch, commit) => {
+    const transaction = await producer.transaction()
+    const messages = batch.messages.map(m => ({ partition: batch.partition, key: m.key, value: m.value }))
+    await transaction.send({ topic: args.output, acks: -1, messages })
+    const offset = (BigInt(batch.lastOffset()) + 1n).toString()
+    const topics = [{ topic: args.input, partitions: [{ partition: batch.partition, offset }] }]
+    await transaction.sendOffsets({ consumerGroupId: args.group, topics })
+    await (commit ? transaction.commit() : transaction.abort())
+  }
+  await new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error(`behind at the end: ${[...behind]}`)), DEADLINE_MS).unref()
+    const eachBatch = async ({ batch, resolveOffset }) => {
+      chunks += 1
+      if (chunks % 3 === 0) await passOn(batch, false)
+      await passOn(batch, true)
+      resolveOffset(batch.lastOffset())
+      if (BigInt(batch.lastOffset()) + 1n >= behind.get(batch.partition)) behind.delete(batch.partition)
+      if (behind.size === 0) resolve()
+    }
+    consumer.run({ autoCommit: false, eachBatch }).catch(reject)
+  })
+  await consumer.disconnect()
+  await producer.disconnect()
+}
+
 // Sends what has come in while the call before was under way.
 async function feed(args) {
   let waiting = []
@@ -303,4 +345,4 @@ function fail(error) {
 }
 
 // Standard input, timers and sockets may still be open.
-;({ create, produce, consume, feed, member, admin })[command](args).then(() => process.exit(0), fail)
+;({ create, produce, consume, feed, member, admin, transact })[command](args).then(() => process.exit(0), fail)

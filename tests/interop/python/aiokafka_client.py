@@ -118,6 +118,41 @@ async def feed(arguments):
     print("acknowledged", len(futures))
 
 
+@in_loop
+async def transact(arguments):
+    producer = AIOKafkaProducer(bootstrap_servers=arguments["bootstrap"], transactional_id=arguments["id"])
+    await producer.start()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=arguments["bootstrap"],
+        group_id=arguments["group"],
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    await consumer.start()
+    topic = arguments["input"]
+    partitions = [TopicPartition(topic, p) for p in range(int(arguments["partitions"]))]
+    consumer.assign(partitions)
+    await consumer.seek_to_beginning(*partitions)
+    ends, positions = await consumer.end_offsets(partitions), {p: 0 for p in partitions}
+    deadline, chunks = time.monotonic() + DEADLINE_S, 0
+    while any(positions[p] < ends[p] for p in partitions):
+        check(time.monotonic() < deadline, f"{positions} of {ends} is passed on")
+        found = await consumer.getmany(timeout_ms=100, max_records=200)
+        records = [record for of_one in found.values() for record in of_one]
+        if not records:
+            continue
+        positions |= {TopicPartition(topic, record.partition): record.offset + 1 for record in records}
+        chunks += 1
+        for commit in [False, True] if chunks % 3 == 0 else [True]:
+            await producer.begin_transaction()
+            sent = [await producer.send(arguments["output"], r.value, r.key, r.partition) for r in records]
+            await asyncio.gather(*sent)
+            await producer.send_offsets_to_transaction(positions, arguments["group"])
+            await (producer.commit_transaction() if commit else producer.abort_transaction())
+    await consumer.stop()
+    await producer.stop()
+
+
 class Member(ConsumerRebalanceListener):
     """One member of a group."""
 
@@ -276,4 +311,4 @@ async def groups(arguments, client, topic):
 
 
 if __name__ == "__main__":
-    run([create, produce, consume, feed, member, admin])
+    run([create, produce, consume, feed, member, admin, transact])

@@ -139,6 +139,48 @@ def feed(arguments):
     print("acknowledged", deliveries.acknowledged)
 
 
+def transact(arguments):
+    producer = Producer(common(arguments) | {"transactional.id": arguments["id"], "linger.ms": 5})
+    producer.init_transactions(DEADLINE_S)
+    settings = {"group.id": arguments["group"], "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer(common(arguments) | settings)
+    topic = arguments["input"]
+    partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in partitions}
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    positions = {p: 0 for p in partitions}
+    deadline, chunks = time.monotonic() + DEADLINE_S, 0
+    while any(positions[p] < ends[p] for p in partitions):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"only {positions} of {ends} is passed on")
+        messages = consumer.consume(200, 0.1)
+        if not messages:
+            continue
+        for message in messages:
+            if message.error():
+                raise KafkaException(message.error())
+            positions[message.partition()] = message.offset() + 1
+        chunks += 1
+        for commit in [False, True] if chunks % 3 == 0 else [True]:
+            pass_on(arguments, producer, consumer, messages, positions, commit)
+    consumer.close()
+
+
+def pass_on(arguments, producer, consumer, messages, positions, commit):
+    """Writes a chunk and commits how far it goes, in one transaction."""
+    producer.begin_transaction()
+    deliveries = Deliveries()
+    for m in messages:
+        send(producer, arguments["output"], deliveries, partition=m.partition(), key=m.key(), value=m.value())
+    offsets = [TopicPartition(arguments["input"], p, position) for p, position in positions.items()]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), DEADLINE_S)
+    if commit:
+        producer.commit_transaction(DEADLINE_S)
+    else:
+        producer.flush(DEADLINE_S)
+        producer.abort_transaction(DEADLINE_S)
+
+
 class Member:
     """One member of a group: writes down what it read and what it committed, in that order."""
 
@@ -354,7 +396,7 @@ def groups(arguments, client, topic):
     check([(o.partition, o.offset) for o in offsets.topic_partitions] == [(0, 7)], "the committed offset")
 
 
-COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, member, admin)}
+COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, member, admin, transact)}
 
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](dict(argument.split("=", 1) for argument in sys.argv[2:]))

@@ -90,6 +90,44 @@ def feed(arguments):
     print("acknowledged", len(futures))
 
 
+def transact(arguments):
+    producer = KafkaProducer(**common(arguments), transactional_id=arguments["id"])
+    producer.init_transactions()
+    consumer = KafkaConsumer(
+        **common(arguments),
+        group_id=arguments["group"],
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        max_poll_records=200,
+    )
+    topic = arguments["input"]
+    partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    ends, positions = consumer.end_offsets(partitions), {p: 0 for p in partitions}
+    deadline, chunks = time.monotonic() + DEADLINE_S, 0
+    while any(positions[p] < ends[p] for p in partitions):
+        check(time.monotonic() < deadline, f"{positions} of {ends} is passed on")
+        records = [record for found in consumer.poll(100).values() for record in found]
+        if not records:
+            continue
+        positions |= {TopicPartition(topic, record.partition): record.offset + 1 for record in records}
+        chunks += 1
+        for commit in [False, True] if chunks % 3 == 0 else [True]:
+            producer.begin_transaction()
+            for r in records:
+                producer.send(arguments["output"], r.value, r.key, partition=r.partition)
+            offsets = {p: OffsetAndMetadata(position, "", -1) for p, position in positions.items()}
+            producer.send_offsets_to_transaction(offsets, arguments["group"])
+            if commit:
+                producer.commit_transaction()
+            else:
+                producer.flush(timeout=DEADLINE_S)
+                producer.abort_transaction()
+    consumer.close()
+    producer.close()
+
+
 class Member(AsyncConsumerRebalanceListener):
     """One member of a group."""
 
@@ -251,4 +289,4 @@ def groups(arguments, client, topic):
 
 
 if __name__ == "__main__":
-    run([create, produce, consume, feed, member, admin])
+    run([create, produce, consume, feed, member, admin, transact])

@@ -10,4 +10,5 @@ mod log_dirs;
 pub(crate) mod quotas;
 pub(crate) mod restart;
 pub(crate) mod tools;
+pub(crate) mod transactions;
 pub(crate) mod transfer;

@@ -80,6 +80,8 @@ pub(crate) struct Facts {
     pub(crate) limits: Limits,
     /// Whether its producer numbers what it writes, so that a repetition is noticed (KIP-98).
     pub(crate) is_idempotent: bool,
+    /// Whether its producer has transactions.
+    pub(crate) has_transactions: bool,
 }
 
 /// A client that has everything.
@@ -90,6 +92,7 @@ const WHOLE: Facts = Facts {
     rebalances: &Rebalance::ALL,
     limits: Limits::NONE,
     is_idempotent: true,
+    has_transactions: true,
 };
 
 const EAGER: &[Rebalance] = &[Rebalance::Eager];
@@ -130,6 +133,7 @@ impl Client {
                 toolchain: Toolchain::Kcat,
                 rebalances: CLASSIC,
                 limits: Limits { no_empty: true, same_headers: true, ..Limits::NONE },
+                has_transactions: false,
                 ..WHOLE
             },
             Client::KafkaPython => Facts {
@@ -162,6 +166,7 @@ impl Client {
                 rebalances: EAGER,
                 limits: Limits { no_empty: true, ..Limits::NONE },
                 is_idempotent: false,
+                has_transactions: false,
             },
             Client::KafkaJs => Facts {
                 key: "kafkajs",
@@ -209,6 +214,28 @@ impl Client {
             return topics.iter().try_for_each(|topic| kcat::consume(world, topic, &read_file(out, topic)));
         }
         self.command(world, "consume", &[("topics", &topics.join(",")), ("out", &out.display().to_string())])
+    }
+
+    /// Reads what the Java client gets of a topic with `read_committed`.
+    pub(crate) fn consume_committed(self, world: &World, topic: &str, out: &Path) -> Result<()> {
+        std::fs::create_dir_all(out)?;
+        let out = out.display().to_string();
+        self.command(world, "consume", &[("topics", topic), ("out", &out), ("isolation", "read_committed")])
+    }
+
+    /// Passes all records on to another topic in transactions, some of which are aborted and made again.
+    pub(crate) fn transact(
+        self,
+        world: &World,
+        input: &str,
+        output: &str,
+        group: &str,
+        id: &str,
+    ) -> Result<()> {
+        let partitions = PARTITIONS.to_string();
+        let arguments =
+            [("input", input), ("output", output), ("group", group), ("id", id), ("partitions", &partitions)];
+        self.command(world, "transact", &arguments)
     }
 
     /// Creates, describes, alters and deletes, checking each answer. kcat has no such commands.

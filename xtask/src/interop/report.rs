@@ -171,6 +171,7 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
         "broker killed",
         "Idempotent producer through two `kill -9` of the broker; without idempotence, what is there twice is counted",
     ),
+    ("transactions", "A read-process-write loop in transactions, some of them aborted: each record once"),
     ("admin", "Topics, partitions, configs, records, groups administered"),
 ];
 

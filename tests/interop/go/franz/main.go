@@ -23,6 +23,7 @@ import (
 func main() {
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
+		"transact": transact,
 	})
 }
 
@@ -92,6 +93,55 @@ func produceAll(args common.Arguments, codecName, topic string, records []common
 		return err
 	}
 	return first.Err()
+}
+
+// --------------------------------------------------------------------------------------------- transact
+
+func transact(args common.Arguments) error {
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(args["bootstrap"]),
+		kgo.TransactionalID(args["id"]), kgo.ConsumerGroup(args["group"]), kgo.ConsumeTopics(args["input"]),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequireStableFetchOffsets(),
+	)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	ctx, cancel := common.WithDeadline()
+	defer cancel()
+	behind, err := partitionEnds(ctx, session.Client(), args["input"])
+	if err != nil {
+		return err
+	}
+	for chunks := 1; len(behind) > 0; chunks++ {
+		fetches := session.PollRecords(ctx, 200)
+		if err := fetches.Err(); err != nil {
+			return fmt.Errorf("not passed on to the ends %v: %w", behind, err)
+		}
+		if err := session.Begin(); err != nil {
+			return err
+		}
+		var first kgo.FirstErrPromise
+		for _, r := range fetches.Records() {
+			made := &kgo.Record{Topic: args["output"], Partition: r.Partition, Key: r.Key, Value: r.Value}
+			session.Produce(ctx, made, first.Promise())
+		}
+		// What is aborted is read again.
+		committed, err := session.End(ctx, kgo.TransactionEndTry(chunks%3 != 0 && first.Err() == nil))
+		if err != nil {
+			return err
+		}
+		if !committed {
+			continue
+		}
+		for _, r := range fetches.Records() {
+			if end, is := behind[r.Partition]; is && r.Offset+1 >= end {
+				delete(behind, r.Partition)
+			}
+		}
+	}
+	return nil
 }
 
 // ---------------------------------------------------------------------------------------------- consume

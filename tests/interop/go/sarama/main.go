@@ -21,6 +21,7 @@ func main() {
 	sarama.Logger = log.New(os.Stderr, "", log.LstdFlags)
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
+		"transact": transact,
 	})
 }
 
@@ -60,6 +61,119 @@ func codec(name string) sarama.CompressionCodec {
 		"lz4": sarama.CompressionLZ4, "zstd": sarama.CompressionZSTD,
 	}
 	return codecs[name]
+}
+
+// --------------------------------------------------------------------------------------------- transact
+
+func transact(args common.Arguments) error {
+	config := newConfig()
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
+	config.Producer.Idempotent = true
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Return.Successes = true
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Transaction.ID = args["id"]
+	config.Net.MaxOpenRequests = 1
+	client, err := sarama.NewClient(addresses(args), config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	producer, err := sarama.NewSyncProducerFromClient(client)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	consumer, err := sarama.NewConsumerFromClient(client)
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	partitions, err := client.Partitions(args["input"])
+	if err != nil {
+		return err
+	}
+	chunks := 0
+	for _, partition := range partitions {
+		if err := transactPartition(args, client, producer, consumer, partition, &chunks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func transactPartition(
+	args common.Arguments, client sarama.Client, producer sarama.SyncProducer, consumer sarama.Consumer,
+	partition int32, chunks *int,
+) error {
+	end, err := client.GetOffset(args["input"], partition, sarama.OffsetNewest)
+	if err != nil {
+		return err
+	}
+	reader, err := consumer.ConsumePartition(args["input"], partition, sarama.OffsetOldest)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	var chunk []*sarama.ProducerMessage
+	for next := int64(0); next < end; {
+		message := <-reader.Messages()
+		next = message.Offset + 1
+		chunk = append(chunk, &sarama.ProducerMessage{
+			Topic: args["output"], Partition: partition,
+			Key: raw(message.Key), Value: raw(message.Value),
+		})
+		if len(chunk) < 200 && next < end {
+			continue
+		}
+		*chunks++
+		ends := []bool{true}
+		if *chunks%3 == 0 {
+			ends = []bool{false, true}
+		}
+		for _, commit := range ends {
+			if err := passOn(args, producer, chunk, partition, next, commit); err != nil {
+				return err
+			}
+		}
+		chunk = nil
+	}
+	return nil
+}
+
+// passOn writes a chunk and commits how far it goes, in one transaction.
+func passOn(
+	args common.Arguments, producer sarama.SyncProducer, chunk []*sarama.ProducerMessage, partition int32,
+	next int64, commit bool,
+) error {
+	if err := producer.BeginTxn(); err != nil {
+		return err
+	}
+	again := make([]*sarama.ProducerMessage, len(chunk))
+	for i, m := range chunk {
+		again[i] = &sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value}
+	}
+	if err := producer.SendMessages(again); err != nil {
+		return err
+	}
+	offsets := map[string][]*sarama.PartitionOffsetMetadata{
+		args["input"]: {{Partition: partition, Offset: next}},
+	}
+	if err := producer.AddOffsetsToTxn(offsets, args["group"]); err != nil {
+		return err
+	}
+	if commit {
+		return producer.CommitTxn()
+	}
+	return producer.AbortTxn()
+}
+
+// raw is what was read, to be written as it is.
+func raw(data []byte) sarama.Encoder {
+	if data == nil {
+		return nil
+	}
+	return sarama.ByteEncoder(data)
 }
 
 // newProducer is an idempotent producer, and what becomes of the records that it is given.

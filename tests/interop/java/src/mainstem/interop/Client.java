@@ -33,7 +33,9 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -72,6 +74,7 @@ public final class Client {
             case "feed" -> client.feed();
             case "member" -> client.member();
             case "admin" -> client.admin();
+            case "transact" -> client.transact();
             default -> throw new IllegalArgumentException("no command " + args[0]);
         }
     }
@@ -162,6 +165,7 @@ public final class Client {
         Properties properties = properties();
         properties.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
         properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000");
+        properties.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, arguments.getOrDefault("isolation", "read_uncommitted"));
         try (KafkaConsumer<String, String> consumer =
                  new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
             for (String topic : get("topics").split(",")) {
@@ -197,6 +201,59 @@ public final class Client {
             headers.addArray().add(header.key()).add(value);
         }
         return json;
+    }
+
+    // ---------------------------------------------------------------------------------------- transact
+
+    private void transact() throws Exception {
+        Properties writing = properties();
+        writing.put(ProducerConfig.TRANSACTIONAL_ID_CONFIG, get("id"));
+        Properties reading = properties();
+        reading.put(ConsumerConfig.GROUP_ID_CONFIG, get("group"));
+        reading.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
+        reading.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed");
+        reading.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "200");
+        try (KafkaProducer<String, String> producer =
+                 new KafkaProducer<>(writing, new StringSerializer(), new StringSerializer());
+             KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer())) {
+            producer.initTransactions();
+            String topic = get("input");
+            List<TopicPartition> partitions = new ArrayList<>();
+            consumer.partitionsFor(topic).forEach(p -> partitions.add(new TopicPartition(topic, p.partition())));
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+            long deadline = System.currentTimeMillis() + DEADLINE_MS;
+            for (int chunks = 1; !partitions.stream().allMatch(p -> consumer.position(p) >= ends.get(p)); ) {
+                check(System.currentTimeMillis() < deadline, topic + ": not passed on to the ends " + ends);
+                ConsumerRecords<String, String> records = consumer.poll(POLL);
+                if (records.isEmpty()) {
+                    continue;
+                }
+                if (chunks++ % 3 == 0) {
+                    passOn(producer, consumer, records);
+                    producer.flush();
+                    producer.abortTransaction();
+                }
+                passOn(producer, consumer, records);
+                producer.commitTransaction();
+            }
+        }
+    }
+
+    /** Writes a chunk and commits how far it goes, in a transaction that stays open. */
+    private void passOn(
+        KafkaProducer<String, String> producer,
+        KafkaConsumer<String, String> consumer,
+        ConsumerRecords<String, String> records) {
+        producer.beginTransaction();
+        for (ConsumerRecord<String, String> record : records) {
+            producer.send(new ProducerRecord<>(get("output"), record.partition(), record.key(), record.value()));
+        }
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        consumer.assignment().forEach(p -> offsets.put(p, new OffsetAndMetadata(consumer.position(p))));
+        producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
     }
 
     // -------------------------------------------------------------------------------------------- feed
