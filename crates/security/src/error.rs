@@ -1,0 +1,56 @@
+//! What can be wrong with a configuration, a store or a peer's answer.
+
+use crate::scram::ScramMechanism;
+
+/// An error that an operator, or the user of a client, has to act upon. No message holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SecurityError {
+    /// A text of `sasl.jaas.config` that is not of the form `MODULE FLAG (KEY=VALUE)*;`.
+    #[error("sasl.jaas.config: {0}")]
+    Jaas(String),
+    /// A text that is no principal.
+    #[error("expected a string in format principalType:principalName but got {0}")]
+    Principal(String),
+    /// A message of a SCRAM server that is none.
+    #[error("the broker's {mechanism} message is malformed: {what}")]
+    ScramMessage {
+        /// The mechanism.
+        mechanism: ScramMechanism,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A SCRAM server asks for fewer or more rounds of hashing than are safe to make.
+    #[error(
+        "the broker asks for {iterations} iterations of {mechanism}, where {min} to {max} are accepted: have the \
+         user's credentials made anew with an acceptable number"
+    )]
+    ScramIterations {
+        /// The mechanism.
+        mechanism: ScramMechanism,
+        /// What was asked for.
+        iterations: String,
+        /// The fewest.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// A SCRAM server does not know the password either: it is not the broker that it claims to be.
+    #[error(
+        "the broker could not prove that it knows the {0} credentials: check whom the connection leads to"
+    )]
+    ScramServer(ScramMechanism),
+    /// A SCRAM server ended the exchange with an error.
+    #[error("the broker refused the {mechanism} exchange with {error}: check user name and password")]
+    ScramRefused {
+        /// The mechanism.
+        mechanism: ScramMechanism,
+        /// The server's word for it.
+        error: String,
+    },
+    /// The peer goes on where the exchange has ended.
+    #[error("the broker went on with {0} after the exchange was over")]
+    ExchangeOver(&'static str),
+    /// A mechanism that is not built in.
+    #[error("SASL mechanism {0} is not supported: use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")]
+    Mechanism(String),
+}

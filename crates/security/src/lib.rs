@@ -1,0 +1,29 @@
+//! Who a peer is and what it may do, as state machines for broker and client.
+//!
+//! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in
+//! [`scram`] and [`plain`], whose client halves are here as well. [`jaas`] reads the text in which Kafka keeps
+//! credentials.
+//!
+//! Architecture invariant: no I/O, no clock, no randomness of its own (times and random bits are arguments); no bytes of
+//! a peer or a file make it panic, run for long or allocate beyond their own length; a [`Secret`] is never printed.
+
+mod authenticator;
+mod crypto;
+mod error;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod jaas;
+pub mod plain;
+mod principal;
+mod sasl;
+pub mod scram;
+mod secret;
+
+pub use authenticator::{
+    Admission, Authenticator, Failure, Now, SaslRules, Session, Step, StepContext, authenticate_out_of_place,
+    handshake_out_of_place,
+};
+pub use error::SecurityError;
+pub use principal::KafkaPrincipal;
+pub use sasl::{ClientExchange, ClientStep, Credentials, DecoyShape, Mechanism, Refusal, TokenCredential};
+pub use secret::Secret;

@@ -1,0 +1,90 @@
+//! What a broker keeps of a password.
+
+use std::num::NonZeroU32;
+
+use super::ScramMechanism;
+use crate::sasl::DecoyShape;
+use crate::{Secret, SecurityError};
+
+/// Enough to recognise a password and to prove that one does, not enough to log in with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScramCredential {
+    /// Random bytes that were hashed with the password.
+    pub salt: Vec<u8>,
+    /// The digest of the client's key.
+    pub stored_key: Secret,
+    /// What the server signs with.
+    pub server_key: Secret,
+    /// How often the password was hashed.
+    pub iterations: u32,
+}
+
+impl ScramCredential {
+    /// Makes a credential of a password, by hashing it `iterations` times.
+    ///
+    /// # Errors
+    /// When the iterations are fewer or more than a credential may have.
+    pub fn new(
+        mechanism: ScramMechanism,
+        password: &Secret,
+        salt: impl Into<Vec<u8>>,
+        iterations: u32,
+    ) -> Result<ScramCredential, SecurityError> {
+        let salt = salt.into();
+        let allowed = ScramMechanism::ITERATIONS_MIN..=ScramMechanism::ITERATIONS_MAX;
+        let rounds = NonZeroU32::new(iterations).filter(|_| allowed.contains(&iterations)).ok_or(
+            SecurityError::ScramIterations {
+                mechanism,
+                iterations: iterations.to_string(),
+                min: *allowed.start(),
+                max: *allowed.end(),
+            },
+        )?;
+        let salted = Secret::new(mechanism.hash().pbkdf2(password.expose(), &salt, rounds));
+        Ok(ScramCredential::from_salted_password(mechanism, &salted, salt, iterations))
+    }
+
+    /// Makes a credential of what hashing a password with the salt gave, as AlterUserScramCredentials sends it
+    /// (KIP-554). The iterations are taken as they are.
+    pub fn from_salted_password(
+        mechanism: ScramMechanism,
+        salted_password: &Secret,
+        salt: impl Into<Vec<u8>>,
+        iterations: u32,
+    ) -> ScramCredential {
+        let hash = mechanism.hash();
+        let client_key = Secret::new(hash.hmac(salted_password.expose(), &[b"Client Key"]));
+        ScramCredential {
+            salt: salt.into(),
+            stored_key: Secret::new(hash.digest(client_key.expose())),
+            server_key: Secret::new(hash.hmac(salted_password.expose(), &[b"Server Key"])),
+            iterations,
+        }
+    }
+
+    /// Whether an exchange can be made with it: its keys have the mechanism's length, its iterations are enough.
+    pub(super) fn is_usable(&self, mechanism: ScramMechanism) -> bool {
+        let bytes = mechanism.key_bytes();
+        self.stored_key.len() == bytes
+            && self.server_key.len() == bytes
+            && self.iterations >= ScramMechanism::ITERATIONS_MIN
+    }
+
+    /// What an unknown user is shown: always the same, and no password fits it.
+    pub(super) fn decoy(mechanism: ScramMechanism, user: &str, shape: &DecoyShape) -> ScramCredential {
+        let hash = mechanism.hash();
+        let derived = |purpose: &str| {
+            let parts = [mechanism.name().as_bytes(), b"\0", purpose.as_bytes(), b"\0", user.as_bytes()];
+            hash.hmac(shape.key.expose(), &parts)
+        };
+        // A salt longer than one HMAC takes a second; 64 bytes are more than any tool makes.
+        let mut salt = [derived("salt"), derived("more salt")].concat();
+        salt.truncate(shape.salt_bytes.clamp(1, 64));
+        ScramCredential {
+            salt,
+            stored_key: Secret::new(derived("stored key")),
+            server_key: Secret::new(derived("server key")),
+            iterations: shape.iterations.max(ScramMechanism::ITERATIONS_MIN),
+        }
+    }
+}
