@@ -1,5 +1,6 @@
 //! What can be wrong: with a request, which is answered, or with a record, which is not.
 
+use mainstem_security::scram::ScramMechanism;
 use mainstem_wire::{DecodeError, ErrorCode, Uuid};
 
 use mainstem_config::alter::AlterError;
@@ -96,6 +97,39 @@ pub enum Inconsistency {
     /// It sets a quota that nothing can have, or for what can have none.
     #[error("a client quota has no valid entity or value")]
     Quota,
+    /// An access control entry with a code that this program does not know.
+    #[error("an access control entry has the unknown {what} {code}")]
+    AclCode {
+        /// Which part of it.
+        what: &'static str,
+        /// The code.
+        code: i8,
+    },
+    /// It makes an access control entry whose id is taken.
+    #[error("an access control entry has the id {0} already")]
+    AclExists(Uuid),
+    /// It removes an access control entry that does not exist.
+    #[error("no access control entry has the id {0}")]
+    UnknownAcl(Uuid),
+    /// A SCRAM mechanism that this program does not know.
+    #[error("SCRAM mechanism {0} is not supported")]
+    ScramMechanism(i8),
+    /// A SCRAM credential that cannot be.
+    #[error("the SCRAM credential of {user} has {iterations} iterations")]
+    ScramIterations {
+        /// Whose.
+        user: String,
+        /// How many.
+        iterations: i32,
+    },
+    /// It removes a SCRAM credential that does not exist.
+    #[error("{user} has no {mechanism} credential")]
+    UnknownScram {
+        /// Whose.
+        user: String,
+        /// For which mechanism.
+        mechanism: ScramMechanism,
+    },
     /// A counter cannot rise any further.
     #[error("an epoch has reached its end")]
     EpochOverflow,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use mainstem_security::acl::AclBinding;
+use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
 use mainstem_wire::messages::config_record::ConfigRecord;
@@ -31,6 +33,9 @@ pub struct MetadataImage {
     pub(super) features: BTreeMap<String, i16>,
     pub(super) next_producer_id: i64,
     pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
+    pub(super) acls: BTreeMap<Uuid, AclBinding>,
+    /// By user.
+    pub(super) scram: BTreeMap<ScramMechanism, BTreeMap<String, ScramCredential>>,
 }
 
 /// A topic.
@@ -186,6 +191,18 @@ pub enum MetadataChange {
     },
     /// A quota of a client was set, changed or removed.
     QuotaChanged,
+    /// An access control entry was made or removed.
+    AclChanged {
+        /// Its id.
+        id: Uuid,
+    },
+    /// A SCRAM credential was set or removed.
+    ScramChanged {
+        /// Whose.
+        user: String,
+        /// For which mechanism.
+        mechanism: ScramMechanism,
+    },
 }
 
 /// Reading.
@@ -316,10 +333,14 @@ impl MetadataImage {
             }
             MetadataRecord::ProducerIdsRecord(record) => self.take_producer_ids(record),
             MetadataRecord::ClientQuotaRecord(record) => self.change_quota(record),
+            MetadataRecord::AccessControlEntryRecord(record) => self.add_acl(record),
+            MetadataRecord::RemoveAccessControlEntryRecord(record) => self.remove_acl(record.id),
+            MetadataRecord::UserScramCredentialRecord(record) => self.set_scram(record),
+            MetadataRecord::RemoveUserScramCredentialRecord(record) => self.remove_scram(record),
             MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
                 Ok(MetadataChange::None)
             }
-            // To skip an access control entry or the start of a transaction would be to disobey it.
+            // To skip a delegation token or the start of a transaction would be to disobey it.
             other => Err(Inconsistency::Unsupported(other.name())),
         }
     }

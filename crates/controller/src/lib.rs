@@ -1,4 +1,5 @@
-//! Node metadata: topics, their ids and partitions, configurations, brokers, features, producer ids.
+//! Node metadata: topics, their ids and partitions, configurations, brokers, features, producer ids, access control
+//! entries, SCRAM credentials.
 //!
 //! Metadata is an ordered log of Kafka's own metadata records in `__cluster_metadata-0`. [`MetadataHeart`] checks
 //! a request against everything that was appended so far and answers with records and a reply;
@@ -15,12 +16,20 @@
 //! numbers or touches a file.
 
 #[cfg(test)]
+mod access_tests;
+mod acls;
+#[cfg(test)]
 mod administration;
 mod alter_configs;
+mod alter_user_scram_credentials;
 mod client_quotas;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_topics;
+mod describe_acls;
+mod describe_user_scram_credentials;
 mod directories;
 mod elect_leaders;
 mod error;
@@ -37,6 +46,7 @@ mod properties;
 mod quota_tests;
 mod reassignments;
 mod registration;
+mod scram_credentials;
 #[cfg(test)]
 mod session;
 mod snapshot;

@@ -10,10 +10,10 @@ use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, RegisterBr
 use mainstem_wire::messages::topic_record::TopicRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::client_quotas;
 use super::heart::version_of;
 use super::image::{BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage};
 use super::registration::cordoned;
+use super::{acls, client_quotas, scram_credentials};
 
 impl MetadataImage {
     /// Values of records that make this image from an empty one, in Kafka's order: features first, since they say how
@@ -30,6 +30,8 @@ impl MetadataImage {
             features,
             next_producer_id,
             client_quotas,
+            acls,
+            scram,
         } = self;
         let features = features.iter().map(feature_record);
         let brokers = brokers.values().map(broker_record);
@@ -41,7 +43,12 @@ impl MetadataImage {
             values.iter().map(move |(key, value)| client_quotas::record(entity, key, Some(*value)))
         });
         let producer_ids = (*next_producer_id > 0).then(|| producer_ids_record(*next_producer_id));
+        let acls = acls.iter().map(|(id, binding)| acls::record(*id, binding));
+        let scram = scram.iter().flat_map(|(mechanism, users)| {
+            users.iter().map(|(user, credential)| scram_credentials::record(user, *mechanism, credential))
+        });
         let records = features.chain(brokers).chain(topics).chain(configs).chain(quotas).chain(producer_ids);
+        let records = records.chain(acls).chain(scram);
         records.map(|record| {
             let mut value = Vec::new();
             record

@@ -40,7 +40,7 @@ impl Credentials for OneUser {
     }
 
     fn decoy(&self, _: ScramMechanism) -> DecoyShape {
-        DecoyShape { key: Secret::from("decoy"), iterations: 4096, salt_bytes: 26 }
+        DecoyShape { key: Secret::from("decoy"), iterations: 4096, salt_bytes: 26, is_text: false }
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in
 //! [`scram`] and [`plain`], whose client halves are here as well. [`jaas`] reads the text in which Kafka keeps
-//! credentials.
+//! credentials. An [`Authorizer`] says by [`acl`]s what a principal may do.
 //!
 //! Architecture invariant: no I/O, no clock, no randomness of its own (times and random bits are arguments); no bytes of
 //! a peer or a file make it panic, run for long or allocate beyond their own length; a [`Secret`] is never printed.
 
+pub mod acl;
 mod authenticator;
+mod authorizer;
 mod crypto;
 mod error;
 #[doc(hidden)]
@@ -23,6 +25,7 @@ pub use authenticator::{
     Admission, Authenticator, Failure, Now, SaslRules, Session, Step, StepContext, authenticate_out_of_place,
     handshake_out_of_place,
 };
+pub use authorizer::{AclIndex, AuditLine, Authorizer, AuthorizerRules, Question, Verdict};
 pub use error::SecurityError;
 pub use principal::KafkaPrincipal;
 pub use sasl::{ClientExchange, ClientStep, Credentials, DecoyShape, Mechanism, Refusal, TokenCredential};

@@ -73,6 +73,8 @@ pub struct DecoyShape {
     pub iterations: u32,
     /// The bytes of the majority's salts, at most 64.
     pub salt_bytes: usize,
+    /// Whether most salts are digits and lower-case letters, as Kafka's own tools make them.
+    pub is_text: bool,
 }
 
 /// A delegation token as a credential.

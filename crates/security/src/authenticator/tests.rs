@@ -39,7 +39,7 @@ impl Credentials for Broker {
     }
 
     fn decoy(&self, _: ScramMechanism) -> DecoyShape {
-        DecoyShape { key: Secret::from("a key"), iterations: 4096, salt_bytes: 4 }
+        DecoyShape { key: Secret::from("a key"), iterations: 4096, salt_bytes: 4, is_text: false }
     }
 }
 

@@ -80,6 +80,10 @@ impl ScramCredential {
         // A salt longer than one HMAC takes a second; 64 bytes are more than any tool makes.
         let mut salt = [derived("salt"), derived("more salt")].concat();
         salt.truncate(shape.salt_bytes.clamp(1, 64));
+        if shape.is_text {
+            salt.iter_mut()
+                .for_each(|byte| *byte = b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(*byte % 36)]);
+        }
         ScramCredential {
             salt,
             stored_key: Secret::new(derived("stored key")),

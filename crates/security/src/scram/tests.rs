@@ -41,7 +41,7 @@ impl Credentials for Users {
     }
 
     fn decoy(&self, _: ScramMechanism) -> DecoyShape {
-        DecoyShape { key: Secret::from("a key"), iterations: 8192, salt_bytes: 18 }
+        DecoyShape { key: Secret::from("a key"), iterations: 8192, salt_bytes: 18, is_text: false }
     }
 }
 
@@ -136,6 +136,17 @@ fn an_unknown_user_cannot_be_told_from_a_wrong_password() {
     assert_eq!(unknown[0].split(",i=").next().unwrap().len(), known[0].split(",i=").next().unwrap().len());
     assert_eq!(attempt("bob").0, unknown, "a decoy is always the same");
     assert_ne!(attempt("carol").0, unknown, "and each user has one of its own");
+}
+
+#[test]
+fn a_decoy_looks_like_the_others() {
+    let shape = DecoyShape { key: Secret::from("k"), iterations: 5000, salt_bytes: 26, is_text: true };
+    let decoy = ScramCredential::decoy(SHA256, "bob", &shape);
+    assert_eq!((decoy.salt.len(), decoy.iterations), (26, 5000));
+    assert!(decoy.salt.iter().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase()));
+    let odd = DecoyShape { salt_bytes: 100, iterations: 1, is_text: false, ..shape };
+    let decoy = ScramCredential::decoy(SHA256, "bob", &odd);
+    assert_eq!((decoy.salt.len(), decoy.iterations), (64, 4096));
 }
 
 #[test]

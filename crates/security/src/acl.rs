@@ -1,0 +1,244 @@
+//! Access control lists: who may do what with which resource, in Kafka's words and codes.
+//!
+//! A [`AclBinding`] is one rule. [`scan::decide`] answers a question by looking at all of them and names the one that
+//! decided; [`crate::Authorizer`] gives the same answer by an index.
+
+mod filter;
+pub mod scan;
+
+use std::fmt;
+use std::net::IpAddr;
+
+pub use filter::{AclBindingFilter, PatternFilter};
+
+/// The name that stands for every resource of a type, and the host for every host.
+pub const WILDCARD: &str = "*";
+/// The principal whose rules concern everybody.
+pub const WILDCARD_PRINCIPAL: &str = "User:*";
+/// The only name of a cluster resource.
+pub const CLUSTER_NAME: &str = "kafka-cluster";
+
+/// One line per value: code, name, as `toString` has it in Java, and as SecurityUtils writes it.
+macro_rules! codes {
+    ($(#[$doc:meta])* $type:ident { $($(#[$value_doc:meta])* $name:ident = $code:literal $java:literal $pascal:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(i8)]
+        pub enum $type {
+            $($(#[$value_doc])* $name = $code,)*
+        }
+
+        impl $type {
+            /// All values, by rising code.
+            pub const ALL: &'static [$type] = &[$($type::$name),*];
+
+            /// The code in requests and records.
+            pub const fn code(self) -> i8 {
+                self as i8
+            }
+
+            /// The value of a code; none for codes that only filters have, and for unknown ones.
+            pub const fn from_code(code: i8) -> Option<$type> {
+                match code {
+                    $($code => Some($type::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The name as Kafka's tools write it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$name => $pascal,)*
+                }
+            }
+
+            /// The value of a name, in any case.
+            pub fn from_name(name: &str) -> Option<$type> {
+                $type::ALL.iter().copied().find(|value| value.name().eq_ignore_ascii_case(name))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $($type::$name => $java,)*
+                })
+            }
+        }
+    };
+}
+
+codes! {
+    /// Kinds of resources.
+    ResourceType {
+        /// A topic, by name.
+        Topic = 2 "TOPIC" "Topic",
+        /// A group, by id.
+        Group = 3 "GROUP" "Group",
+        /// The cluster, named [`CLUSTER_NAME`].
+        Cluster = 4 "CLUSTER" "Cluster",
+        /// A producer's transactional id.
+        TransactionalId = 5 "TRANSACTIONAL_ID" "TransactionalId",
+        /// A delegation token, by id.
+        DelegationToken = 6 "DELEGATION_TOKEN" "DelegationToken",
+        /// A user, as `User:NAME`.
+        User = 7 "USER" "User",
+    }
+}
+
+codes! {
+    /// How a rule's name is matched.
+    PatternType {
+        /// The resource has this name, or any if the name is [`WILDCARD`].
+        Literal = 3 "LITERAL" "Literal",
+        /// The resource's name begins with this one (KIP-290). `*` is an asterisk here.
+        Prefixed = 4 "PREFIXED" "Prefixed",
+    }
+}
+
+codes! {
+    /// What is done with a resource.
+    AclOperation {
+        /// Every operation.
+        All = 2 "ALL" "All",
+        /// Read.
+        Read = 3 "READ" "Read",
+        /// Write.
+        Write = 4 "WRITE" "Write",
+        /// Create.
+        Create = 5 "CREATE" "Create",
+        /// Delete.
+        Delete = 6 "DELETE" "Delete",
+        /// Alter.
+        Alter = 7 "ALTER" "Alter",
+        /// Describe.
+        Describe = 8 "DESCRIBE" "Describe",
+        /// What brokers ask of each other.
+        ClusterAction = 9 "CLUSTER_ACTION" "ClusterAction",
+        /// Describe configurations.
+        DescribeConfigs = 10 "DESCRIBE_CONFIGS" "DescribeConfigs",
+        /// Alter configurations.
+        AlterConfigs = 11 "ALTER_CONFIGS" "AlterConfigs",
+        /// Write idempotently, where no topic may be written.
+        IdempotentWrite = 12 "IDEMPOTENT_WRITE" "IdempotentWrite",
+        /// Create delegation tokens.
+        CreateTokens = 13 "CREATE_TOKENS" "CreateTokens",
+        /// Describe delegation tokens.
+        DescribeTokens = 14 "DESCRIBE_TOKENS" "DescribeTokens",
+    }
+}
+
+codes! {
+    /// What a rule does.
+    AclPermissionType {
+        /// Forbids, whatever others allow.
+        Deny = 2 "DENY" "Deny",
+        /// Allows.
+        Allow = 3 "ALLOW" "Allow",
+    }
+}
+
+/// One rule. Rules that are equal are one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AclBinding {
+    /// The kind of resource.
+    pub resource_type: ResourceType,
+    /// The resource's name, or what it begins with.
+    pub name: String,
+    /// How the name is meant.
+    pub pattern_type: PatternType,
+    /// `User:NAME`, or [`WILDCARD_PRINCIPAL`].
+    pub principal: String,
+    /// An address, or [`WILDCARD`]. What is neither matches nobody, as in Kafka; an IPv6 address may be spelled in any
+    /// way, where Kafka knows one.
+    pub host: String,
+    /// The operation.
+    pub operation: AclOperation,
+    /// Whether it is allowed.
+    pub permission: AclPermissionType,
+}
+
+impl AclBinding {
+    /// Whether the rule is about a resource of this name.
+    pub fn concerns(&self, name: &str) -> bool {
+        match self.pattern_type {
+            PatternType::Literal => self.name == name || self.name == WILDCARD,
+            PatternType::Prefixed => name.starts_with(&self.name),
+        }
+    }
+
+    /// Whether it concerns who comes from there.
+    pub(crate) fn concerns_host(&self, host: IpAddr) -> bool {
+        self.host == WILDCARD || parse_host(&self.host) == Some(host.to_canonical())
+    }
+}
+
+/// The address that a rule's host names.
+pub(crate) fn parse_host(host: &str) -> Option<IpAddr> {
+    host.parse::<IpAddr>().ok().map(|host| host.to_canonical())
+}
+
+/// As the audit log of Kafka shows a rule.
+impl fmt::Display for AclBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "StandardAcl(resourceType={}, resourceName={}, patternType={}, principal={}, host={}, operation={}, \
+             permissionType={})",
+            self.resource_type,
+            self.name,
+            self.pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission
+        )
+    }
+}
+
+/// An operation that is a bit, as in the fields of authorized operations (KIP-430).
+pub(crate) const fn bit(operation: AclOperation) -> u16 {
+    1 << operation as u16
+}
+
+/// Every operation but [`AclOperation::All`].
+pub(crate) const EVERY_OPERATION: u16 = 0x7ff8;
+
+/// The operations that a rule names.
+pub(crate) const fn named_operations(operation: AclOperation) -> u16 {
+    match operation {
+        AclOperation::All => EVERY_OPERATION,
+        other => bit(other),
+    }
+}
+
+/// The operations that a rule implies beside those it names, if it allows: to know of what one may read, write, delete
+/// or alter.
+pub(crate) const fn implied_operations(operation: AclOperation) -> u16 {
+    match operation {
+        AclOperation::Read | AclOperation::Write | AclOperation::Delete | AclOperation::Alter => {
+            bit(AclOperation::Describe)
+        }
+        AclOperation::AlterConfigs => bit(AclOperation::DescribeConfigs),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names() {
+        for code in i8::MIN..=i8::MAX {
+            let is_own = |found: Option<i8>| found.is_none_or(|found| found == code);
+            assert!(is_own(ResourceType::from_code(code).map(ResourceType::code)));
+            assert!(is_own(AclOperation::from_code(code).map(AclOperation::code)));
+        }
+        assert_eq!(AclOperation::from_name("describeconfigs"), Some(AclOperation::DescribeConfigs));
+        assert_eq!(ResourceType::from_name("TransactionalID"), Some(ResourceType::TransactionalId));
+        assert_eq!(PatternType::from_name("match"), None);
+        let every = AclOperation::ALL.iter().filter(|operation| **operation != AclOperation::All);
+        assert_eq!(every.fold(0, |bits, operation| bits | bit(*operation)), EVERY_OPERATION);
+    }
+}
