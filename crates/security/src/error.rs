@@ -50,6 +50,42 @@ pub enum SecurityError {
     /// The peer goes on where the exchange has ended.
     #[error("the broker went on with {0} after the exchange was over")]
     ExchangeOver(&'static str),
+    /// A certificate that cannot be read.
+    #[error("a certificate cannot be read: {0}")]
+    Certificate(&'static str),
+    /// A key store that cannot be opened.
+    #[error("key store {store}: {what}")]
+    Store {
+        /// Its path, or the property that holds it.
+        store: String,
+        /// Why.
+        what: String,
+    },
+    /// A rule of `ssl.principal.mapping.rules` that cannot be obeyed.
+    #[error("ssl.principal.mapping.rules: invalid rule {rule}: {what}")]
+    MappingRule {
+        /// The rule.
+        rule: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Properties of TLS that contradict each other or cannot be honoured.
+    #[error("{0}")]
+    TlsProperty(String),
+    /// A key or certificate that TLS cannot use.
+    #[error("{what}: {reason}")]
+    TlsMaterial {
+        /// Which.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Keys that may not take the place of those in force.
+    #[error("the reloaded key store is refused, the one before stays in force: {0}")]
+    Reload(String),
+    /// No rule of `ssl.principal.mapping.rules` applies to a peer.
+    #[error("no rule of ssl.principal.mapping.rules applies to {0}")]
+    Unmapped(String),
     /// A mechanism that is not built in.
     #[error("SASL mechanism {0} is not supported: use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")]
     Mechanism(String),

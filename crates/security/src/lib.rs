@@ -2,7 +2,7 @@
 //!
 //! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in
 //! [`scram`] and [`plain`], whose client halves are here as well. [`jaas`] reads the text in which Kafka keeps
-//! credentials. An [`Authorizer`] says by [`acl`]s what a principal may do.
+//! credentials. [`tls`] has the sessions, [`store`] what they are made from. An [`Authorizer`] says by [`acl`]s what a principal may do.
 //!
 //! Architecture invariant: no I/O, no clock, no randomness of its own (times and random bits are arguments); no bytes of
 //! a peer or a file make it panic, run for long or allocate beyond their own length; a [`Secret`] is never printed.
@@ -11,15 +11,20 @@ pub mod acl;
 mod authenticator;
 mod authorizer;
 mod crypto;
+mod der;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod jaas;
+pub mod mapping;
 pub mod plain;
 mod principal;
 mod sasl;
 pub mod scram;
 mod secret;
+pub mod store;
+pub mod tls;
+pub mod x509;
 
 pub use authenticator::{
     Admission, Authenticator, Failure, Now, SaslRules, Session, Step, StepContext, authenticate_out_of_place,

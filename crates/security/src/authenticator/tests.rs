@@ -504,22 +504,6 @@ fn out_of_place() {
     assert_eq!(authenticate_out_of_place().error_code, 34);
 }
 
-#[test]
-fn corpora_hold() {
-    let run = |name: &str, body: fn(&[u8])| {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-        let mut count = 0;
-        for entry in std::fs::read_dir(dir).unwrap() {
-            body(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
-    };
-    run("authenticator", crate::fuzz::authenticator);
-    run("scram_client", crate::fuzz::scram_client);
-    run("jaas", crate::fuzz::jaas);
-}
-
 proptest::proptest! {
     #[test]
     fn any_frames(data in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {

@@ -1,0 +1,122 @@
+//! Key stores: private keys with their certificates, and certificates that are trusted. PEM, PKCS #12 and JKS, told
+//! apart by their content.
+
+mod jks;
+mod pbe;
+mod pem;
+mod pkcs12;
+#[cfg(test)]
+mod tests;
+
+use crate::der::Malformed;
+use crate::{Secret, SecurityError};
+
+/// The most rounds of hashing that a store may ask for, as in Java.
+const ITERATIONS_MAX: u32 = 5_000_000;
+
+/// What is in a store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyStore {
+    /// Private keys, in the order of the store.
+    pub keys: Vec<KeyEntry>,
+    /// Trusted certificates in DER, each with its alias.
+    pub trusted: Vec<(String, Vec<u8>)>,
+}
+
+/// A private key and what proves whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Its name in the store.
+    pub alias: String,
+    /// How the key is written.
+    pub form: KeyForm,
+    /// The key in DER.
+    pub key: Secret,
+    /// The certificate of the key, in DER, and those of its issuers.
+    pub chain: Vec<Vec<u8>>,
+}
+
+/// How a private key is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyForm {
+    /// PKCS #8, as everywhere but in some PEM files.
+    Pkcs8,
+    /// `RSA PRIVATE KEY`.
+    Pkcs1,
+    /// `EC PRIVATE KEY`.
+    Sec1,
+}
+
+/// What opens a store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StorePasswords<'a> {
+    /// The store's own. Without one its integrity is not checked, as in Java.
+    pub store: Option<&'a Secret>,
+    /// The key's, if it is another one.
+    pub key: Option<&'a Secret>,
+}
+
+/// What a store is, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Text with certificates and keys.
+    Pem,
+    /// PKCS #12.
+    Pkcs12,
+    /// Java's own format.
+    Jks,
+}
+
+impl StoreKind {
+    /// Tells what some bytes are.
+    pub fn of(bytes: &[u8]) -> Option<StoreKind> {
+        match bytes {
+            [0xfe, 0xed, 0xfe, 0xed, ..] => Some(StoreKind::Jks),
+            [0x30, ..] => Some(StoreKind::Pkcs12),
+            _ if pem::is_pem(bytes) => Some(StoreKind::Pem),
+            _ => None,
+        }
+    }
+}
+
+/// Why a store cannot be read; it becomes a [`SecurityError`] that names the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault(pub(crate) String);
+
+impl From<Malformed> for Fault {
+    fn from(Malformed(what): Malformed) -> Fault {
+        Fault(format!("it is damaged, or not what it seems: {what}"))
+    }
+}
+
+pub(crate) fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault(what.into()))
+}
+
+impl KeyStore {
+    /// Opens a store. `name` is what an error calls it: a path, or the property that has the text.
+    ///
+    /// # Errors
+    /// When it is none, is damaged, or the passwords are wrong. No message holds a secret.
+    pub fn open(name: &str, bytes: &[u8], passwords: StorePasswords<'_>) -> Result<KeyStore, SecurityError> {
+        KeyStore::open_within(bytes, passwords, ITERATIONS_MAX)
+            .map_err(|Fault(what)| SecurityError::Store { store: name.to_owned(), what })
+    }
+
+    /// Opens a store that asks for no more rounds of hashing than these.
+    pub(crate) fn open_within(
+        bytes: &[u8],
+        passwords: StorePasswords<'_>,
+        iterations_max: u32,
+    ) -> Result<KeyStore, Fault> {
+        match StoreKind::of(bytes) {
+            Some(StoreKind::Jks) => jks::open(bytes, passwords),
+            Some(StoreKind::Pkcs12) => pkcs12::open(bytes, passwords, iterations_max),
+            Some(StoreKind::Pem) => pem::open(bytes, passwords, iterations_max),
+            None if bytes.starts_with(&[0xce, 0xce, 0xce, 0xce]) => fault(
+                "it is a JCEKS store, which is not supported: convert it by keytool -importkeystore to PKCS12",
+            ),
+            None => fault("it is neither PEM, PKCS12 nor JKS"),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! TLS 1.2 and 1.3, by rustls: what a listener or a client is made from, and sessions whose buffers the caller owns.
+//!
+//! [`TlsProperties`] are Kafka's `ssl.*`. With the contents of the stores that they name they make a [`TlsMaterial`],
+//! from which [`TlsServer`] and [`TlsClient`] are made; these begin [`TlsSession`]s. A store that changes makes a new
+//! material, which takes the old one's place if [`TlsMaterial::check_reload`] agrees; sessions go on with what they
+//! began with, and none is resumed over a reload.
+//!
+//! No data before the end of the handshake (0-RTT), no renegotiation, no compression, no tickets: 1,024 sessions of a
+//! listener are remembered in memory. With client certificates a listener trusts who trusted certificates issued, and,
+//! as Java, each certificate that is itself trusted; other than in Java such a one has to be valid as well.
+
+mod endpoints;
+mod material;
+mod names;
+mod properties;
+mod session;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use endpoints::{SESSIONS_MAX, TlsClient, TlsServer};
+pub use material::{Identity, TlsMaterial};
+pub use names::{cipher_suite_name, protocol_name};
+pub use properties::{ClientAuth, TlsProperties};
+pub use session::{TlsError, TlsSession, TlsState};
+
+/// Whether a peer that should send a length and a request begins a TLS session instead: a client that was told `SSL` at
+/// a port without it.
+pub fn is_client_hello(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x16, 0x03, 0..=4, _, _, 0x01, ..] | [0x16, 0x03, 0..=4])
+}

@@ -1,0 +1,381 @@
+//! One session over buffers that the caller owns. The only file that knows rustls' unbuffered API, which its next version
+//! replaces.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::{ClientConfig, CommonState, HandshakeKind, ServerConfig};
+
+use super::names::{cipher_suite_name, protocol_name};
+use crate::mapping::PrincipalMapping;
+use crate::x509::CertificateInfo;
+use crate::{KafkaPrincipal, SecurityError};
+
+/// The most bytes of one record in clear.
+const RECORD_BYTES_MAX: usize = 16_384;
+/// What a record has beside them, at most: header, nonce, type, tag.
+const RECORD_OVERHEAD: usize = 64;
+
+/// How far a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsState {
+    /// The handshake goes on: send what there is, wait for more.
+    Handshaking,
+    /// Data may go both ways.
+    Open,
+    /// The peer sends nothing more.
+    PeerClosed,
+}
+
+/// Why a session ends. What there is to send then, an alert, is in the outgoing buffer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TlsError {
+    /// The peer does not speak TLS.
+    #[error("what the peer sent is not TLS: it may have been told PLAINTEXT or SASL_PLAINTEXT")]
+    NotTls,
+    /// The peer was refused, refused us, or broke the protocol.
+    #[error("{0}")]
+    Session(rustls::Error),
+    /// The keys are used up, or the session is not open yet.
+    #[error("the session cannot send data")]
+    CannotSend,
+}
+
+/// A session.
+pub struct TlsSession {
+    side: Side,
+    is_peer_closed: bool,
+    /// Whether anything of the peer was understood.
+    has_begun: bool,
+    /// Received and not used up: a part of a record, or of a message in several records, which rustls has to be shown
+    /// again on every call, in sealing too. Empty, and without memory, most of the time.
+    held: Vec<u8>,
+}
+
+enum Side {
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+}
+
+/// What one turn of rustls asks for.
+enum Turn {
+    Again,
+    Stop(TlsState),
+    Failed(TlsError),
+}
+
+/// Keys are not shown.
+impl fmt::Debug for TlsSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = match self.side {
+            Side::Server(_) => "server",
+            Side::Client(_) => "client",
+        };
+        f.debug_struct("TlsSession")
+            .field("side", &side)
+            .field("protocol", &self.protocol())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Appends a record of the handshake.
+fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Turn {
+    let start = outgoing.len();
+    let mut size = RECORD_OVERHEAD;
+    loop {
+        outgoing.resize(start + size, 0);
+        match data.encode(&mut outgoing[start..]) {
+            Ok(written) => {
+                outgoing.truncate(start + written);
+                return Turn::Again;
+            }
+            Err(EncodeError::InsufficientSize(error)) => size = error.required_size,
+            Err(EncodeError::AlreadyEncoded) => {
+                outgoing.truncate(start);
+                return Turn::Again;
+            }
+        }
+    }
+}
+
+/// One turn; both sides have the method, but no trait for it.
+macro_rules! turn {
+    ($connection:expr, $incoming:expr, $outgoing:expr, $plain:expr, $is_peer_closed:expr) => {{
+        let UnbufferedStatus { discard, state } = $connection.process_tls_records($incoming);
+        let mut discarded = discard;
+        let turn = match state {
+            Err(error) => Turn::Failed(TlsError::Session(error)),
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                let mut turn = Turn::Again;
+                while let Some(record) = traffic.next_record() {
+                    match record {
+                        Ok(record) => {
+                            $plain.extend_from_slice(record.payload);
+                            discarded += record.discard;
+                        }
+                        Err(error) => turn = Turn::Failed(TlsError::Session(error)),
+                    }
+                }
+                turn
+            }
+            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, $outgoing),
+            Ok(ConnectionState::TransmitTlsData(data)) => {
+                data.done();
+                Turn::Again
+            }
+            Ok(ConnectionState::BlockedHandshake) => Turn::Stop(TlsState::Handshaking),
+            Ok(ConnectionState::WriteTraffic(_)) => Turn::Stop(TlsState::Open),
+            Ok(ConnectionState::PeerClosed) => {
+                *$is_peer_closed = true;
+                Turn::Again
+            }
+            Ok(ConnectionState::Closed) => Turn::Stop(TlsState::PeerClosed),
+            Ok(_) => Turn::Failed(TlsError::CannotSend),
+        };
+        (discarded, turn)
+    }};
+}
+
+/// Seals data where the session is open. What is held was looked at before and has nothing new.
+macro_rules! write_traffic {
+    ($connection:expr, $held:expr, $outgoing:expr, |$traffic:ident| $write:expr) => {{
+        let mut used = 0;
+        let result = loop {
+            let UnbufferedStatus { state, discard } = $connection.process_tls_records(&mut $held[used..]);
+            used += discard;
+            match state {
+                Ok(ConnectionState::WriteTraffic(mut $traffic)) => break $write,
+                Ok(ConnectionState::EncodeTlsData(data)) => {
+                    encode(data, $outgoing);
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => {}
+                Err(error) => break Err(TlsError::Session(error)),
+                Ok(_) => break Err(TlsError::CannotSend),
+            }
+        };
+        $held.drain(..used);
+        result
+    }};
+}
+
+impl TlsSession {
+    pub(super) fn server(config: Arc<ServerConfig>) -> Result<TlsSession, rustls::Error> {
+        let connection = UnbufferedServerConnection::new(config)?;
+        Ok(TlsSession::new(Side::Server(Box::new(connection))))
+    }
+
+    pub(super) fn client(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<TlsSession, rustls::Error> {
+        let connection = UnbufferedClientConnection::new(config, name)?;
+        Ok(TlsSession::new(Side::Client(Box::new(connection))))
+    }
+
+    fn new(side: Side) -> TlsSession {
+        TlsSession { side, is_peer_closed: false, has_begun: false, held: Vec::new() }
+    }
+
+    /// Goes on with the handshake by what was received, all of which is used up or kept; a client begins with nothing.
+    /// Appends what is to be sent, and what the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
+    ///
+    /// # Errors
+    /// When the session cannot be; what is to be sent then is appended.
+    pub fn handshake(
+        &mut self,
+        incoming: &mut [u8],
+        outgoing: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError> {
+        // A record of the handshake is said by its first byte, a request of Kafka's begins with the zeros of its length.
+        if !self.has_begun && incoming.first().is_some_and(|first| !(0x14..=0x17).contains(first)) {
+            return Err(TlsError::NotTls);
+        }
+        self.has_begun |= !incoming.is_empty();
+        self.process(incoming, outgoing, plain)
+    }
+
+    /// Opens all whole records that were received and appends what is in them; the rest is kept, a record at most but
+    /// for messages that the peer cuts up. May append something to be sent, such as
+    /// an answer to new keys.
+    ///
+    /// # Errors
+    /// When a record is not the peer's, or breaks the protocol.
+    pub fn open(
+        &mut self,
+        incoming: &mut [u8],
+        outgoing: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError> {
+        self.process(incoming, outgoing, plain)
+    }
+
+    fn process(
+        &mut self,
+        incoming: &mut [u8],
+        outgoing: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError> {
+        let mut held = std::mem::take(&mut self.held);
+        if held.is_empty() {
+            let (consumed, result) = self.run(incoming, outgoing, plain);
+            self.held = incoming[consumed..].to_vec();
+            return result;
+        }
+        held.extend_from_slice(incoming);
+        let (consumed, result) = self.run(&mut held, outgoing, plain);
+        if consumed < held.len() {
+            held.drain(..consumed);
+            self.held = held;
+        }
+        result
+    }
+
+    /// Uses up what it can.
+    fn run(
+        &mut self,
+        incoming: &mut [u8],
+        outgoing: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> (usize, Result<TlsState, TlsError>) {
+        let mut consumed = 0;
+        let mut failed = None;
+        loop {
+            let (discarded, turn) = self.turn(&mut incoming[consumed..], outgoing, plain);
+            consumed += discarded;
+            match (turn, failed.take()) {
+                (Turn::Again, before) => failed = before,
+                // The alert came after the error, before the same error again, or nothing.
+                (_, Some(error)) => return (incoming.len(), Err(error)),
+                (Turn::Failed(error), None) => failed = Some(error),
+                (Turn::Stop(_), None) if self.is_peer_closed => return (consumed, Ok(TlsState::PeerClosed)),
+                (Turn::Stop(state), None) => return (consumed, Ok(state)),
+            }
+        }
+    }
+
+    fn turn(&mut self, incoming: &mut [u8], outgoing: &mut Vec<u8>, plain: &mut Vec<u8>) -> (usize, Turn) {
+        let closed = &mut self.is_peer_closed;
+        match &mut self.side {
+            Side::Server(connection) => turn!(connection, incoming, outgoing, plain, closed),
+            Side::Client(connection) => turn!(connection, incoming, outgoing, plain, closed),
+        }
+    }
+
+    /// Seals data into records and appends them. All of it: the caller bounds how much is sealed ahead of the socket.
+    ///
+    /// # Errors
+    /// When the handshake is not over, or the keys are used up.
+    pub fn seal(&mut self, data: &[u8], outgoing: &mut Vec<u8>) -> Result<(), TlsError> {
+        let records = data.len().div_ceil(RECORD_BYTES_MAX).max(1);
+        self.write(outgoing, data.len() + records * RECORD_OVERHEAD, Some(data))
+    }
+
+    /// Appends the alert that says that nothing more will be sent.
+    ///
+    /// # Errors
+    /// When the handshake is not over.
+    pub fn close(&mut self, outgoing: &mut Vec<u8>) -> Result<(), TlsError> {
+        self.write(outgoing, RECORD_OVERHEAD, None)
+    }
+
+    fn write(&mut self, outgoing: &mut Vec<u8>, room: usize, data: Option<&[u8]>) -> Result<(), TlsError> {
+        let mut room = room;
+        loop {
+            let written = match &mut self.side {
+                Side::Server(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
+                    append(outgoing, room, |buffer| match data {
+                        Some(data) => traffic.encrypt(data, buffer),
+                        None => traffic.queue_close_notify(buffer),
+                    })
+                }),
+                Side::Client(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
+                    append(outgoing, room, |buffer| match data {
+                        Some(data) => traffic.encrypt(data, buffer),
+                        None => traffic.queue_close_notify(buffer),
+                    })
+                }),
+            };
+            match written? {
+                None => return Ok(()),
+                Some(required) => room = required,
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn holds_more_than(&self, bytes: usize) -> bool {
+        self.held.len() > bytes
+    }
+
+    /// Whether the handshake is not over.
+    pub fn is_handshaking(&self) -> bool {
+        self.common().is_handshaking()
+    }
+
+    /// The name of the protocol, as in `TLSv1.3`; none before it is agreed upon.
+    pub fn protocol(&self) -> Option<&'static str> {
+        self.common().protocol_version().map(protocol_name)
+    }
+
+    /// The name of the cipher suite, once there is one.
+    pub fn cipher_suite(&self) -> Option<String> {
+        self.common().negotiated_cipher_suite().map(|suite| cipher_suite_name(suite.suite()))
+    }
+
+    /// Whether the session goes on from an earlier one, without certificates and signatures.
+    pub fn is_resumed(&self) -> bool {
+        self.common().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// The peer's certificate, in DER.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.common().peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
+    /// Who the peer is by its certificate and the rules; anonymous without one.
+    ///
+    /// # Errors
+    /// When no rule applies: the peer is to be refused.
+    pub fn principal(&self, mapping: &PrincipalMapping) -> Result<KafkaPrincipal, SecurityError> {
+        let Some(certificate) = self.peer_certificate() else { return Ok(KafkaPrincipal::anonymous()) };
+        let subject = CertificateInfo::parse(certificate)?.subject;
+        let name = mapping.name(&subject);
+        name.map(KafkaPrincipal::user).ok_or(SecurityError::Unmapped(subject))
+    }
+
+    fn common(&self) -> &CommonState {
+        match &self.side {
+            Side::Server(connection) => connection,
+            Side::Client(connection) => connection,
+        }
+    }
+}
+
+/// Writes into room at the end of a buffer; gives how much room is needed if it is not enough.
+fn append(
+    outgoing: &mut Vec<u8>,
+    room: usize,
+    write: impl FnOnce(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<Option<usize>, TlsError> {
+    let start = outgoing.len();
+    outgoing.resize(start + room, 0);
+    match write(&mut outgoing[start..]) {
+        Ok(written) => {
+            outgoing.truncate(start + written);
+            Ok(None)
+        }
+        Err(error) => {
+            outgoing.truncate(start);
+            match error {
+                EncryptError::InsufficientSize(error) => Ok(Some(error.required_size)),
+                EncryptError::EncryptExhausted => Err(TlsError::CannotSend),
+            }
+        }
+    }
+}

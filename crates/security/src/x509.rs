@@ -1,0 +1,182 @@
+//! What is read from a certificate besides its signature, which is the business of the TLS library: whose it is, what
+//! else it is called, when it ends.
+
+mod name;
+
+use crate::SecurityError;
+use crate::der::{self, Malformed, Reader, SEQUENCE, context};
+
+pub(crate) use name::rfc2253;
+
+/// The parts of a certificate that are looked at here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateInfo {
+    /// The subject, as Java prints it by RFC 2253: what ACLs and mapping rules see.
+    pub subject: String,
+    /// The subject as it stands in the certificate.
+    pub subject_der: Vec<u8>,
+    /// The issuer, like the subject.
+    pub issuer: String,
+    /// The issuer as it stands in the certificate.
+    pub issuer_der: Vec<u8>,
+    /// Alternative names: DNS names, addresses and others, each with its tag.
+    pub alternative_names: Vec<(u8, Vec<u8>)>,
+    /// The seconds since 1970 from which it is valid.
+    pub not_before: i64,
+    /// The last second since 1970 at which it is valid.
+    pub not_after: i64,
+    /// What its key may be used for, as object identifiers; none for anything.
+    pub extended_key_usage: Option<Vec<String>>,
+}
+
+/// `TLS Web Client Authentication` and "any", in an extended key usage.
+const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
+const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
+const ANY_USAGE: &str = "2.5.29.37.0";
+
+impl CertificateInfo {
+    /// Reads a certificate in DER.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(certificate: &[u8]) -> Result<CertificateInfo, SecurityError> {
+        info_of(certificate).map_err(|Malformed(what)| SecurityError::Certificate(what))
+    }
+
+    /// Whether the certificate is valid at a second since 1970.
+    pub fn is_valid_at(&self, seconds: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&seconds)
+    }
+
+    /// Whether its key may prove who a client is.
+    pub fn is_for_clients(&self) -> bool {
+        self.is_for(CLIENT_AUTH)
+    }
+
+    /// Whether its key may prove who a server is.
+    pub fn is_for_servers(&self) -> bool {
+        self.is_for(SERVER_AUTH)
+    }
+
+    fn is_for(&self, usage: &str) -> bool {
+        self.extended_key_usage
+            .as_ref()
+            .is_none_or(|usages| usages.iter().any(|each| each == usage || each == ANY_USAGE))
+    }
+}
+
+/// `TBSCertificate` of RFC 5280, 4.1.
+fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
+    let mut outer = Reader::new(certificate).enter(SEQUENCE, "it is no certificate")?;
+    let mut fields = outer.enter(SEQUENCE, "it has no body")?;
+    fields.optional(context(0))?;
+    fields.take(der::INTEGER, "it has no serial number")?;
+    fields.take(SEQUENCE, "it has no signature algorithm")?;
+    let issuer = fields.any()?.filter(|issuer| issuer.tag == SEQUENCE);
+    let issuer = issuer.ok_or(Malformed("it has no issuer"))?;
+    let mut validity = fields.enter(SEQUENCE, "it has no validity")?;
+    let not_before = time(&mut validity)?;
+    let not_after = time(&mut validity)?;
+    let subject = fields.any()?.filter(|subject| subject.tag == SEQUENCE);
+    let subject = subject.ok_or(Malformed("it has no subject"))?;
+    fields.take(SEQUENCE, "it has no public key")?;
+    let mut info = CertificateInfo {
+        subject: rfc2253(subject.value)?,
+        subject_der: subject.whole.to_vec(),
+        issuer: rfc2253(issuer.value)?,
+        issuer_der: issuer.whole.to_vec(),
+        alternative_names: Vec::new(),
+        not_before,
+        not_after,
+        extended_key_usage: None,
+    };
+    while let Some(field) = fields.any()? {
+        if field.tag == context(3) {
+            extensions(Reader::new(field.value).enter(SEQUENCE, "its extensions are no list")?, &mut info)?;
+        }
+    }
+    Ok(info)
+}
+
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+
+fn extensions(mut list: Reader<'_>, info: &mut CertificateInfo) -> der::Result<()> {
+    while !list.is_empty() {
+        let mut extension = list.enter(SEQUENCE, "an extension is no list")?;
+        let oid = extension.take(der::OID, "an extension has no identifier")?;
+        extension.optional(0x01)?;
+        let value = extension.take(der::OCTET_STRING, "an extension has no value")?;
+        if oid == SUBJECT_ALT_NAME {
+            let mut names = Reader::new(value).enter(SEQUENCE, "its alternative names are no list")?;
+            while let Some(name) = names.any()? {
+                info.alternative_names.push((name.tag, name.value.to_vec()));
+            }
+        } else if oid == EXTENDED_KEY_USAGE {
+            let mut usages = Reader::new(value).enter(SEQUENCE, "its key usages are no list")?;
+            let known = info.extended_key_usage.get_or_insert_default();
+            while !usages.is_empty() {
+                known.push(der::dotted(usages.take(der::OID, "a key usage is no identifier")?));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// UTCTime or GeneralizedTime, in seconds since 1970.
+fn time(validity: &mut Reader<'_>) -> der::Result<i64> {
+    let malformed = Malformed("a date of its validity is none");
+    let element = validity.any()?.ok_or(malformed)?;
+    let text = std::str::from_utf8(element.value).map_err(|_| malformed)?;
+    let digits = text.strip_suffix('Z').filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits = digits.ok_or(malformed)?;
+    let (year, rest) = match (element.tag, digits.len()) {
+        (0x17, 12) => {
+            let year = number(&digits[..2]);
+            (if year < 50 { 2000 + year } else { 1900 + year }, &digits[2..])
+        }
+        (0x18, 14) => (number(&digits[..4]), &digits[4..]),
+        _ => return Err(malformed),
+    };
+    let part = |at: usize| number(&rest[at..at + 2]);
+    let (month, day) = (part(0), part(2));
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return Err(malformed);
+    }
+    Ok(days(year, month, day) * 86_400 + part(4) * 3600 + part(6) * 60 + part(8))
+}
+
+fn number(digits: &str) -> i64 {
+    digits.bytes().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
+}
+
+/// Days since 1970 in the Gregorian calendar; years begin in March, so that the odd day is the last.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(days(1970, 1, 1), 0);
+        assert_eq!(days(2000, 2, 29), 11_016);
+        assert_eq!(days(2026, 11, 23), 20_780);
+        let read = |tag: u8, text: &str| {
+            let bytes = [&[tag, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+            time(&mut Reader::new(&bytes))
+        };
+        assert_eq!(read(0x17, "700101000001Z"), Ok(1));
+        assert_eq!(read(0x17, "491231235959Z"), Ok(2_524_607_999));
+        assert_eq!(read(0x18, "20500101000000Z"), Ok(2_524_608_000));
+        assert_eq!(read(0x18, "99991231235959Z"), Ok(253_402_300_799));
+        for bad in ["", "Z", "7001010000Z", "70010100000Z", "701301000000Z", "700100000000Z", "7001010000é"]
+        {
+            assert!(read(0x17, bad).is_err(), "{bad}");
+        }
+    }
+}
