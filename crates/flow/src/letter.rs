@@ -1,0 +1,256 @@
+//! Dead letters: records that were set aside, with where they come from and why.
+//!
+//! The names are those that Kafka's share groups write (KIP-1191), so that one viewer reads both; what those do not have is
+//! beside them under names of our own. All values are text.
+
+use bytes::Bytes;
+
+/// A cause has at most this many bytes of text; a longer one ends with "...".
+pub const CAUSE_BYTES_MAX: usize = 4 << 10;
+
+/// Name of the source's topic (KIP-1191).
+pub const TOPIC: &str = "__dlq.errors.topic";
+/// The source's partition (KIP-1191).
+pub const PARTITION: &str = "__dlq.errors.partition";
+/// The source's offset (KIP-1191).
+pub const OFFSET: &str = "__dlq.errors.offset";
+/// Name of the group (KIP-1191).
+pub const GROUP: &str = "__dlq.errors.group";
+/// How often it was delivered to the handler (KIP-1191).
+pub const DELIVERY_COUNT: &str = "__dlq.errors.delivery.count";
+/// One line about why (KIP-1191).
+pub const MESSAGE: &str = "__dlq.errors.message";
+/// What failed: [`Stage::name`].
+pub const STAGE: &str = "__mainstem.errors.stage";
+/// `failed` or `poison`.
+pub const CLASS: &str = "__mainstem.errors.class";
+/// The error with all of its causes.
+pub const CAUSE: &str = "__mainstem.errors.cause";
+/// When the first attempt failed, in ms since 1970.
+pub const FIRST_MS: &str = "__mainstem.errors.first.ms";
+/// The source's timestamp, in ms since 1970: the letter's own is the time of setting aside.
+pub const TIMESTAMP: &str = "__mainstem.errors.timestamp";
+/// How often it was replayed before: ends loops of replays.
+pub const ROUNDS: &str = "__mainstem.errors.rounds";
+
+/// What had failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The payload is not what the route expects.
+    Decode,
+    /// The handler.
+    Handle,
+    /// Sending what the handler wanted to send.
+    Send,
+}
+
+impl Stage {
+    /// As it is in [`STAGE`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Decode => "decode",
+            Stage::Handle => "handle",
+            Stage::Send => "send",
+        }
+    }
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRecord {
+    /// Name of its topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// Its offset.
+    pub offset: i64,
+    /// Its timestamp, in ms since 1970.
+    pub timestamp_ms: i64,
+    /// Its key.
+    pub key: Option<Bytes>,
+    /// Its value.
+    pub value: Option<Bytes>,
+    /// Its headers, in their order.
+    pub headers: Vec<(String, Option<Bytes>)>,
+}
+
+/// Why a record is set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason<'a> {
+    /// Name of the group.
+    pub group: &'a str,
+    /// What failed.
+    pub stage: Stage,
+    /// Returns true for what no attempt would have helped.
+    pub is_poison: bool,
+    /// How often it was given to the handler.
+    pub deliveries: u32,
+    /// When the first attempt failed, in ms since 1970.
+    pub first_failed_ms: i64,
+    /// The error, outermost first.
+    pub cause: &'a str,
+}
+
+/// A record to be written to a topic of dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// As the source's.
+    pub key: Option<Bytes>,
+    /// As the source's.
+    pub value: Option<Bytes>,
+    /// The source's, unchanged, and behind them why it was set aside.
+    pub headers: Vec<(String, Option<Bytes>)>,
+}
+
+/// The usual topic of a group's dead letters from a topic.
+///
+/// ```
+/// assert_eq!(mainstem_flow::letter::topic("billing", "orders"), "dlq.billing.orders");
+/// ```
+pub fn topic(group: &str, source: &str) -> String {
+    format!("dlq.{group}.{source}")
+}
+
+/// The partition of a letter, so that the order of a source's partition is kept.
+pub fn partition(source: i32, partitions: i32) -> i32 {
+    source.rem_euclid(partitions.max(1))
+}
+
+/// Makes the letter of a record.
+pub fn letter(source: SourceRecord, reason: &Reason<'_>) -> Letter {
+    let cause = cut(reason.cause);
+    let message = cause.lines().next().unwrap_or_default().to_owned();
+    let mut headers = source.headers;
+    let rounds = rounds(&headers);
+    headers.retain(|(name, _)| name != ROUNDS);
+    let mut add = |name: &str, value: String| headers.push((name.to_owned(), Some(Bytes::from(value))));
+    add(TOPIC, source.topic);
+    add(PARTITION, source.partition.to_string());
+    add(OFFSET, source.offset.to_string());
+    add(GROUP, reason.group.to_owned());
+    add(DELIVERY_COUNT, reason.deliveries.to_string());
+    add(MESSAGE, message);
+    add(STAGE, reason.stage.name().to_owned());
+    add(CLASS, if reason.is_poison { "poison" } else { "failed" }.to_owned());
+    add(CAUSE, cause);
+    add(FIRST_MS, reason.first_failed_ms.to_string());
+    add(TIMESTAMP, source.timestamp_ms.to_string());
+    add(ROUNDS, rounds.to_string());
+    Letter { key: source.key, value: source.value, headers }
+}
+
+/// How often a record was replayed, by its headers; what is not a number is 0.
+pub fn rounds(headers: &[(String, Option<Bytes>)]) -> u32 {
+    text(headers, ROUNDS).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The last value of a header, as text.
+pub fn text<'a>(headers: &'a [(String, Option<Bytes>)], name: &str) -> Option<&'a str> {
+    let (_, value) = headers.iter().rev().find(|(known, _)| known == name)?;
+    std::str::from_utf8(value.as_deref()?).ok()
+}
+
+/// The headers of a letter that is written back to where it came from: its own, and the round.
+pub fn replayed(headers: &[(String, Option<Bytes>)]) -> Vec<(String, Option<Bytes>)> {
+    let is_own = |name: &str| !name.starts_with("__dlq.errors.") && !name.starts_with("__mainstem.errors.");
+    let mut kept: Vec<_> = headers.iter().filter(|(name, _)| is_own(name)).cloned().collect();
+    let round = rounds(headers).saturating_add(1);
+    kept.push((ROUNDS.to_owned(), Some(Bytes::from(round.to_string()))));
+    kept
+}
+
+fn cut(cause: &str) -> String {
+    const MORE: &str = "...";
+    if cause.len() <= CAUSE_BYTES_MAX {
+        return cause.to_owned();
+    }
+    let end = (0..=CAUSE_BYTES_MAX - MORE.len()).rev().find(|at| cause.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{MORE}", &cause[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn source() -> SourceRecord {
+        SourceRecord {
+            topic: "orders".into(),
+            partition: 7,
+            offset: 42,
+            timestamp_ms: 1_000,
+            key: Some(Bytes::from("customer-7")),
+            value: Some(Bytes::from("{")),
+            headers: vec![("trace".into(), Some(Bytes::from("4711"))), ("empty".into(), None)],
+        }
+    }
+
+    fn reason(cause: &str) -> Reason<'_> {
+        let (stage, is_poison) = (Stage::Decode, true);
+        Reason { group: "billing", stage, is_poison, deliveries: 1, first_failed_ms: 2_000, cause }
+    }
+
+    fn written(headers: &[(String, Option<Bytes>)]) -> String {
+        headers.iter().fold(String::new(), |mut out, (name, value)| {
+            let value = value.as_deref().map_or("null".into(), String::from_utf8_lossy);
+            writeln!(out, "{name} = {value:?}").unwrap();
+            out
+        })
+    }
+
+    #[test]
+    fn a_letter_has_the_records_own_headers_and_then_why() {
+        let letter = letter(source(), &reason("the payload is not JSON\ncaused by: EOF"));
+        assert_eq!((letter.key, letter.value), (source().key, source().value));
+        expect_test::expect![[r#"
+            trace = "4711"
+            empty = "null"
+            __dlq.errors.topic = "orders"
+            __dlq.errors.partition = "7"
+            __dlq.errors.offset = "42"
+            __dlq.errors.group = "billing"
+            __dlq.errors.delivery.count = "1"
+            __dlq.errors.message = "the payload is not JSON"
+            __mainstem.errors.stage = "decode"
+            __mainstem.errors.class = "poison"
+            __mainstem.errors.cause = "the payload is not JSON\ncaused by: EOF"
+            __mainstem.errors.first.ms = "2000"
+            __mainstem.errors.timestamp = "1000"
+            __mainstem.errors.rounds = "0"
+        "#]]
+        .assert_eq(&written(&letter.headers));
+    }
+
+    #[test]
+    fn rounds_count_replays() {
+        let mut record = source();
+        for round in 0..3 {
+            let letter = letter(record.clone(), &reason("no"));
+            assert_eq!(rounds(&letter.headers), round);
+            assert_eq!(letter.headers.iter().filter(|(name, _)| name == ROUNDS).count(), 1);
+            record.headers = replayed(&letter.headers);
+        }
+        expect_test::expect![[r#"
+            trace = "4711"
+            empty = "null"
+            __mainstem.errors.rounds = "3"
+        "#]]
+        .assert_eq(&written(&record.headers));
+        assert_eq!(rounds(&[(ROUNDS.into(), Some(Bytes::from("many")))]), 0);
+    }
+
+    #[test]
+    fn a_long_cause_is_cut_between_characters() {
+        let cause = "é".repeat(CAUSE_BYTES_MAX);
+        let letter = letter(source(), &reason(&cause));
+        let cause = text(&letter.headers, CAUSE).unwrap();
+        assert!(cause.len() <= CAUSE_BYTES_MAX && cause.ends_with("é..."), "{}", cause.len());
+    }
+
+    #[test]
+    fn letters_keep_the_order_of_a_partition() {
+        assert_eq!([0, 1, 5].map(|source| partition(source, 2)), [0, 1, 1]);
+        assert_eq!(partition(5, 0), 0, "what a topic without partitions is asked for fails elsewhere");
+    }
+}

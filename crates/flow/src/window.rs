@@ -1,0 +1,423 @@
+//! The messages of one partition between arrival and commit.
+//!
+//! Messages are admitted by offset, started as their slice allows, and finished in any order:
+//!
+//! ```text
+//!                  ┌──────────── retry, when its time has come ──────────┐
+//!                  ▼                                                     │
+//! admit ──▶ queued ──▶ ready ──▶ running ──▶ finished              delayed
+//!             │ behind others of its slice     │                        ▲
+//!             │                                └──── retry(at) ─────────┘
+//! ```
+//!
+//! Unfinished messages are slots of a slab, linked twice: by offset, and by offset within their slice. All offsets between
+//! two neighbours of the first list are finished, so the list is all that a commit has to know:
+//!
+//! ```text
+//! offsets    40  41  42  43  44  45  46 │ 47
+//!            ▲   finished    ▲   fin.   │ next: not admitted yet
+//!            frontier        unfinished
+//! commit: go on at 40; finished behind it: 41..44, 45..47
+//! ```
+//!
+//! What it promises is [`Window::check`], and what its model in the tests compares after every step:
+//!
+//! 1. The position is the first unfinished offset, and never goes back.
+//! 2. One message of a slice runs at a time, by offset, retries included. One that waits holds up no other slice.
+//! 3. There are never more unfinished messages, unfinished bytes and finished offsets ahead than [`Limits`] say.
+//! 4. After [`Window::revoke`] nothing starts.
+//!
+//! Not thread-safe, no clock: a driver asks it before and after all it does. Times are milliseconds of any clock that does
+//! not go back.
+
+#[cfg(test)]
+mod model;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
+
+use slots::{NONE, Slots, State};
+
+use crate::slice::SLICES;
+
+/// Unfinished messages of a partition at most. Their ranges fit into the metadata of a commit, but for the worst orders.
+pub const MESSAGES_MAX: usize = 1_024;
+/// Bytes of unfinished messages of a partition at most; a larger message is alone.
+pub const BYTES_MAX: u64 = 8 << 20;
+/// A message that is so many offsets behind the first unfinished one has to wait.
+pub const AHEAD_MAX: i64 = 262_144;
+
+/// The bounds of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Unfinished messages at most; 1 to [`MESSAGES_MAX`].
+    pub messages: usize,
+    /// Bytes of unfinished messages at most; a message that is larger is admitted when there is no other.
+    pub bytes: u64,
+    /// No message is admitted so many offsets behind the first unfinished one.
+    pub ahead: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { messages: MESSAGES_MAX, bytes: BYTES_MAX, ahead: AHEAD_MAX }
+    }
+}
+
+/// What [`Window::admit`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    /// It is unfinished, and has this slot until it is finished.
+    Slot(u16),
+    /// It was finished before a crash or a move of the partition: there is nothing to do.
+    AlreadyFinished,
+}
+
+/// The window of one partition; the module's page says how it works.
+///
+/// ```
+/// use mainstem_flow::{Admitted, Limits, Window, slice_of};
+///
+/// let mut window = Window::new(40, [], Limits::default());
+/// for (offset, key) in [(40, "a"), (41, "b"), (42, "a")] {
+///     assert!(window.has_room(offset, 100));
+///     window.admit(offset, slice_of(Some(key.as_bytes()), offset), 100);
+/// }
+/// let (first, second) = (window.start().unwrap(), window.start().unwrap());
+/// assert_eq!((window.offset(first), window.offset(second)), (40, 41));
+/// assert_eq!(window.start(), None, "42 has the key of 40");
+/// window.finish(second, 0);
+/// assert_eq!((window.frontier(), window.finished().collect::<Vec<_>>()), (40, vec![41..42]));
+/// ```
+#[derive(Debug)]
+pub struct Window {
+    limits: Limits,
+    slots: Slots,
+    /// The unfinished messages of each slice.
+    chains: Box<[Chain]>,
+    /// Those that may start, in the order in which they came to.
+    ready: VecDeque<u16>,
+    /// Those that wait for their time: when, and which.
+    delayed: BinaryHeap<Reverse<(u64, i64, u16)>>,
+    running: usize,
+    bytes: u64,
+    /// Behind all that was admitted, or is finished without that.
+    next: i64,
+    /// Behind all that has arrived.
+    arrived: i64,
+    /// Finished before this assignment, and not reached by `next` yet.
+    restored: VecDeque<Range<i64>>,
+    is_revoked: bool,
+}
+
+/// The unfinished messages of a slice, by offset.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    first: u16,
+    last: u16,
+    running: u16,
+}
+
+const EMPTY: Chain = Chain { first: NONE, last: NONE, running: 0 };
+
+impl Window {
+    /// The window of a partition that is read from `next` on, where the ranges `finished`, ascending and apart, are done.
+    ///
+    /// # Panics
+    /// If the limits are out of their ranges, or `finished` is not ascending.
+    pub fn new(next: i64, finished: impl IntoIterator<Item = Range<i64>>, limits: Limits) -> Window {
+        assert!((1..=MESSAGES_MAX).contains(&limits.messages), "1 to {MESSAGES_MAX} messages: {limits:?}");
+        assert!(limits.ahead > 0, "a window reaches one offset ahead at least: {limits:?}");
+        let restored: VecDeque<_> = finished.into_iter().collect();
+        assert!(
+            restored.iter().zip(restored.iter().skip(1)).all(|(one, other)| one.end <= other.start),
+            "finished ranges are ascending: {restored:?}"
+        );
+        let mut window = Window {
+            limits,
+            slots: Slots::default(),
+            chains: vec![EMPTY; SLICES].into(),
+            ready: VecDeque::new(),
+            delayed: BinaryHeap::new(),
+            running: 0,
+            bytes: 0,
+            next,
+            arrived: next,
+            restored,
+            is_revoked: false,
+        };
+        window.pass_restored();
+        window
+    }
+
+    /// Returns false if the partition has to be held before a message of this size: something has to be finished first.
+    pub fn has_room(&self, offset: i64, bytes: u32) -> bool {
+        self.is_finished(offset)
+            || self.slots.is_empty()
+            || (self.slots.len() < self.limits.messages
+                && self.bytes + u64::from(bytes) <= self.limits.bytes
+                && offset.saturating_sub(self.frontier()) < self.limits.ahead)
+    }
+
+    fn is_finished(&self, offset: i64) -> bool {
+        let near = self.restored.iter().take_while(|range| range.start <= offset);
+        offset < self.next || near.last().is_some_and(|range| range.contains(&offset))
+    }
+
+    /// Takes a message that has arrived. Offsets may be left out: what is not there is finished.
+    ///
+    /// # Panics
+    /// If there is no room for it, offsets go back, or the partition was revoked.
+    pub fn admit(&mut self, offset: i64, slice: u16, bytes: u32) -> Admitted {
+        assert!(!self.is_revoked, "offset {offset} is admitted to a partition that was revoked");
+        assert!(offset >= self.arrived, "offset {offset} arrives behind {}", self.arrived);
+        assert!(self.has_room(offset, bytes), "there is no room for offset {offset}: {self:?}");
+        self.arrived = offset + 1;
+        if self.is_finished(offset) {
+            self.pass(offset + 1);
+            return Admitted::AlreadyFinished;
+        }
+        let slot = self.slots.append(offset, slice, bytes);
+        self.bytes += u64::from(bytes);
+        self.next = offset + 1;
+        self.pass_restored();
+        let chain = &mut self.chains[usize::from(slice)];
+        self.slots.link_to_chain(slot, chain.last);
+        chain.last = slot;
+        if chain.first == NONE {
+            chain.first = slot;
+            self.make_ready(slot);
+        }
+        Admitted::Slot(slot)
+    }
+
+    /// All before `offset` that was not admitted is finished: it was filtered out, or there is nothing for readers in it.
+    pub fn pass(&mut self, offset: i64) {
+        self.arrived = self.arrived.max(offset);
+        self.next = self.next.max(offset);
+        self.pass_restored();
+    }
+
+    /// What is restored and adjoins or precedes `next` is passed.
+    fn pass_restored(&mut self) {
+        while let Some(range) = self.restored.front().filter(|range| range.start <= self.next) {
+            self.next = self.next.max(range.end);
+            self.restored.pop_front();
+        }
+    }
+
+    /// The next message that may run; it is running from now on.
+    pub fn start(&mut self) -> Option<u16> {
+        if self.is_revoked {
+            return None;
+        }
+        let slot = self.ready.pop_front()?;
+        self.run(slot);
+        Some(slot)
+    }
+
+    /// The next message that may run, and behind it as many of its slice as may run together with it, `max` at most; they are
+    /// running from now on. What was tried before runs alone. Returns how many were pushed to `out`.
+    pub fn start_batch(&mut self, max: usize, out: &mut Vec<u16>) -> usize {
+        let Some(first) = self.start() else { return 0 };
+        out.push(first);
+        let (mut count, mut last) = (1, first);
+        while count < max && !self.slots.get(last).is_tried {
+            let next = self.slots.get(last).chain_next;
+            if next == NONE || self.slots.get(next).is_tried {
+                break;
+            }
+            self.run(next);
+            out.push(next);
+            (count, last) = (count + 1, next);
+        }
+        count
+    }
+
+    fn run(&mut self, slot: u16) {
+        let one = self.slots.get_mut(slot);
+        one.state = State::Running;
+        self.chains[usize::from(one.slice)].running += 1;
+        self.running += 1;
+    }
+
+    /// A running message is done: with its handler, or as a dead letter.
+    ///
+    /// # Panics
+    /// If it is not running.
+    pub fn finish(&mut self, slot: u16, now_ms: u64) {
+        let slice = self.stop(slot);
+        let chain = &mut self.chains[usize::from(slice)];
+        let one = self.slots.get(slot);
+        if chain.first == slot {
+            chain.first = one.chain_next;
+        }
+        if chain.last == slot {
+            chain.last = one.chain_previous;
+        }
+        self.bytes -= u64::from(one.bytes);
+        self.slots.remove(slot);
+        self.go_on(slice, now_ms);
+    }
+
+    /// A running message has to run again, not before a time; its slice waits for it.
+    ///
+    /// # Panics
+    /// If it is not running.
+    pub fn retry(&mut self, slot: u16, at_ms: u64, now_ms: u64) {
+        let slice = self.stop(slot);
+        let one = self.slots.get_mut(slot);
+        one.not_before_ms = at_ms;
+        one.is_tried = true;
+        one.state = State::Queued;
+        self.go_on(slice, now_ms);
+    }
+
+    fn stop(&mut self, slot: u16) -> u16 {
+        let one = self.slots.get(slot);
+        assert_eq!(one.state, State::Running, "the message in slot {slot} is not running: {one:?}");
+        self.running -= 1;
+        self.chains[usize::from(one.slice)].running -= 1;
+        one.slice
+    }
+
+    /// The first message of a slice is next when none of the slice is running.
+    fn go_on(&mut self, slice: u16, now_ms: u64) {
+        let chain = self.chains[usize::from(slice)];
+        if chain.running > 0 || chain.first == NONE {
+            return;
+        }
+        let one = self.slots.get_mut(chain.first);
+        if one.not_before_ms <= now_ms {
+            self.make_ready(chain.first);
+        } else {
+            one.state = State::Delayed;
+            self.delayed.push(Reverse((one.not_before_ms, one.offset, chain.first)));
+        }
+    }
+
+    fn make_ready(&mut self, slot: u16) {
+        self.slots.get_mut(slot).state = State::Ready;
+        self.ready.push_back(slot);
+    }
+
+    /// Messages whose time has come may start.
+    pub fn tick(&mut self, now_ms: u64) {
+        while let Some(Reverse((at, _, slot))) = self.delayed.peek().copied()
+            && at <= now_ms
+        {
+            self.delayed.pop();
+            self.make_ready(slot);
+        }
+    }
+
+    /// When [`Window::tick`] has something to do next.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.delayed.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Nothing is admitted or started any more. What is running is waited for, or stopped; both are done when
+    /// [`Window::running`] is 0.
+    pub fn revoke(&mut self) {
+        self.is_revoked = true;
+    }
+
+    /// A running message was stopped before its end: it stays unfinished. Only after [`Window::revoke`].
+    ///
+    /// # Panics
+    /// If it is not running, or the partition was not revoked.
+    pub fn abandon(&mut self, slot: u16) {
+        assert!(self.is_revoked, "slot {slot} is abandoned in a partition that goes on");
+        self.stop(slot);
+        self.slots.get_mut(slot).state = State::Queued;
+    }
+
+    /// The first unfinished offset: where to go on after a crash, but for what [`Window::finished`] says.
+    pub fn frontier(&self) -> i64 {
+        self.slots.first().map_or(self.next, |first| first.offset)
+    }
+
+    /// The finished ranges behind the frontier, ascending.
+    pub fn finished(&self) -> impl Iterator<Item = Range<i64>> + '_ {
+        let mut unfinished = self.slots.iter().map(|(_, one)| one.offset).peekable();
+        let between = std::iter::from_fn(move || {
+            let before = unfinished.next()?;
+            let end = unfinished.peek().copied().unwrap_or(self.next);
+            Some(before + 1..end)
+        });
+        between.filter(|range| !range.is_empty()).chain(self.restored.iter().cloned())
+    }
+
+    /// The offset of an unfinished message.
+    pub fn offset(&self, slot: u16) -> i64 {
+        self.slots.get(slot).offset
+    }
+
+    /// How many messages are unfinished.
+    pub fn unfinished(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many messages are running.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// How many messages may start now.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Returns true if [`Window::revoke`] was called.
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked
+    }
+
+    /// Asserts what holds after every step; it looks at everything, so tests call it.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        self.slots.check();
+        let bytes: u64 = self.slots.iter().map(|(_, one)| u64::from(one.bytes)).sum();
+        assert_eq!(bytes, self.bytes, "the bytes of unfinished messages are counted");
+        assert!(self.slots.len() <= self.limits.messages, "{} messages", self.slots.len());
+        assert!(bytes <= self.limits.bytes || self.slots.len() == 1, "{bytes} bytes");
+        let last = self.slots.iter().map(|(_, one)| one.offset).last().unwrap_or(self.frontier());
+        assert!(last - self.frontier() < self.limits.ahead, "{} is far behind {}", last, self.frontier());
+        let running = self.slots.iter().filter(|(_, one)| one.state == State::Running).count();
+        assert_eq!(running, self.running, "what runs is counted");
+        (0..SLICES).for_each(|slice| self.check_chain(slice));
+        assert!(self.restored.front().is_none_or(|range| range.start > self.next), "{:?}", self.restored);
+    }
+
+    /// A slice waits for nothing but its first message, and that one is where it says to be.
+    fn check_chain(&self, slice: usize) {
+        let chain = self.chains[slice];
+        let mut states = Vec::new();
+        let (mut slot, mut offset) = (chain.first, i64::MIN);
+        while slot != NONE {
+            let one = self.slots.get(slot);
+            assert!(usize::from(one.slice) == slice && one.offset > offset, "slice {slice}: {one:?}");
+            states.push(one.state);
+            (slot, offset) = (one.chain_next, one.offset);
+        }
+        let running = states.iter().filter(|state| **state == State::Running).count();
+        assert_eq!(running, usize::from(chain.running), "slice {slice}: {states:?}");
+        assert!(
+            states.iter().skip(1).all(|state| matches!(state, State::Queued | State::Running)),
+            "{states:?}"
+        );
+        let is_idle = running == 0 && !self.is_revoked;
+        if let (true, Some(first)) = (is_idle, states.first()) {
+            assert!(
+                matches!(first, State::Ready | State::Delayed),
+                "slice {slice} waits for nothing: {states:?}"
+            );
+        }
+    }
+}
