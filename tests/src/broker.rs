@@ -182,6 +182,11 @@ impl Broker {
         self.settings.push((key.to_owned(), value.to_string()));
     }
 
+    /// Takes a setting back from the next start on.
+    pub fn unset(&mut self, key: &str) {
+        self.settings.retain(|(other, _)| other != key);
+    }
+
     /// HOST:PORT of its listener.
     pub fn address(&self) -> String {
         let address = &self.ready()["listeners"][0]["address"];

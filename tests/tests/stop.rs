@@ -223,3 +223,23 @@ fn a_file_in_place_of_the_data_directory_is_told() {
     fs::write(&file, "text").unwrap();
     assert_refused(broker.start_another("127.0.0.1:0", &file), &[&file.display().to_string()]);
 }
+
+#[test]
+fn a_start_that_would_be_open_where_protection_is_asked_for_is_refused() {
+    let (mut broker, _) = broker_with_topic("no-protection", 1);
+    broker.stop();
+    for (key, value) in [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users", "User:admin"),
+        ("ssl.client.auth", "required"),
+        ("listener.name.plaintext.scram-sha-256.sasl.jaas.config", "ScramLoginModule required;"),
+        ("principal.builder.class", "com.example.Builder"),
+        ("delegation.token.secret.key", "secret"),
+    ] {
+        broker.set(key, value);
+        let refused = broker.start_another("127.0.0.1:0", &broker.data_dir());
+        assert_refused(refused, &[key, "does not have", "Remove the key"]);
+        broker.unset(key);
+    }
+    broker.start_again();
+}

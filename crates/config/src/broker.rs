@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
+use super::protection;
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources};
 use super::table;
 use super::topic::TopicConfigValues;
@@ -225,7 +226,14 @@ impl BrokerConfig {
     /// Reads, validates and types what is known at start; every problem is reported, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
         let (values, warnings) = BrokerValues::from_sources(sources)?;
-        BrokerConfig::new(values, warnings)
+        let missing = protection::missing(&values);
+        match BrokerConfig::new(values, warnings) {
+            Ok(config) if missing.is_empty() => Ok(config),
+            Ok(_) => Err(ConfigError { problems: missing }),
+            Err(ConfigError { problems }) => {
+                Err(ConfigError { problems: missing.into_iter().chain(problems).collect() })
+            }
+        }
     }
 
     /// The same node under values that were set while it runs: the cluster's defaults, and its own over them.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::key::{ConfigKey, ConfigType, Importance, Origin, Scope, Status, UpdateMode, Valid};
+use super::protection;
 use super::sources::environment_name;
 use super::table;
 
@@ -19,6 +20,7 @@ pub fn page() -> String {
         METRICS,
         &table::keys(Scope::ClientMetrics).collect::<Vec<_>>(),
     );
+    refused(&mut out);
     without_effect(&mut out);
     out
 }
@@ -48,7 +50,8 @@ Names, types and meanings are Kafka 4.3's. A value is looked for in this order; 
 5. the default.
 
 A name that no key has is warned of and ignored in a file or the environment, as in Kafka, and refused in `--set`. \
-A key without an effect here is validated and warned of by name.
+A key without an effect here is validated and warned of by name, but for those that ask for protection: \
+[they are refused](#keys-that-are-refused).
 ";
 
 const TOPIC: &str = "\
@@ -69,6 +72,17 @@ push is at `/metrics`.
 const GROUP: &str = "\
 Set per group by IncrementalAlterConfigs. They are known, validated and described; the groups that they are for come \
 later.
+";
+
+const REFUSED: &str = "
+## Keys that are refused
+
+They ask for protection that this version does not have. A node on which one of them is set at start, also for one \
+listener (`listener.name.NAME.KEY`), does not start, unless it is empty or has the default. Nor does one whose \
+`listeners` use SSL or SASL by `listener.security.protocol.map`.
+
+| key | asks for | default |
+|---|---|---|
 ";
 
 fn section(out: &mut String, title: &str, intro: &str, keys: &[&ConfigKey]) {
@@ -94,6 +108,15 @@ fn describe(out: &mut String, key: &ConfigKey) {
         writeln!(out, "No effect{}: {reason}.", yet(key.status)).expect("a String takes all text");
     }
     writeln!(out, "\n{}.", facts.join("; ")).expect("a String takes all text");
+}
+
+/// The keys with which a node does not start.
+fn refused(out: &mut String) {
+    out.push_str(REFUSED);
+    for (key, asks_for, accepted) in protection::rows() {
+        let accepted = if accepted.is_empty() { String::new() } else { format!("`{accepted}`") };
+        writeln!(out, "| `{key}` | {asks_for} | {accepted} |").expect("a String takes all text");
+    }
 }
 
 /// One table per reason, so that the reason is said once.

@@ -24,6 +24,7 @@ mod key;
 mod listeners;
 pub mod loggers;
 mod properties;
+mod protection;
 mod quota_windows;
 mod sources;
 pub mod table;

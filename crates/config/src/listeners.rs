@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::protection;
 use super::sources::Problem;
 
 /// How a listener protects its connections.
@@ -122,7 +123,7 @@ impl ListenerKeys<'_> {
                  Perhaps all listeners appear in controller.listener.names?",
             ));
         }
-        check_protocols(&open)?;
+        check_protocols(&all)?;
         let advertised = self.advertised(&map, &open, is_controller)?;
         let inter_broker = self.inter_broker(&map, &advertised)?;
         Ok(Listeners { open, advertised, inter_broker })
@@ -289,13 +290,14 @@ fn check_ports(endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> 
     Ok(())
 }
 
-fn check_protocols(open: &[Endpoint]) -> Result<(), Problem> {
-    match open.iter().find(|endpoint| endpoint.protocol != SecurityProtocol::Plaintext) {
+/// A controller's listener is not opened, but who protects it means it.
+fn check_protocols(all: &[Endpoint]) -> Result<(), Problem> {
+    match all.iter().find(|endpoint| endpoint.protocol != SecurityProtocol::Plaintext) {
         None => Ok(()),
         Some(endpoint) => Err(Problem::new(format!(
-            "listeners={endpoint} uses {}, which is not served yet; map the listener to PLAINTEXT in \
-             listener.security.protocol.map",
-            endpoint.protocol.name()
+            "listeners={endpoint} asks for {}. Map the listener to PLAINTEXT in listener.security.protocol.map, and \
+             keep clients out by other means: listen on loopback, or behind a firewall or a proxy that authenticates",
+            protection::without(endpoint.protocol.name())
         ))),
     }
 }
@@ -386,8 +388,9 @@ mod tests {
         );
         refused(
             "listeners=SSL://:1",
-            "listeners=SSL://:1 uses SSL, which is not served yet; map the listener to PLAINTEXT in \
-             listener.security.protocol.map",
+            "listeners=SSL://:1 asks for SSL, which this version does not have, so that it would be open to whoever \
+             reaches it. Map the listener to PLAINTEXT in listener.security.protocol.map, and keep clients out by \
+             other means: listen on loopback, or behind a firewall or a proxy that authenticates",
         );
         refused(
             "listeners=PLAINTEXT://0.0.0.0:1",

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::key::{ConfigKey, Fallback, Scope};
 use super::properties::Properties;
+use super::protection;
 use super::table;
 use super::value::ConfigValue;
 
@@ -279,7 +280,9 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, name: &str, text: &str, origin: StaticOrigin) {
         let known = table::find_broker(name);
-        if known.is_none() && origin == StaticOrigin::Override {
+        // A protection that is not there is told as that, also where no key has its name.
+        let is_typed_in = origin == StaticOrigin::Override && protection::of_name(name).is_none();
+        if known.is_none() && is_typed_in {
             let hint = table::nearest(Scope::Broker, name).map(|near| format!("; did you mean {near}?"));
             let message = format!("Unknown broker config name: {name}{}", hint.unwrap_or_default());
             self.problems.push(Problem { origin: Some(origin), message });

@@ -1,0 +1,210 @@
+//! What a configuration may ask for that would keep somebody out, and that this version does not have.
+//!
+//! Such a key must not be passed over: the node would start open where its operator believes it closed. It is a
+//! problem at start, in whatever place it was written. A key with the value that it has anyway asks for nothing.
+//!
+//! A protection that comes to exist takes its rows out of [`PROTECTIONS`]; nothing else knows of them.
+
+use super::key::Scope;
+use super::sources::{BrokerValues, Problem, StaticOrigin, environment_name};
+use super::table;
+
+/// Keys that ask for one kind of protection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Protection {
+    /// A key's name, or the beginning of several if it ends in a dot. Both are seen through a listener's prefix.
+    pub(super) key: &'static str,
+    /// What the key asks for: completes "KEY asks for ...".
+    pub(super) asks_for: &'static str,
+}
+
+/// All that is refused. Sorted by key.
+pub(super) const PROTECTIONS: &[Protection] = &[
+    row("alter.config.policy.class.name", "a policy that refuses changes of configurations"),
+    row("authorizer.class.name", "authorization"),
+    row("client.quota.callback.class", "quotas by a class of its own"),
+    row("connections.max.reauth.ms", "clients that authenticate again"),
+    row("create.topic.policy.class.name", "a policy that refuses topics"),
+    row("delegation.token.master.key", "delegation tokens"),
+    row("delegation.token.secret.key", "delegation tokens"),
+    row("principal.builder.class", "principals of its own making"),
+    row("sasl.", "authentication by SASL"),
+    row("security.inter.broker.protocol", "TLS or SASL between brokers"),
+    row("ssl.", "TLS"),
+    row("super.users", "authorization"),
+];
+
+const fn row(key: &'static str, asks_for: &'static str) -> Protection {
+    Protection { key, asks_for }
+}
+
+/// What to do about any of them: completes a message.
+const ADVICE: &str = "Remove the key, and keep clients out by other means: listen on loopback \
+                      (listeners=PLAINTEXT://127.0.0.1:9092), or behind a firewall or a proxy that authenticates";
+
+/// The protection that a name asks for, whatever its value.
+pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
+    PROTECTIONS.iter().find(|row| row.covers(name))
+}
+
+/// One problem for each key that was set at start and asks for a protection that is not there. Values are not shown:
+/// some are secrets.
+pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
+    let set = values.set_at_start();
+    let asking = set.filter_map(|(name, text, origin)| {
+        let row = of_name(name).filter(|_| !asks_for_nothing(name, text))?;
+        Some(problem(name, row, origin))
+    });
+    asking.collect()
+}
+
+/// Completes "LISTENER uses PROTOCOL, ..." and the like.
+pub(super) fn without(what: &str) -> String {
+    format!("{what}, which this version does not have, so that it would be open to whoever reaches it")
+}
+
+fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
+    let message = format!("{name} asks for {}. {ADVICE}", without(row.asks_for));
+    Problem { origin: Some(origin), message }
+}
+
+/// Empty, or what the key says when nobody sets it.
+fn asks_for_nothing(name: &str, text: &str) -> bool {
+    if text.is_empty() {
+        return true;
+    }
+    let key = table::find_broker(name);
+    key.is_some_and(|key| key.default_value().is_some_and(|default| key.parse(text) == Ok(default)))
+}
+
+impl Protection {
+    fn covers(&self, name: &str) -> bool {
+        let base = table::without_listener_prefix(name);
+        let of_listener = base != name;
+        let group = self.key.ends_with('.');
+        let plain = if group { base.starts_with(self.key) } else { base == self.key };
+        // `listener.name.NAME.MECHANISM.sasl.KEY` where the table has no such KEY.
+        let of_mechanism = group && of_listener && base.contains(&format!(".{}", self.key));
+        plain || of_mechanism || self.covers_variable(name)
+    }
+
+    /// Variables of the environment of which the table has no key keep their own name.
+    fn covers_variable(&self, name: &str) -> bool {
+        let variable = environment_name(self.key);
+        let of_listener = name.strip_prefix("MAINSTEM_LISTENER_NAME_");
+        let tail = variable.trim_start_matches("MAINSTEM");
+        match self.key.ends_with('.') {
+            true => name.starts_with(&variable) || of_listener.is_some_and(|rest| rest.contains(tail)),
+            false => name == variable || of_listener.is_some_and(|rest| rest.ends_with(tail)),
+        }
+    }
+}
+
+/// The rows for the reference page: key or beginning of keys, what it asks for, and the value that is accepted.
+pub(super) fn rows() -> impl Iterator<Item = (String, &'static str, &'static str)> {
+    PROTECTIONS.iter().map(|row| {
+        let shown = if row.key.ends_with('.') { format!("{}*", row.key) } else { row.key.to_owned() };
+        let default = table::find(Scope::Broker, row.key).and_then(|key| key.default).unwrap_or_default();
+        (shown, row.asks_for, default)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::broker::BrokerConfig;
+    use super::super::properties::Properties;
+    use super::super::sources::Sources;
+    use super::*;
+
+    fn problems(sources: Sources<'_>) -> Vec<String> {
+        match BrokerConfig::from_sources(sources) {
+            Ok(_) => Vec::new(),
+            Err(error) => error.problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn of_file(lines: &str) -> Vec<String> {
+        let file = Properties::parse(lines.as_bytes()).expect("the test's file is well formed");
+        problems(Sources { file: Some(&file), ..Sources::default() })
+    }
+
+    #[test]
+    fn rows_are_sorted() {
+        assert!(PROTECTIONS.is_sorted_by(|a, b| a.key < b.key));
+    }
+
+    #[test]
+    fn a_key_that_asks_for_protection_is_a_problem_that_names_it() {
+        for line in [
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users=User:admin",
+            "ssl.client.auth=required",
+            "ssl.keystore.location=/a",
+            "ssl.unheard.of=x",
+            "ssl.engine.factory.class=a.B",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+            "sasl.server.callback.handler.class=a.B",
+            "listener.name.internal.ssl.client.auth=required",
+            "listener.name.internal.plain.sasl.jaas.config=a",
+            "listener.name.internal.plain.sasl.unheard.of=a",
+            "listener.name.internal.principal.builder.class=a.B",
+            "principal.builder.class=a.B",
+            "delegation.token.secret.key=k",
+            "delegation.token.master.key=k",
+            "connections.max.reauth.ms=1",
+            "security.inter.broker.protocol=SSL",
+            "create.topic.policy.class.name=a.B",
+        ] {
+            let found = of_file(line);
+            let key = line.split_once('=').expect("a pair").0;
+            let expect = format!("file line 1: {key} asks for ");
+            assert!(found.len() == 1 && found[0].starts_with(&expect), "{line}: {found:?}");
+            assert!(found[0].contains("Remove the key") && found[0].contains("loopback"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert!(!of_file("ssl.key.password=s3cret")[0].contains("s3cret"));
+    }
+
+    #[test]
+    fn every_place_is_looked_at_and_all_are_told_at_once() {
+        let environment = [
+            ("MAINSTEM_SUPER_USERS".to_owned(), "User:a".to_owned()),
+            ("MAINSTEM_LISTENER_NAME_IN_SSL_CLIENT_AUTH".to_owned(), "required".to_owned()),
+            ("MAINSTEM_AUTHORIZER_CLASS_NAME".to_owned(), "a.B".to_owned()),
+            ("MAINSTEM_LISTENER_NAME_IN_PRINCIPAL_BUILDER_CLASS".to_owned(), "a.B".to_owned()),
+        ];
+        let found = problems(Sources { environment: &environment, ..Sources::default() });
+        assert_eq!(found.len(), 4, "{found:?}");
+        let overrides =
+            [("super.users".to_owned(), "User:a".to_owned()), ("ssl.x".to_owned(), "1".to_owned())];
+        let found = problems(Sources { overrides: &overrides, ..Sources::default() });
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found.iter().all(|text| text.starts_with("--set: ") && text.contains(" asks for ")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_asks_for_nothing_starts() {
+        for line in [
+            "authorizer.class.name=",
+            "super.users=",
+            "allow.everyone.if.no.acl.found=false",
+            "ssl.client.auth=none",
+            "ssl.enabled.protocols=TLSv1.2, TLSv1.3",
+            "connections.max.reauth.ms=0",
+            "sasl.enabled.mechanisms=GSSAPI",
+            "security.inter.broker.protocol=PLAINTEXT",
+            "delegation.token.expiry.time.ms=1000",
+            "listener.name.internal.ssl.client.auth=none",
+            "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+        ] {
+            assert_eq!(of_file(line), [""; 0], "{line}");
+        }
+    }
+}
