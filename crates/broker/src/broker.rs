@@ -11,6 +11,7 @@ use crate::controller::Controller;
 use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
+use crate::health::Health;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::buffers::RequestMemory;
@@ -57,6 +58,7 @@ pub(crate) struct Broker {
     pub(crate) dir_alarm: Arc<Alarm>,
     pub(crate) moves: Moves,
     pub(crate) fatal: Fatal,
+    pub(crate) health: Arc<Health>,
 }
 
 /// This node in the cluster.
@@ -90,6 +92,12 @@ impl Broker {
     /// Every partition that is served.
     pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
         self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
+    }
+
+    /// Somewhere a panic was caught: what it has left is looked for.
+    pub(crate) fn note_panic(&self) {
+        self.metrics.panicked();
+        self.dir_alarm.ring();
     }
 
     /// Whether every log directory serves, with all its partitions.

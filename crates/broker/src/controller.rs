@@ -40,6 +40,7 @@ use crate::storage::log_dirs::LogDirs;
 use crate::storage::opening::{Unopened, open_all};
 use crate::storage::partition::{Durable, NoLog, Partition};
 use crate::storage::placing::{PartitionKey, place_all};
+use crate::supervised::AbortOnPanic;
 
 pub(crate) mod cluster;
 mod error;
@@ -372,7 +373,11 @@ impl Controller {
         carry_out: impl FnOnce(&[MetadataChange]),
     ) -> Result<R, ErrorCode> {
         let _turn = self.turn.lock();
-        let decision = decide(&mut self.heart.write());
+        let decision = {
+            let _undo = RollbackOnPanic(self);
+            decide(&mut self.heart.write())
+        };
+        let _guard = AbortOnPanic("the metadata, its log and what is served might differ");
         if let Err(error) = self.write(&decision.records, decision.base_offset) {
             self.heart.write().rollback();
             return Err(error);
@@ -406,6 +411,17 @@ impl Controller {
         };
         self.log.when_durable(appended.last_offset + 1, Durable::Call(Box::new(tell)));
         durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR))
+    }
+}
+
+/// A decision that panics is none: what is committed stays as it is.
+struct RollbackOnPanic<'a>(&'a Controller);
+
+impl Drop for RollbackOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.heart.write().rollback();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainstem_config::loggers::{LogLevel, LoggerLevels};
 use mainstem_config::{BrokerConfig, Sources};
 
-use crate::{Loggers, Server};
+use crate::{Loggers, Server, StartOptions};
 
 /// Tells the directories of one process's brokers apart.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -65,5 +65,5 @@ fn start(directory: &Path, settings: &[(&str, &str)]) -> Server {
     let sources = Sources { file: None, environment: &[], overrides: &overrides };
     let config = BrokerConfig::from_sources(sources).unwrap_or_else(|error| panic!("{error}"));
     let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
-    Server::start(config, loggers).unwrap_or_else(|error| panic!("{error}"))
+    Server::start(config, loggers, &StartOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }

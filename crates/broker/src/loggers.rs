@@ -10,12 +10,28 @@ use parking_lot::Mutex;
 pub struct Loggers {
     levels: Mutex<LoggerLevels>,
     put_into_force: Box<dyn Fn(&LoggerLevels) + Send + Sync>,
+    lines_lost: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Loggers {
     /// The levels at start; `put_into_force` is called with those after each change, by one thread at a time.
     pub fn new(levels: LoggerLevels, put_into_force: impl Fn(&LoggerLevels) + Send + Sync + 'static) -> Self {
-        Loggers { levels: Mutex::new(levels), put_into_force: Box::new(put_into_force) }
+        Loggers {
+            levels: Mutex::new(levels),
+            put_into_force: Box::new(put_into_force),
+            lines_lost: Box::new(|| 0),
+        }
+    }
+
+    /// Says how many lines could not be written so far, for the metrics.
+    #[must_use]
+    pub fn with_lines_lost(self, lines_lost: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Loggers { lines_lost: Box::new(lines_lost), ..self }
+    }
+
+    /// Lines that could not be written so far.
+    pub(crate) fn lines_lost(&self) -> u64 {
+        (self.lines_lost)()
     }
 
     /// All loggers with the level that counts for each.

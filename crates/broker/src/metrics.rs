@@ -38,6 +38,7 @@ pub(crate) struct Metrics {
     failed_produces: AtomicU64,
     failed_fetches: AtomicU64,
     closed: AtomicU64,
+    panics: AtomicU64,
 }
 
 /// What went through one partition since the broker began.
@@ -65,6 +66,7 @@ impl Default for Metrics {
             failed_produces: AtomicU64::new(0),
             failed_fetches: AtomicU64::new(0),
             closed: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
         }
     }
 }
@@ -113,6 +115,11 @@ impl Metrics {
     pub(crate) fn closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// A panic was caught.
+    pub(crate) fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The text that Prometheus scrapes (exposition format 0.0.4).
@@ -152,6 +159,18 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         Kind::Counter,
         "Connections that the broker closed because of what the peer sent or did not send.",
         count(&metrics.closed),
+    );
+    text.one(
+        "mainstem_panics_total",
+        Kind::Counter,
+        "Panics of requests and threads that the broker has survived: mistakes of the program.",
+        count(&metrics.panics),
+    );
+    text.one(
+        "mainstem_log_lines_lost_total",
+        Kind::Counter,
+        "Lines of the log that could not be written, because nobody read them.",
+        broker.loggers.lines_lost() as f64,
     );
     text.one("mainstem_connections", Kind::Gauge, "Connections open now.", broker.connections.open() as f64);
     text.one(

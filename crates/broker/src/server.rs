@@ -1,6 +1,6 @@
 //! Starting and stopping the broker, in order.
 //!
-//! Start: listen (so that a taken port is told before anything is touched), open the log directories, replay the
+//! Start: listen (so that a taken port is told before anything is touched), answer `/health`, open the log directories, replay the
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig};
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
+use mainstem_log::RecoveryWatch;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use parking_lot::{Mutex, RwLock};
@@ -26,11 +27,12 @@ use crate::coordinators;
 use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
+use crate::health::{Health, Phase};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::buffers::RequestMemory;
 use crate::net::event_loop::EventLoops;
-use crate::net::http;
+use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
 use crate::quotas::Quotas;
 use crate::random;
@@ -43,6 +45,7 @@ use crate::storage::log_dirs::{LogDirs, LogDirsError};
 use crate::storage::moves::{self, Moves};
 use crate::storage::partition::{Durable, NoLog, Partition};
 use crate::storage::topics::Topics;
+use crate::supervised;
 use crate::telemetry::ClientTelemetry;
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
@@ -82,6 +85,9 @@ pub enum StartError {
     /// The configuration asks for something that does not exist yet.
     #[error("{0}")]
     Unsupported(String),
+    /// It was asked to stop before it served.
+    #[error("the start was broken off; nothing is lost, and the next start begins anew")]
+    BrokenOff,
     /// A thread, an epoll instance or the like cannot be made.
     #[error("the system refuses what the broker needs: {0}")]
     System(#[from] io::Error),
@@ -96,6 +102,8 @@ pub struct Ready {
     pub http: Option<SocketAddr>,
     /// The cluster's id.
     pub cluster_id: String,
+    /// The cluster began with this start: no directory had one.
+    pub is_new_cluster: bool,
     /// How the first log directory was left.
     pub last_stop: LastStop,
     /// Topics and partitions that are served.
@@ -108,6 +116,15 @@ pub struct Ready {
     pub fdatasync: Option<Duration>,
 }
 
+/// What a start is told beside its configuration.
+#[derive(Debug, Default, Clone)]
+pub struct StartOptions {
+    /// Watches the recovery of the logs, and breaks the start off.
+    pub recovery: Arc<RecoveryWatch>,
+    /// The id of the cluster that has to be there. Without, empty directories become a new one.
+    pub expect_cluster: Option<String>,
+}
+
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
@@ -115,30 +132,55 @@ pub struct Server {
     dir_failures: DirFailures,
     cleaners: Cleaners,
     ready: Ready,
+    /// Ends last.
+    operator: Option<Operator>,
 }
 
 /// Sockets that are bound and not yet accepted from.
 struct Bound {
     listeners: Vec<(Endpoint, std::net::TcpListener)>,
+    /// Until it is served.
     http: Option<std::net::TcpListener>,
+    http_address: Option<SocketAddr>,
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`.
+    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`. A start may
+    /// take long where logs have to be checked; meanwhile `/health` says how far it is.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
-    pub fn start(config: BrokerConfig, loggers: Loggers) -> Result<Server, StartError> {
+    pub fn start(
+        config: BrokerConfig,
+        loggers: Loggers,
+        options: &StartOptions,
+    ) -> Result<Server, StartError> {
+        let started = Server::start_up(config, loggers, options);
+        // Whatever came of what was broken off.
+        started.map_err(|error| if options.recovery.is_broken_off() { StartError::BrokenOff } else { error })
+    }
+
+    fn start_up(
+        config: BrokerConfig,
+        loggers: Loggers,
+        options: &StartOptions,
+    ) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
-        let bound = Bound::new(&config)?;
+        let mut bound = Bound::new(&config)?;
+        let health = Arc::new(Health::new(options.recovery.clone()));
+        let operator = bound.http.take().map(|socket| Operator::start(socket, health.clone())).transpose()?;
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
-        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline)?;
+        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options)?;
         let event_loops = EventLoops::start(loops_for(&config), config.network.idle_poll)?;
-        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors };
+        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors, health };
         let broker = assemble(config, parts, &bound)?;
+        if let Some(operator) = &operator {
+            operator.tell_of(&broker);
+        }
+        broker.health.enter(Phase::Recovering);
         let recovered = broker.controller.start(&broker).inspect(|_| {
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
             broker.groups.topics_changed(&topics);
@@ -165,7 +207,8 @@ impl Server {
         let cleaners = Cleaners::start(&broker)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
-        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready })
+        broker.health.enter(Phase::Serving);
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready, operator })
     }
 
     /// What was found at start.
@@ -184,6 +227,7 @@ impl Server {
     /// Returns whether the directories were left in order.
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
+        broker.health.enter(Phase::Stopping);
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
         // Who still waits in a group now does so for other members; it is told to look for another coordinator.
@@ -196,7 +240,9 @@ impl Server {
         self.housekeeping.stop();
         broker.moves.stop();
         self.dir_failures.stop();
-        close_logs(&broker, hurry, progress)
+        let in_order = close_logs(&broker, hurry, progress);
+        drop(self.operator);
+        in_order
     }
 }
 
@@ -228,7 +274,9 @@ impl Bound {
                 StartError::Listen { listener, address: format!("{host}:{port}"), source }
             })
         });
-        Ok(Bound { listeners, http: http.transpose()? })
+        let http = http.transpose()?;
+        let http_address = http.as_ref().and_then(|socket| socket.local_addr().ok());
+        Ok(Bound { listeners, http, http_address })
     }
 
     /// What clients are told, with the ports and the host name that only the system knows.
@@ -301,10 +349,11 @@ struct Parts {
     dir_alarm: Arc<Alarm>,
     event_loops: Arc<EventLoops>,
     descriptors: u64,
+    health: Arc<Health>,
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
-    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors } = parts;
+    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors, health } = parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs.metadata().cluster_id().to_owned(),
@@ -343,6 +392,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         dir_alarm,
         moves: Moves::default(),
         fatal: Fatal::default(),
+        health,
         config: RwLock::new(Arc::new(config)),
     }))
 }
@@ -375,8 +425,9 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
     let first = &broker.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),
-        http: bound.http.as_ref().and_then(address),
+        http: bound.http_address,
         cluster_id: broker.node.cluster_id.clone(),
+        is_new_cluster: broker.dirs.is_new_cluster(),
         last_stop: first.last_stop(),
         topics: topics.len(),
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
@@ -388,13 +439,17 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
 fn accept(broker: &Arc<Broker>, bound: Bound) {
     let first = broker.event_loops.first();
     for (index, (_, socket)) in bound.listeners.into_iter().enumerate() {
-        first.spawn(listener::accept(broker.clone(), index, socket));
+        let accept = listener::accept(broker.clone(), index, socket);
+        first.spawn(supervised::vital("nobody would be let in any more", accept));
     }
-    if let Some(socket) = bound.http {
-        first.spawn(http::serve(broker.clone(), socket));
-    }
-    first.spawn(Groups::run_timer(broker.clone()));
-    first.spawn(Transactions::run_timer(broker.clone()));
+    first.spawn(supervised::vital(
+        "the time-outs of groups would not be kept any more",
+        Groups::run_timer(broker.clone()),
+    ));
+    first.spawn(supervised::vital(
+        "the time-outs of transactions would not be kept any more",
+        Transactions::run_timer(broker.clone()),
+    ));
 }
 
 /// Waits until all connections are closed, or the time is over.

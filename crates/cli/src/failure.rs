@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mainstem_client::{Error, ErrorCode};
+use serde_json::{Value, json};
 
 /// The whole of an error, from what was wanted to what came between. A cause that the words above it tell already is not
 /// told again.
@@ -18,6 +19,15 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
             () => told + ": " + &cause,
         }
     })
+}
+
+/// The same for programs: with the protocol's name of the error, if a broker has sent one.
+pub(crate) fn json(error: &anyhow::Error) -> Value {
+    let code = error.chain().find_map(|cause| cause.downcast_ref::<Error>()?.code());
+    match code {
+        Some(code) => json!({ "error": text(error), "code": code.name() }),
+        None => json!({ "error": text(error) }),
+    }
 }
 
 fn words(error: &Error) -> String {

@@ -1,6 +1,13 @@
 //! What the broker logs, and the filter behind it, which clients can change while it runs.
 
-use std::io::{IsTerminal, stderr};
+mod sink;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal, stderr};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use mainstem_broker::Loggers;
 use mainstem_broker::config::loggers::{LogLevel, LoggerLevels};
@@ -9,11 +16,68 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::sink::Sink;
+
 /// The environment variable with the levels at start: a level, or `TARGET=LEVEL` pairs separated by commas, or both.
 pub(crate) const VARIABLE: &str = "MAINSTEM_LOG";
 
-/// Begins to log, as the environment wants it.
+/// How long the end of the process waits for who reads the last lines.
+const LAST_LINES_TIME: Duration = Duration::from_secs(1);
+
+/// Where this process logs to, once it does.
+static SINK: OnceLock<Arc<Sink>> = OnceLock::new();
+
+/// Lines of `tracing` on their way to the sink, each in one write.
+struct Lines(Option<Arc<Sink>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match &self.0 {
+            Some(sink) => sink.write(line),
+            None => stderr().write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a line to stderr, behind what is logged.
+pub(crate) fn last_words(line: &str) {
+    match SINK.get() {
+        Some(sink) => sink.write(format!("{line}\n").as_bytes()),
+        None => eprintln!("{line}"),
+    }
+}
+
+/// Waits a moment for who reads the log, before the process ends.
+pub(crate) fn finish() {
+    if let Some(sink) = SINK.get() {
+        sink.drain(LAST_LINES_TIME);
+    }
+}
+
+/// A panic goes where everything else goes, and waits as little.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(backtrace, "thread {:?} {info}", thread.name().unwrap_or("without a name"));
+}
+
+/// Begins to log, as the environment wants it. Nothing that is logged waits for who reads it.
 pub(crate) fn to_stderr(json: bool) -> Loggers {
+    let descriptor = stderr().as_fd().try_clone_to_owned();
+    // Without a descriptor to spare there is the plain way.
+    let sink = descriptor.and_then(|descriptor| Sink::new(descriptor, json)).ok();
+    if let Some(sink) = &sink {
+        // There is one log in a process.
+        let _ = SINK.set(sink.clone());
+    }
+    let lost = sink.clone();
+    let writer = move || Lines(sink.clone());
     let wanted = std::env::var(VARIABLE).ok();
     let parsed = wanted.as_deref().map(parse);
     let targets = match &parsed {
@@ -25,12 +89,13 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
     // Colours are for who looks, unless NO_COLOR is set; what collects lines wants the lines.
     let is_coloured =
         stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(is_coloured);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(is_coloured);
     if json {
         registry.with(lines.json()).init()
     } else {
         registry.with(lines).init()
     }
+    std::panic::set_hook(Box::new(log_panic));
     if let Some(Err(error)) = parsed {
         tracing::warn!(
             "{VARIABLE} is ignored: {error}; set it to a level such as debug, or to mainstem_log=debug,info"
@@ -41,6 +106,7 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
             tracing::error!("the levels of loggers cannot be changed: {error}");
         }
     })
+    .with_lines_lost(move || lost.as_ref().map_or(0, |sink| sink.lost()))
 }
 
 /// Levels as they are typed. A word alone has to be a level: as a target it would leave all others silent.

@@ -21,7 +21,7 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// One durable log: a Kafka-compatible broker and its tools.
 #[derive(Debug, Parser)]
@@ -60,7 +60,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let (arguments, json) = parse();
     let outcome = match arguments.command {
         Command::Start(start) => commands::start::run(&start),
         Command::Topic(topic) => wait_for(commands::topic::run(&topic)),
@@ -76,12 +76,44 @@ fn main() -> ExitCode {
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<output::ReaderGone>() => ExitCode::SUCCESS,
+        Ok(()) => ended(ExitCode::SUCCESS),
+        Err(error) if error.is::<output::ReaderGone>() => ended(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("mainstem: {}", failure::text(&error));
-            ExitCode::FAILURE
+            match json {
+                true => logging::last_words(&failure::json(&error).to_string()),
+                false => logging::last_words(&format!("mainstem: {}", failure::text(&error))),
+            }
+            ended(ExitCode::FAILURE)
         }
+    }
+}
+
+fn ended(code: ExitCode) -> ExitCode {
+    logging::finish();
+    code
+}
+
+/// The command line, and whether it asks for JSON. A command line that cannot be understood ends the process, as does one
+/// that asks for help.
+fn parse() -> (Arguments, bool) {
+    let parsed = Arguments::command()
+        .try_get_matches()
+        .and_then(|matches| Ok((Arguments::from_arg_matches(&matches)?, wants_json(&matches))));
+    parsed.unwrap_or_else(|error| {
+        if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+            let text = error.render().to_string();
+            logging::last_words(&serde_json::json!({ "error": text.trim_end() }).to_string());
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    })
+}
+
+/// Whether the command that was chosen has `--json`, and it is set.
+fn wants_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, matches)) => wants_json(matches),
+        None => matches.try_get_one::<bool>("json").ok().flatten().copied().unwrap_or(false),
     }
 }
 

@@ -311,3 +311,22 @@ fn an_absurd_length_is_an_error() {
     let message = run(&address, "topic list").failed();
     assert!(message.contains("a frame of 2147483647 bytes"), "{message}");
 }
+
+#[test]
+fn for_programs_errors_are_json() {
+    let error = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    let address = nobody();
+    let told = error(&run(&address, "topic list --json").failed());
+    assert!(told["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")), "{told}");
+    let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    let told = error(&run(broker.address(), "topic describe nowhere --json").failed());
+    assert!(told["error"].as_str().unwrap().contains("nowhere"), "{told}");
+    run(broker.address(), "topic create x --set retention.ms=1000").ok();
+    run(broker.address(), "topic alter x --config retention.ms=2000").ok();
+    let told = error(&run(broker.address(), "topic create x --json").failed());
+    assert_eq!(told["code"], "TOPIC_ALREADY_EXISTS", "{told}");
+    let usage = run(&address, "topic create x --json --partitions 0");
+    assert_eq!(usage.code, Some(2));
+    assert!(error(&usage.stderr)["error"].as_str().unwrap().contains("0 is not in"), "{usage:?}");
+    assert!(run(&address, "topic list").failed().starts_with("mainstem: "));
+}

@@ -67,3 +67,18 @@ fn help_names_every_setting() {
     }
     assert!(short.contains("MAINSTEM_LOG=debug") && short.lines().count() < 40, "{short}");
 }
+
+#[test]
+fn what_is_said_twice_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for (options, key) in [
+        (["--data-dir", "a", "--set", "log.dirs=b"], "log.dirs"),
+        (["--data-dir", "a", "--set", "log.dir=b"], "log.dir"),
+        (["--listen", "127.0.0.1:0", "--set", "listeners=PLAINTEXT://127.0.0.1:0"], "listeners"),
+    ] {
+        let run = start().args(options).current_dir(home.path()).output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(!run.status.success() && said.contains(options[0]) && said.contains(key), "{said}");
+    }
+    assert_eq!(home.path().read_dir().unwrap().count(), 0, "nothing was touched");
+}

@@ -19,6 +19,7 @@ use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
 use crate::marker::CleanShutdown;
 use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
+use crate::recovery_watch::RecoveryWatch;
 use crate::storage::{
     OpenMode, Storage, StorageLock, is_medium_failure, is_out_of_space, is_short_of_handles, write_all_at,
 };
@@ -119,6 +120,7 @@ pub struct LogDir {
     doomed: Mutex<Vec<Doomed>>,
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
+    recovery_watch: Arc<RecoveryWatch>,
     flusher: Flusher,
     /// Released last.
     _lock: Box<dyn StorageLock>,
@@ -335,6 +337,17 @@ impl LogDir {
             let _ = self.flusher.run(job);
         }
         count
+    }
+
+    /// Watches the recoveries of its logs.
+    pub fn recovery_watch(&self) -> &RecoveryWatch {
+        &self.recovery_watch
+    }
+
+    /// A partition's log was given up in the midst of a change: nothing of what it says is to be believed. The
+    /// directory does not count as left in order at its next stop, so that the next start checks.
+    pub fn distrust(&self, partition: &TopicPartition) {
+        self.note_opened(partition, false);
     }
 
     /// Notes whether a partition's log could be opened.

@@ -37,6 +37,9 @@ pub enum LogError {
     /// A failed sync or write has stopped the partition before.
     #[error("the partition is stopped: {0}")]
     Stopped(String),
+    /// [`RecoveryWatch::break_off`](crate::RecoveryWatch::break_off) was called while the log was recovered.
+    #[error("its recovery was broken off; the next start begins it anew")]
+    BrokenOff,
 }
 
 impl LogError {

@@ -27,6 +27,7 @@ use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
+use crate::recovery_watch::RecoveryWatch;
 use crate::segment::Segment;
 use crate::storage::{Advice, OpenMode, read_exact_at};
 use crate::transaction_index;
@@ -137,6 +138,7 @@ impl Log {
         let mut opening = Opening {
             files: &files,
             config: &config,
+            watch: dir.recovery_watch(),
             last_stop: left.last_stop,
             recovery_point: left.recovery_point,
             noted_start: left.noted_start,
@@ -264,6 +266,7 @@ fn partition_seed(name: &str) -> u64 {
 struct Opening<'a> {
     files: &'a PartitionFiles,
     config: &'a LogConfig,
+    watch: &'a RecoveryWatch,
     last_stop: LastStop,
     recovery_point: i64,
     noted_start: i64,
@@ -464,8 +467,13 @@ impl Opening<'_> {
             // What is believed has to come from the disk.
             self.files.open(found.base_offset, FileKind::Log)?.advise(Advice::DontNeed, 0, 0);
         }
-        let walk =
-            SegmentWalk { files: self.files, found, trust, index_interval: self.config.index_interval_bytes };
+        let walk = SegmentWalk {
+            files: self.files,
+            found,
+            trust,
+            index_interval: self.config.index_interval_bytes,
+            watch: self.watch,
+        };
         let walked = walk.run(&mut self.epochs)?;
         self.report.segments_walked += 1;
         self.report.bytes_walked += found.log_bytes;

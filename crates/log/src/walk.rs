@@ -7,6 +7,7 @@ use crate::inventory::{FoundSegment, SEGMENT_BYTES_MAX};
 use crate::leader_epochs::LeaderEpochs;
 use crate::offset_index::OffsetEntry;
 use crate::patience::Patience;
+use crate::recovery_watch::RecoveryWatch;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned, ScannedBatch};
 use crate::segment::{Segment, patient};
 use crate::storage::{StorageFile, read_full_at, write_all_at};
@@ -47,6 +48,7 @@ pub(crate) struct SegmentWalk<'a> {
     pub(crate) found: &'a FoundSegment,
     pub(crate) trust: Trust,
     pub(crate) index_interval: u32,
+    pub(crate) watch: &'a RecoveryWatch,
 }
 
 /// What a walk has found.
@@ -116,6 +118,7 @@ impl SegmentWalk<'_> {
                     return Err(LogError::Damaged { path: path(), position: batch.position, reason });
                 }
                 Scanned::Batch(batch) => {
+                    self.watch.walked(batch.size)?;
                     indexes.note(&batch, base_offset, self.index_interval);
                     note_epoch(&batch, epochs);
                 }

@@ -76,6 +76,9 @@ pub enum ControllerError {
     /// Where partitions were found could not be written.
     #[error("where partitions were found could not be noted in the metadata log: {0}")]
     Assign(ErrorCode),
+    /// Asked to stop while logs were recovered.
+    #[error("the recovery of the logs was broken off; the next start begins it anew")]
+    BrokenOff,
     /// The log directories do not suffice to start.
     #[error("{0}")]
     Directories(String),

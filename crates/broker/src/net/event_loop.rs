@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::net::idle_poll::{IdlePoll, attend};
 use crate::net::wake::Mailbox;
+use crate::supervised::{AbortOnPanic, vital};
 
 /// A loop that was busy for less than this share of the time since the last look still counts as free.
 const BUSY_SHARE: f64 = 0.4;
@@ -295,9 +296,10 @@ fn start_loop(index: usize, idle_poll: IdlePoll) -> io::Result<(Arc<EventLoop>, 
     let event_loop =
         Arc::new(EventLoop { tasks, runtime: handle, connections: AtomicUsize::new(0), load, mailbox });
     let thread = std::thread::Builder::new().name(format!("loop-{index}")).spawn(move || {
+        let _guard = AbortOnPanic("its connections would never be served again");
         own.enter();
         runtime.block_on(async move {
-            let delivery = tokio::spawn(attend(own));
+            let delivery = tokio::spawn(vital("the event loop would not be woken any more", attend(own)));
             while let Some(Order::Run(task)) = incoming.recv().await {
                 tokio::spawn(task);
             }

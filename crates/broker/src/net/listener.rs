@@ -17,6 +17,7 @@ use crate::broker::Broker;
 use crate::net::connection::Connection;
 use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::event_loop::Placement;
+use crate::supervised::caught;
 
 /// Pause after an accept that failed for want of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -270,7 +271,14 @@ fn run(
             Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         };
         let mut connection = Connection::new(stream, context.clone(), broker.clone(), placement);
-        connection.serve().await;
+        if caught(connection.serve()).await.is_err() {
+            // Its panic is in the log with what was wrong; this says whose request it was.
+            tracing::error!(peer = %context.peer, connection = context.id, "connection closed: serving it has panicked");
+            broker.metrics.closed();
+            broker.note_panic();
+            drop(connection);
+            return drop(counted);
+        }
         // Closed before it stops counting.
         let Some((stream, target)) = connection.into_moving() else { return drop(counted) };
         match stream.into_std() {

@@ -20,6 +20,7 @@ use self::throttle::Throttle;
 use crate::broker::Broker;
 use crate::random;
 use crate::storage::partition::Partition;
+use crate::supervised::{self, Role};
 
 /// `log.cleaner.backoff.ms` counts between these: a cleaner neither spins nor sleeps for good.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
@@ -103,9 +104,9 @@ impl Cleaners {
         let config = broker.config().cleaner.clone();
         let count = if config.enable { config.threads } else { 0 };
         let start = |number| {
-            let broker = broker.clone();
-            let thread = std::thread::Builder::new().name(format!("cleaner-{number}"));
-            thread.spawn(move || run(&broker, count))
+            let own = broker.clone();
+            let role = Role::Tidies("compacted topics grow");
+            supervised::spawn(broker, &format!("cleaner-{number}"), role, move || run(&own, count))
         };
         Ok(Cleaners { threads: (0..count).map(start).collect::<io::Result<_>>()? })
     }

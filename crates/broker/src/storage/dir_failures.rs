@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::broker::Broker;
 use crate::coordinators;
 use crate::storage::partition::{NoLog, Partition};
+use crate::supervised::{self, Role};
 
 /// Wakes the thread.
 #[derive(Default)]
@@ -29,7 +30,7 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Some directory has failed, or is cordoned or not any more. Does not wait.
+    /// Some directory has failed, or is cordoned or not any more, or something has panicked. Does not wait.
     pub(crate) fn ring(&self) {
         self.state.lock().rung = true;
         self.changed.notify_all();
@@ -102,8 +103,10 @@ impl DirFailures {
     pub(crate) fn start(broker: Arc<Broker>) -> io::Result<Self> {
         let own = broker.clone();
         broker.dir_alarm.ring();
-        let thread = std::thread::Builder::new().name("dir-failures".into()).spawn(move || {
+        let role = Role::Vital("what fails would be served on");
+        let thread = supervised::spawn(&broker, "dir-failures", role, move || {
             while own.dir_alarm.wait() {
+                take_poisoned_offline(&own);
                 take_offline(&own);
                 own.controller.note_cordoned_directories(&own);
             }
@@ -115,6 +118,21 @@ impl DirFailures {
     pub(crate) fn stop(self) {
         self.broker.dir_alarm.stop();
         let _ = self.thread.join();
+    }
+}
+
+/// Deals with partitions whose log was in use when something panicked: nobody can say any more what it holds.
+fn take_poisoned_offline(broker: &Arc<Broker>) {
+    for partition in broker.partitions().into_iter().filter(|partition| partition.take_poisoned()) {
+        tracing::error!(
+            topic = %partition.topic,
+            partition = partition.index,
+            "the partition is offline: there was a panic while its log was changed; start the broker again, which \
+             checks it"
+        );
+        // Its log is gone; those who wait for it learn so.
+        drop(partition.take_log(NoLog::Offline));
+        coordinators::unload(broker, &partition.topic, std::slice::from_ref(&partition));
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
 use crate::storage::partition::Partition;
+use crate::supervised::{self, Role};
 
 /// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
@@ -28,7 +29,9 @@ impl Housekeeping {
     pub(crate) fn start(broker: Arc<Broker>) -> io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let own = stop.clone();
-        let thread = std::thread::Builder::new().name("housekeeping".into()).spawn(move || {
+        let role = Role::Tidies("retention, due syncs and checkpoints are not done any more");
+        let supervised = broker.clone();
+        let thread = supervised::spawn(&supervised, "housekeeping", role, move || {
             let mut rounds = Rounds::new(&broker);
             loop {
                 let (stopped, changed) = &*own;
@@ -99,6 +102,10 @@ impl Rounds {
     fn run(&mut self, broker: &Arc<Broker>) {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
+        if partitions.iter().any(|partition| partition.is_poisoned()) {
+            // By a panic that nobody was left to tell of.
+            broker.dir_alarm.ring();
+        }
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
         partitions.iter().for_each(|partition| write_epochs(partition));
         broker.controller.serve_the_unserved(broker);

@@ -15,6 +15,8 @@ use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::storage::{RealStorage, Storage};
 
+use crate::server::StartOptions;
+
 /// Why the log directories cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogDirsError {
@@ -43,6 +45,20 @@ pub enum LogDirsError {
         one: PathBuf,
         /// The other one.
         other: PathBuf,
+    },
+    /// They are not those of the cluster that was expected.
+    #[error(
+        "cluster {expected} was expected, and {}; mount its disks, correct log.dirs or the data directory, or do not \
+         expect it (--expect-cluster)",
+        found.as_ref().map_or("no log directory has a cluster: this would begin a new one".to_owned(), |found| {
+            format!("the log directories are those of cluster {found}")
+        })
+    )]
+    OtherCluster {
+        /// The id that was expected.
+        expected: String,
+        /// The id that was found.
+        found: Option<String>,
     },
     /// A start with an empty metadata log would set aside the partitions of all topics.
     #[error(
@@ -88,6 +104,8 @@ pub(crate) struct LogDirs {
     metadata: Arc<LogDir>,
     /// As `log.dirs` names them, by what they are.
     names: Vec<(String, PathBuf)>,
+    /// None of them had a cluster's id.
+    is_new_cluster: bool,
 }
 
 impl LogDirs {
@@ -100,6 +118,7 @@ impl LogDirs {
         descriptors: u64,
         mono_ms: u64,
         on_offline: OnOffline,
+        options: &StartOptions,
     ) -> Result<Self, LogDirsError> {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
@@ -112,19 +131,29 @@ impl LogDirs {
         let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
         // A directory that is new belongs to the cluster of the others, wherever it stands in the list.
         identity.cluster_id = paths.iter().chain([&metadata]).find_map(|path| cluster_id(&*storage, path));
+        if let Some(expected) = &options.expect_cluster
+            && identity.cluster_id.as_ref() != Some(expected)
+        {
+            return Err(LogDirsError::OtherCluster {
+                expected: expected.clone(),
+                found: identity.cluster_id,
+            });
+        }
+        let is_new_cluster = identity.cluster_id.is_none();
         let boot = boot_id();
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {
                 descriptors: Some(cache.clone()),
                 doomed_due_mono_ms: mono_ms,
                 on_offline: Some(on_offline.clone()),
+                recovery_watch: options.recovery.clone(),
                 ..Default::default()
             };
             options.open(storage.clone(), path, identity, &boot)
         };
         let metadata = open(&metadata, &identity)?;
         identity.cluster_id = Some(metadata.cluster_id().to_owned());
-        let mut dirs = LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names };
+        let mut dirs = LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names, is_new_cluster };
         for path in paths {
             if dirs.data.iter().any(|dir| dir.path() == path) {
                 continue;
@@ -164,6 +193,11 @@ impl LogDirs {
             Some(dir) => Err(LogDirsError::MetadataMissing { path: dir.path().to_owned() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the cluster began with this start.
+    pub(crate) fn is_new_cluster(&self) -> bool {
+        self.is_new_cluster
     }
 
     /// Those for partitions that could be opened; they may have failed since.

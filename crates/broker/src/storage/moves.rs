@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::broker::Broker;
 use crate::controller::InterruptedMoves;
 use crate::storage::partition::{Partition, TakeOver};
+use crate::supervised::{self, Role};
 
 /// Copied bytes after which they are put on disk, so that the page cache does not fill with what nobody reads.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -136,7 +137,8 @@ impl Moves {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let own = broker.clone();
-            let started = std::thread::Builder::new().name("moves".into()).spawn(move || own.moves.run(&own));
+            let role = Role::Tidies("partitions are not moved between log directories any more");
+            let started = supervised::spawn(broker, "moves", role, move || own.moves.run(&own));
             match started {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {

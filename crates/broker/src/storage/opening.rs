@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_controller::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
-use mainstem_log::{Log, PartitionIdentity};
+use mainstem_log::{Log, LogError, PartitionIdentity};
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
@@ -33,7 +33,9 @@ impl Unopened<'_> {
     fn refuses(self, error: &ControllerError) -> bool {
         match self {
             Unopened::Refused => !matches!(error, ControllerError::DirectoryOffline { .. }),
-            Unopened::Offline(_) => error.is_short_of_handles(),
+            Unopened::Offline(_) => {
+                error.is_short_of_handles() || matches!(error, ControllerError::BrokenOff)
+            }
         }
     }
 }
@@ -54,8 +56,13 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
         .iter()
         .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
         .collect();
-    let mut results =
-        in_parallel(openers(broker), &jobs, |(plan, index)| plan.open(broker, *index, unopened)).into_iter();
+    broker.health.logs_to_open(jobs.len());
+    let open = |(plan, index): &(&TopicPlan<'_>, usize)| {
+        let opened = plan.open(broker, *index, unopened);
+        broker.health.log_opened();
+        opened
+    };
+    let mut results = in_parallel(openers(broker), &jobs, open).into_iter();
     let mut opened = Opened::default();
     for plan in plans {
         let count = plan.image.partitions.len().saturating_sub(plan.known.len());
@@ -132,6 +139,10 @@ impl<'a> TopicPlan<'a> {
 
     /// Opens one partition, unless its topic is refused.
     fn open(&self, broker: &Broker, index: usize, unopened: Unopened<'_>) -> Option<OpenedPartition> {
+        if broker.health.is_broken_off() {
+            // Another thread may have found the same.
+            let _ = self.refusal.set(ControllerError::BrokenOff);
+        }
         if self.refusal.get().is_some() {
             return None;
         }
@@ -174,8 +185,10 @@ fn open_partition(
 ) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
-    let (log, recovery) =
-        opened.map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+    let (log, recovery) = opened.map_err(|source| match source {
+        LogError::BrokenOff => ControllerError::BrokenOff,
+        source => ControllerError::Open { partition: identity.topic_partition(), source },
+    })?;
     let (topic, index) = (identity.topic.clone(), identity.partition);
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");

@@ -3,10 +3,13 @@
 //! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
+use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::{
     AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError, Maintained, Origin,
     Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard, VerificationRequest,
@@ -14,7 +17,7 @@ use mainstem_log::{
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
@@ -34,6 +37,10 @@ pub(crate) struct Partition {
     pub(crate) index: i32,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
+    /// Whether `state` has no log that can be used, so that no lock is needed to know.
+    offline: AtomicBool,
+    /// There was a panic while the state was locked, and nobody has dealt with it.
+    poisoned: AtomicBool,
     /// None for a partition that was offline from the start.
     flush: RwLock<Option<Arc<Flush>>>,
     /// What went through it.
@@ -170,6 +177,8 @@ impl Partition {
             topic,
             index,
             settings: RwLock::new(settings),
+            offline: AtomicBool::new(matches!(state.log, Err(NoLog::Offline))),
+            poisoned: AtomicBool::new(false),
             state: Mutex::new(state),
             flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
             traffic: Traffic::default(),
@@ -177,9 +186,24 @@ impl Partition {
         })
     }
 
+    /// Locks the state. Where the holder panics the log is given up: half a change must not be built upon.
+    fn lock(&self) -> Locked<'_> {
+        Locked { partition: self, was_panicking: std::thread::panicking(), state: self.state.lock() }
+    }
+
+    /// Whether there was a panic while the log was in use, and nobody has dealt with it.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Whether there was a panic while the log was in use, of which this is the first to know.
+    pub(crate) fn take_poisoned(&self) -> bool {
+        self.poisoned.swap(false, Ordering::AcqRel)
+    }
+
     /// Whether it is served from a log directory.
     pub(crate) fn is_in(&self, dir: &Arc<LogDir>) -> bool {
-        self.state.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
+        self.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
     }
 
     /// Lets a copy in another log directory take the place of the log, which comes back out of service. Whoever appends
@@ -188,7 +212,7 @@ impl Partition {
     /// # Errors
     /// See [`TakeOver`].
     pub(crate) fn take_over(&self, copy: FutureLog, now: Now, doomed_ms: u64) -> Result<Log, TakeOver> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let log = state.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))?;
         let old = match copy.take_over(log, now.mono_ms, doomed_ms) {
             Ok(old) => old,
@@ -211,7 +235,7 @@ impl Partition {
 
     /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
     pub(crate) fn is_offline(&self) -> bool {
-        matches!(self.state.lock().log, Err(NoLog::Offline))
+        self.offline.load(Ordering::Acquire)
     }
 
     /// The topic's settings now.
@@ -221,7 +245,7 @@ impl Partition {
 
     /// Puts changed settings into force.
     pub(crate) fn set_settings(&self, settings: Arc<TopicSettings>) {
-        if let Ok(log) = &mut self.state.lock().log {
+        if let Ok(log) = &mut self.lock().log {
             log.set_config(settings.log.clone());
         }
         *self.settings.write() = settings;
@@ -229,7 +253,7 @@ impl Partition {
 
     /// This node leads in another epoch from now on.
     pub(crate) fn set_leader_epoch(&self, epoch: i32) {
-        self.state.lock().leader_epoch = epoch;
+        self.lock().leader_epoch = epoch;
     }
 
     /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
@@ -238,7 +262,7 @@ impl Partition {
     /// `FENCED_LEADER_EPOCH` where the client's is older, `UNKNOWN_LEADER_EPOCH` where it is newer (KIP-320); that of
     /// [`NoLog`].
     pub(crate) fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
-        let state = self.state.lock();
+        let state = self.lock();
         state.lead(current_leader_epoch)
     }
 
@@ -247,7 +271,7 @@ impl Partition {
     /// # Errors
     /// As [`Self::lead`].
     pub(crate) fn end_of_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<EpochEnd, ErrorCode> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let leader_epoch = state.lead(current_leader_epoch)?;
         Ok(end_of_epoch(state.log()?, leader_epoch, epoch))
     }
@@ -284,7 +308,7 @@ impl Partition {
         let now = clock.now();
         let batch =
             prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let outcome = state.append(&batch, now)?;
         drop(state);
         if outcome.sync_due {
@@ -303,7 +327,7 @@ impl Partition {
         clock: &Clock,
     ) -> Result<AppendOutcome, Refused> {
         let now = clock.now();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let leader_epoch = state.leader_epoch;
         let outcome = state.write(now, |log| {
             let appended = log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)?;
@@ -326,7 +350,7 @@ impl Partition {
         request: &VerificationRequest,
         clock: &Clock,
     ) -> Result<Option<VerificationGuard>, Refused> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let log = state.log.as_mut().map_err(|no_log| *no_log)?;
         if !log.config().transaction_verification && !request.supports_epoch_bump {
             return Ok(None);
@@ -344,7 +368,7 @@ impl Partition {
         request: &PartitionRead,
         waiter: Option<&Arc<FetchWaiter>>,
     ) -> Result<PartitionData, ErrorCode> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let leader_epoch = state.lead(request.current_leader_epoch)?;
         let log = state.log()?;
         let ends = log.ends();
@@ -361,7 +385,7 @@ impl Partition {
 
     /// Takes a waiter's registrations back.
     pub(crate) fn forget(&self, waiter: &Arc<FetchWaiter>) {
-        self.state.lock().fetches.retain(|other| !Arc::ptr_eq(other, waiter));
+        self.lock().fetches.retain(|other| !Arc::ptr_eq(other, waiter));
     }
 
     /// The ends of the log now.
@@ -369,12 +393,12 @@ impl Partition {
     /// # Errors
     /// That of [`NoLog`].
     pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
-        Ok(self.state.lock().log()?.ends())
+        Ok(self.lock().log()?.ends())
     }
 
     /// Has somebody told when the log is durable up to `upto`: at once if it is already.
     pub(crate) fn when_durable(&self, upto: i64, durable: Durable) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         match state.durability(upto) {
             Some(result) => {
                 drop(state);
@@ -390,7 +414,7 @@ impl Partition {
 
     /// How a wait for durability up to `upto` has ended; a wait that has not is a time-out.
     pub(crate) fn durability(&self, upto: i64) -> Result<(), ErrorCode> {
-        self.state.lock().durability(upto).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
+        self.lock().durability(upto).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
     }
 
     /// Asks the flusher to make durable what is appended.
@@ -406,7 +430,7 @@ impl Partition {
     /// # Errors
     /// That of [`NoLog`].
     pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Result<T, ErrorCode> {
-        self.state.lock().log().map(act)
+        self.lock().log().map(act)
     }
 
     /// Moves the log start, and has `on_durable` told when a restart will remember it. Returns the log start.
@@ -426,7 +450,7 @@ impl Partition {
 
     /// Forgets idle producers. How many there were.
     pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
-        self.state.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+        self.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
     }
 
     /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends
@@ -460,7 +484,7 @@ impl Partition {
 
     /// Where the log was stopped by something else than the flusher, nothing more becomes durable.
     fn tell_if_stopped(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.log.as_ref().is_ok_and(|log| log.stopped().is_some()) {
             let waits = std::mem::take(&mut state.durable_waits);
             drop(state);
@@ -472,7 +496,7 @@ impl Partition {
 
     /// Asks for the sync that `flush.ms` or a closed segment wants and nobody waits for.
     pub(crate) fn flush_if_due(&self, mono_ms: u64) {
-        if self.state.lock().log.as_ref().is_ok_and(|log| log.flush_due(mono_ms)) {
+        if self.lock().log.as_ref().is_ok_and(|log| log.flush_due(mono_ms)) {
             self.request_flush();
         }
     }
@@ -480,7 +504,7 @@ impl Partition {
     /// Writes what a clean stop leaves and asks for its sync, of which `synced` is told: many logs are then synced
     /// together, and closing each finds nothing left to wait for.
     pub(crate) fn prepare_close(&self, synced: Durable) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let Ok(log) = &mut state.log else {
             drop(state);
             return synced.done(Ok(()));
@@ -499,7 +523,8 @@ impl Partition {
     /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and are told why there
     /// is none, waiting produces fail so.
     pub(crate) fn take_log(&self, why: NoLog) -> Option<Log> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
+        self.offline.store(why == NoLog::Offline, Ordering::Release);
         let log = std::mem::replace(&mut state.log, Err(why)).ok();
         let fetches = std::mem::take(&mut state.fetches);
         let waits = std::mem::take(&mut state.durable_waits);
@@ -509,6 +534,45 @@ impl Partition {
             durable.done(Err(why.code()));
         }
         log
+    }
+}
+
+/// The state of a partition while it is locked.
+struct Locked<'a> {
+    partition: &'a Partition,
+    /// Whoever locks it while it unwinds has not begun its change by then.
+    was_panicking: bool,
+    state: MutexGuard<'a, State>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.was_panicking || !std::thread::panicking() {
+            return;
+        }
+        if let Ok(log) = std::mem::replace(&mut self.state.log, Err(NoLog::Offline)) {
+            let partition = TopicPartition::new(self.partition.topic.clone(), self.partition.index);
+            log.dir().distrust(&partition);
+            // It may be half changed: not even what its drop does is to be trusted. Its files stay open.
+            std::mem::forget(log);
+        }
+        self.partition.offline.store(true, Ordering::Release);
+        // Those who wait are told by another thread: they may need a lock that is held here.
+        self.partition.poisoned.store(true, Ordering::Release);
     }
 }
 
@@ -644,7 +708,7 @@ impl FlushTarget for Flush {
 
     fn begin_flush(&self) -> FlushWork {
         let Some(partition) = self.partition.upgrade() else { return FlushWork::default() };
-        match &mut *partition.state.lock() {
+        match &mut *partition.lock() {
             State { log: Ok(log), moves, .. } if *moves == self.moves => log.flush_work(),
             _ => FlushWork::default(),
         }
@@ -652,7 +716,7 @@ impl FlushTarget for Flush {
 
     fn end_flush(&self, upto: i64, result: io::Result<()>) {
         let Some(partition) = self.partition.upgrade() else { return };
-        let mut state = partition.state.lock();
+        let mut state = partition.lock();
         if state.moves != self.moves {
             return;
         }
@@ -673,5 +737,44 @@ impl FlushTarget for Flush {
         for (_, durable) in ended {
             durable.done(result);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+
+    use mainstem_log::dir::NodeIdentity;
+    use mainstem_log::storage::RealStorage;
+    use mainstem_log::{LogConfig, PartitionIdentity};
+
+    use super::*;
+
+    #[test]
+    fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let identity = NodeIdentity { cluster_id: None, node_id: 1 };
+        let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot");
+        let dir = dir.expect("an empty directory can be used");
+        let identity = PartitionIdentity { topic: "t".into(), topic_id: [1; 16], partition: 0 };
+        let config = Arc::new(LogConfig::default());
+        let (log, _) = Log::open(&dir, &identity, config.clone(), 0).expect("a log can be made");
+        let settings = TopicSettings { log: config, write_caching: false, min_insync_replicas: 1 };
+        let partition = Partition::new("t".into(), 0, dir.clone(), Arc::new(settings), log, 0);
+        let (tell, told) = mpsc::channel();
+        let waits = Durable::Call(Box::new(move |result| tell.send(result).expect("the test listens")));
+        partition.when_durable(1, waits);
+
+        let panicking = catch_unwind(AssertUnwindSafe(|| partition.with_log(|_| panic!("a mistake"))));
+        assert!(panicking.is_err());
+        assert!(partition.is_offline() && partition.is_poisoned());
+        assert_eq!(partition.ends().err(), Some(ErrorCode::KAFKA_STORAGE_ERROR));
+        assert!(told.try_recv().is_err(), "not while the panic unwinds");
+
+        assert!(partition.take_poisoned() && !partition.take_poisoned());
+        assert!(partition.take_log(NoLog::Offline).is_none(), "nobody gets what may be half changed");
+        assert_eq!(told.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
+        assert!(!dir.stop_clean().expect("the directory works"), "the next start checks");
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use mainstem_broker::config::{BrokerConfig, Properties, Sources, docs};
-use mainstem_broker::{LastStop, Ready, Server};
+use mainstem_broker::{LastStop, Ready, RecoveryWatch, Server, StartError, StartOptions};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,6 +19,9 @@ use crate::{logging, target};
 
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
                         docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
+
+/// A start that was told to end has so much time to do so in order.
+const BREAK_OFF_TIME: Duration = Duration::from_secs(2);
 
 /// How often the log tells how far a stop is where no terminal shows it.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
@@ -44,6 +47,9 @@ pub(crate) struct Start {
     /// One setting by Kafka's name; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The id of the cluster whose data has to be there. Without it empty directories become a new cluster.
+    #[arg(long, value_name = "ID")]
+    expect_cluster: Option<String>,
     /// Write the ready line and the log as JSON.
     #[arg(long)]
     json: bool,
@@ -55,13 +61,23 @@ pub(crate) fn run(start: &Start) -> Result<()> {
     let loggers = logging::to_stderr(start.json);
     // Before any thread is there, so that none is killed by a signal that comes early.
     let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
+    let stop = Stop::listen(signals)?;
     let config = configuration(start)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let server = Server::start(config, loggers)?;
+    let options =
+        StartOptions { recovery: stop.recovery.clone(), expect_cluster: start.expect_cluster.clone() };
+    let server = match Server::start(config, loggers, &options) {
+        Err(error @ StartError::BrokenOff) => {
+            tracing::info!("stopped: {error}");
+            return Ok(());
+        }
+        started => started?,
+    };
+    stop.started.store(true, Ordering::Release);
     announce(server.ready(), started, start.json)?;
-    wait_and_stop(server, signals)
+    stop.wait_and_stop(server)
 }
 
 fn configuration(start: &Start) -> Result<BrokerConfig> {
@@ -88,6 +104,14 @@ fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
             bail!("--set takes KEY=VALUE, such as --set log.retention.hours=24, not {set}");
         };
         overrides.push((key.trim().to_owned(), value.to_owned()));
+    }
+    for (option, given, keys) in [
+        ("--data-dir", start.data_dir.is_some(), ["log.dirs", "log.dir"].as_slice()),
+        ("--listen", start.listen.is_some(), &["listeners"]),
+    ] {
+        if let Some((key, _)) = overrides.iter().find(|(key, _)| given && keys.contains(&key.as_str())) {
+            bail!("{option} and --set {key} say the same thing twice; leave one of them out");
+        }
     }
     if let Some(dir) = &start.data_dir {
         overrides.push(("log.dirs".into(), dir.display().to_string()));
@@ -122,6 +146,7 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             "listeners": listeners,
             "http": ready.http,
             "cluster_id": ready.cluster_id,
+            "new_cluster": ready.is_new_cluster,
             "last_stop": last_stop_name(ready.last_stop),
             "took_ms": took_ms,
             "acks_all_waits_for": waits_for,
@@ -136,8 +161,12 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             ready.http.map_or(String::new(), |address| format!(", metrics on http://{address}/metrics"));
         let fdatasync =
             fdatasync_us.map_or(String::new(), |us| format!(" (one fdatasync costs {us:.0} us here)"));
+        let cluster = match ready.is_new_cluster {
+            true => format!("new cluster {}, ", ready.cluster_id),
+            false => String::new(),
+        };
         format!(
-            "mainstem is ready on {} after {took_ms:.0} ms: {} topics, {} partitions; acks=all waits for the \
+            "mainstem is ready on {} after {took_ms:.0} ms: {cluster}{} topics, {} partitions; acks=all waits for the \
              {waits_for}{fdatasync}{http}",
             addresses.join(", "),
             ready.topics,
@@ -155,38 +184,79 @@ enum End {
     Fatal(String),
 }
 
-/// Waits for a signal, or for what the broker cannot go on without; stops in order. A second signal skips what is left.
-fn wait_and_stop(server: Server, mut signals: Signals) -> Result<()> {
-    let (tell, ended) = mpsc::channel();
-    let tell_fatal = tell.clone();
-    server.on_fatal(Box::new(move |reason| {
-        // Nobody listens when the end has begun already.
-        let _ = tell_fatal.send(End::Fatal(reason));
-    }));
-    let hurry = Arc::new(AtomicBool::new(false));
-    let raised = hurry.clone();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut signals = signals.forever();
-        signals.next();
-        let _ = tell.send(End::Signal);
-        if signals.next().is_some() {
-            raised.store(true, Ordering::Release);
-        }
-    })?;
-    let fatal = match ended.recv().context("nobody is left who could end the broker")? {
-        End::Fatal(reason) => Some(reason),
-        End::Signal => None,
-    };
-    if fatal.is_none() {
-        tracing::info!(
-            "stopping: clients are answered, then the logs are synced; a second signal skips that"
-        );
-    } else {
-        // What is not on disk now will not get there.
-        hurry.store(true, Ordering::Release);
+/// The signals that end the broker, from the beginning of its start.
+struct Stop {
+    /// Broken off by a signal during the start.
+    recovery: Arc<RecoveryWatch>,
+    /// Clients are served.
+    started: Arc<AtomicBool>,
+    /// Raised by a second signal.
+    hurry: Arc<AtomicBool>,
+    tell: mpsc::Sender<End>,
+    ended: mpsc::Receiver<End>,
+}
+
+impl Stop {
+    /// Begins to listen to the signals.
+    fn listen(mut signals: Signals) -> Result<Stop> {
+        let (tell, ended) = mpsc::channel();
+        let (recovery, started, hurry) = Default::default();
+        let stop = Stop { recovery, started, hurry, tell, ended };
+        let (recovery, started, hurry) = (stop.recovery.clone(), stop.started.clone(), stop.hurry.clone());
+        let tell = stop.tell.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut signals = signals.forever();
+            signals.next();
+            recovery.break_off();
+            let _ = tell.send(End::Signal);
+            if !started.load(Ordering::Acquire) {
+                let started = started.clone();
+                // Where no thread can be made a second signal helps.
+                let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
+                    std::thread::sleep(BREAK_OFF_TIME);
+                    end_start(&started);
+                });
+            }
+            if signals.next().is_some() {
+                hurry.store(true, Ordering::Release);
+                end_start(&started);
+            }
+        })?;
+        Ok(stop)
     }
-    stop(server, &hurry);
-    fatal.map_or(Ok(()), |reason| bail!("the broker had to stop: {reason}"))
+
+    /// Waits for a signal, or for what the broker cannot go on without; stops in order. A second signal skips what is
+    /// left.
+    fn wait_and_stop(self, server: Server) -> Result<()> {
+        let tell_fatal = self.tell.clone();
+        server.on_fatal(Box::new(move |reason| {
+            // Nobody listens when the end has begun already.
+            let _ = tell_fatal.send(End::Fatal(reason));
+        }));
+        let fatal = match self.ended.recv().context("nobody is left who could end the broker")? {
+            End::Fatal(reason) => Some(reason),
+            End::Signal => None,
+        };
+        if fatal.is_none() {
+            tracing::info!(
+                "stopping: clients are answered, then the logs are synced; a second signal skips that"
+            );
+        } else {
+            // What is not on disk now will not get there.
+            self.hurry.store(true, Ordering::Release);
+        }
+        stop(server, &self.hurry);
+        fatal.map_or(Ok(()), |reason| bail!("the broker had to stop: {reason}"))
+    }
+}
+
+/// Ends a start that does not end by itself: it may be killed at any point.
+fn end_start(started: &AtomicBool) {
+    if !started.load(Ordering::Acquire) {
+        tracing::info!("stopped during the start; nothing is lost, and the next start begins anew");
+        logging::finish();
+        std::process::exit(0);
+    }
 }
 
 fn stop(server: Server, hurry: &AtomicBool) {

@@ -11,6 +11,7 @@ use crate::flusher::{FlushOptions, Flusher, FlusherParts};
 use crate::marker::CleanShutdown;
 use crate::meta_properties::{FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
 use crate::partition_dir::{DirName, SetAside, TopicPartition};
+use crate::recovery_watch::RecoveryWatch;
 use crate::storage::{OpenMode, Storage, StorageLock};
 use crate::uuid;
 use parking_lot::Mutex;
@@ -47,6 +48,8 @@ pub struct LogDirOptions {
     pub doomed_due_mono_ms: u64,
     /// Told when the directory goes offline.
     pub on_offline: Option<OnOffline>,
+    /// Watches the recoveries of the logs in it.
+    pub recovery_watch: Arc<RecoveryWatch>,
 }
 
 /// Why a log directory cannot be opened.
@@ -326,6 +329,7 @@ impl Opening<'_> {
             directory_id: meta.directory_id.expect("an incomplete identity was completed"),
             boot_id: self.boot_id.to_owned(),
             last_stop,
+            recovery_watch: options.recovery_watch,
             health,
             checkpoints,
             descriptors: options.descriptors.unwrap_or_else(new_cache),

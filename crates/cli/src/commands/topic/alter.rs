@@ -19,7 +19,7 @@ pub(crate) struct Alter {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     partitions: Option<i32>,
     /// A setting of the topic, such as retention.ms=86400000; may be given several times.
-    #[arg(long, short, value_name = "KEY=VALUE", value_parser = Setting::parse)]
+    #[arg(long, visible_alias = "config", short, visible_short_alias = 'c', value_name = "KEY=VALUE", value_parser = Setting::parse)]
     set: Vec<Setting>,
     /// A setting that goes back to its default; may be given several times.
     #[arg(long, short, value_name = "KEY")]

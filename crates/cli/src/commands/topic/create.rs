@@ -21,7 +21,7 @@ pub(crate) struct Create {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
     replication_factor: Option<i16>,
     /// A setting of the topic, such as retention.ms=86400000 or write.caching=true; may be given several times.
-    #[arg(long = "config", short, value_name = "KEY=VALUE", value_parser = Setting::parse)]
+    #[arg(long = "config", visible_alias = "set", short, visible_short_alias = 's', value_name = "KEY=VALUE", value_parser = Setting::parse)]
     configs: Vec<Setting>,
     /// Do nothing, successfully, if the topic exists already; its settings stay as they are.
     #[arg(long)]

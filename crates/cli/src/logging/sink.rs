@@ -1,0 +1,298 @@
+//! Where log lines go: to stderr, without ever waiting for who reads it.
+//!
+//! A line is written at once if stderr takes it, so that what is logged last before a crash is seen. If it does not (a
+//! pipe that nobody reads, a terminal that is held), lines wait in a bounded queue for a thread that waits in their
+//! place; beyond the bound they are counted, and the count is told when there is room again.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+/// Bytes of lines that wait. What a broker logs in trouble, for some minutes.
+const QUEUE_BYTES_MAX: usize = 1 << 20;
+
+/// A pipe that says that it has room takes so many bytes without waiting (POSIX's `PIPE_BUF`, here Linux's).
+const PIPE_BUF: usize = 4096;
+
+/// How often the thread looks again where nothing tells it.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A thread that panics may have the lock already.
+const LOCK_TIME: Duration = Duration::from_millis(100);
+
+/// Lines on their way to a descriptor.
+pub(super) struct Sink {
+    output: Output,
+    json: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+    lost: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Lines that were lost since that was told last.
+    untold: u64,
+    has_thread: bool,
+}
+
+/// A descriptor that is written to without waiting.
+enum Output {
+    /// Writes do not wait: a file, or a pipe or terminal that was opened anew for it. The flag is the description's,
+    /// which other processes share, so that it is not set on the one that was inherited.
+    Direct(File),
+    Socket(OwnedFd),
+    /// Asked for room before each write.
+    Polled(File),
+}
+
+impl Output {
+    fn new(descriptor: OwnedFd) -> io::Result<Output> {
+        let kind = FileType::from_raw_mode(fstat(&descriptor)?.st_mode);
+        Ok(match kind {
+            FileType::Socket => Output::Socket(descriptor),
+            FileType::RegularFile => Output::Direct(File::from(descriptor)),
+            _ => {
+                let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                match open(path, flags, Mode::empty()) {
+                    Ok(own) => Output::Direct(File::from(own)),
+                    Err(_) => Output::Polled(File::from(descriptor)),
+                }
+            }
+        })
+    }
+
+    /// Writes as much as there is room for; 0 is none.
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.write_some(&bytes[written..]) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Output::Direct(file) => (&*file).write(bytes),
+            Output::Socket(socket) => Ok(send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?),
+            Output::Polled(file) => match self.has_room(Timespec { tv_sec: 0, tv_nsec: 0 })? {
+                true => (&*file).write(&bytes[..bytes.len().min(PIPE_BUF)]),
+                false => Ok(0),
+            },
+        }
+    }
+
+    /// Whether there is room within a time.
+    fn has_room(&self, within: Timespec) -> io::Result<bool> {
+        let descriptor = match self {
+            Output::Direct(file) | Output::Polled(file) => file.as_fd(),
+            Output::Socket(socket) => socket.as_fd(),
+        };
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::OUT)], Some(&within)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Sink {
+    /// A sink to a descriptor; what it says itself is JSON or text.
+    pub(super) fn new(descriptor: OwnedFd, json: bool) -> io::Result<Arc<Sink>> {
+        let output = Output::new(descriptor)?;
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Ok(Arc::new(Sink { output, json, state, changed, lost: AtomicU64::new(0) }))
+    }
+
+    /// Lines that were lost so far.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Takes whole lines. Does not wait.
+    pub(super) fn write(self: &Arc<Self>, line: &[u8]) {
+        let Some(mut state) = self.lock() else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let written = match state.is_empty() {
+            true => self.output.write(line),
+            false => Ok(0),
+        };
+        match written {
+            Ok(written) if written == line.len() => {}
+            // The rest of a line that has begun is kept in any case.
+            Ok(written) if written > 0 || state.bytes + line.len() <= QUEUE_BYTES_MAX => {
+                state.push(line[written..].to_vec());
+                self.ensure_thread(&mut state);
+                self.changed.notify_all();
+            }
+            Ok(_) => {
+                state.untold += 1;
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            // Who read it is gone for good.
+            Err(_) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until everything is written, or the time is over.
+    pub(super) fn drain(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        let mut state = self.state.lock();
+        while !state.is_empty() {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        match std::thread::panicking() {
+            true => self.state.try_lock_for(LOCK_TIME),
+            false => Some(self.state.lock()),
+        }
+    }
+
+    fn ensure_thread(self: &Arc<Self>, state: &mut State) {
+        if !state.has_thread {
+            let own = self.clone();
+            let started = std::thread::Builder::new().name("log-writer".into()).spawn(move || own.run());
+            // Where there is no thread the next line tries again.
+            state.has_thread = started.is_ok();
+        }
+    }
+
+    /// The thread's life: waits for room, then writes what waits.
+    fn run(&self) {
+        loop {
+            let mut state = self.state.lock();
+            while state.is_empty() {
+                self.changed.notify_all();
+                self.changed.wait(&mut state);
+            }
+            drop(state);
+            // An error is met again by the write.
+            let _ = self.output.has_room(LOOK_AGAIN);
+            self.write_waiting(&mut self.state.lock());
+        }
+    }
+
+    fn write_waiting(&self, state: &mut State) {
+        loop {
+            if state.queue.is_empty() && state.untold > 0 {
+                let lost = std::mem::take(&mut state.untold);
+                state.push(told(lost, self.json));
+            }
+            let Some(mut line) = state.pop() else { return };
+            match self.output.write(&line) {
+                Ok(written) if written == line.len() => {}
+                Ok(written) => {
+                    line.drain(..written);
+                    state.bytes += line.len();
+                    return state.queue.push_front(line);
+                }
+                Err(_) => {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Nothing waits to be written.
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.untold == 0
+    }
+
+    fn push(&mut self, line: Vec<u8>) {
+        self.bytes += line.len();
+        self.queue.push_back(line);
+    }
+
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let line = self.queue.pop_front()?;
+        self.bytes -= line.len();
+        Some(line)
+    }
+}
+
+/// The line that stands for those that were lost.
+fn told(lost: u64, json: bool) -> Vec<u8> {
+    let message = format!("{lost} lines of the log were lost here: stderr was not read for too long");
+    let line = match json {
+        true => serde_json::json!({"level": "WARN", "fields": {"message": message}, "target": "mainstem"})
+            .to_string(),
+        false => format!("WARN mainstem: {message}"),
+    };
+    (line + "\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    fn pipe() -> (io::PipeReader, Arc<Sink>) {
+        let (reader, writer) = io::pipe().expect("a pipe can be made");
+        (reader, Sink::new(writer.into(), false).expect("a pipe can be looked at"))
+    }
+
+    #[test]
+    fn what_nobody_reads_waits_is_counted_and_told() {
+        let (reader, sink) = pipe();
+        let line = [b"x".repeat(999), b"\n".to_vec()].concat();
+        let lines = 2 * QUEUE_BYTES_MAX / line.len();
+        for _ in 0..lines {
+            sink.write(&line);
+        }
+        let lost = sink.lost();
+        assert!(lost > 0 && (lost as usize) < lines, "{lost} of {lines}");
+        let reading = std::thread::spawn(move || {
+            let lines = BufReader::new(reader).lines().map(|line| line.expect("it is text"));
+            lines.take_while(|line| line != "the end").collect::<Vec<_>>()
+        });
+        sink.drain(Duration::from_secs(20));
+        sink.write(b"the end\n");
+        let read = reading.join().expect("it does not panic");
+        let (whole, told): (Vec<_>, Vec<_>) = read.iter().partition(|line| line.starts_with('x'));
+        assert_eq!(whole.len() as u64, lines as u64 - lost);
+        assert!(whole.iter().all(|line| line.len() == 999));
+        assert!(
+            told.len() == 1 && told[0].contains(&format!("{lost} lines of the log were lost here")),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_no_hindrance() {
+        let (reader, sink) = pipe();
+        drop(reader);
+        sink.write(b"nobody\n");
+        assert_eq!(sink.lost(), 1);
+        sink.drain(Duration::from_secs(20));
+    }
+}
