@@ -59,8 +59,11 @@ fn pass_on(world: &World, client: Client) -> Result<()> {
     Ok(())
 }
 
+/// Key and value of a record.
+type Pair<'a> = (&'a Option<String>, &'a Option<String>);
+
 /// Keys and values in the order of their offsets.
-fn by_partition(records: &[Record]) -> BTreeMap<i32, Vec<(&Option<String>, &Option<String>)>> {
+fn by_partition(records: &[Record]) -> BTreeMap<i32, Vec<Pair<'_>>> {
     let mut partitions: BTreeMap<i32, Vec<_>> = BTreeMap::new();
     for record in records {
         partitions.entry(record.partition).or_default().push((&record.key, &record.value));
