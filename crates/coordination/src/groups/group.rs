@@ -88,6 +88,14 @@ impl Group {
         !self.is_stored() && is_idle && !self.converting
     }
 
+    /// Returns true while records of the group itself, not of its offsets, are being written.
+    pub(crate) fn has_pending_writes(&self) -> bool {
+        match &self.protocol {
+            Protocol::Classic(group) => group.pending_writes > 0,
+            Protocol::Consumer(group) => group.pending_writes > 0,
+        }
+    }
+
     /// Whether members may be reading this topic.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.protocol {

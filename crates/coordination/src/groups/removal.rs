@@ -124,6 +124,8 @@ fn deletable<'a>(groups: &'a mut Groups, id: &str) -> Result<&'a mut Group, Erro
     match group.occupancy() {
         Occupancy::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         Occupancy::Changing => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        // The outcome of that record would meet the group that comes after this one. The client asks again.
+        Occupancy::Empty if group.has_pending_writes() => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
         Occupancy::Empty => Ok(group),
         Occupancy::Consumers | Occupancy::Others => Err(ErrorCode::NON_EMPTY_GROUP),
     }
