@@ -1,4 +1,4 @@
-//! The two clocks, read by the shell and handed to the hearts.
+//! The two clocks, read by the driver and handed to the state machines.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -238,7 +238,7 @@ impl Controller {
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
-            topics.iter_mut().for_each(|topic| own_up(broker, topic));
+            topics.iter_mut().for_each(|topic| report_unopened(broker, topic));
         }
         topics
     }
@@ -426,7 +426,7 @@ impl Drop for RollbackOnPanic<'_> {
 }
 
 /// A topic that exists and is not served yet is no success.
-fn own_up(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
+fn report_unopened(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
     if topic.error_code == 0 && broker.topics.by_name(&topic.name).is_none() {
         topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR.code();
         topic.error_message = Some("The topic was created; its files cannot be opened yet.".into());

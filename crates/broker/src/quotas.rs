@@ -1,4 +1,4 @@
-//! The shell of client quotas: asks the hearts how long a client is to be held back.
+//! The driver of client quotas: asks the state machines how long a client is to be held back.
 //!
 //! Without quotas a request costs one look at a flag per kind of quota. Who exceeds one gets its answer at once, with
 //! the time in it, and its connection is not read until that time is over (KIP-219).
@@ -20,7 +20,7 @@ use crate::net::context::{ConnectionContext, RequestContext};
 /// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A heart behind a flag that says whether it has anything to decide.
+/// A state machine behind a flag that says whether it has anything to decide.
 struct Gate<Q> {
     active: AtomicBool,
     quota: Mutex<Q>,

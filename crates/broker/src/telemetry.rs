@@ -1,4 +1,4 @@
-//! The shell of client telemetry (KIP-714): payloads are decoded here, and what they say is at `/metrics`.
+//! The driver of client telemetry (KIP-714): payloads are decoded here, and what they say is at `/metrics`.
 
 mod otlp;
 
@@ -22,7 +22,7 @@ pub(crate) struct ClientTelemetry {
     start: Instant,
     /// `telemetry.max.bytes`: of a payload, compressed and decompressed.
     bytes_max: usize,
-    heart: Mutex<Telemetry>,
+    telemetry: Mutex<Telemetry>,
     series: Mutex<ClientSeries>,
     /// Held while a payload is decoded, which takes about thirty times its size: one at a time.
     decoding: Mutex<()>,
@@ -34,7 +34,7 @@ impl ClientTelemetry {
         ClientTelemetry {
             start: Instant::now(),
             bytes_max,
-            heart: Mutex::new(Telemetry::new(bytes_max)),
+            telemetry: Mutex::new(Telemetry::new(bytes_max)),
             series: Mutex::default(),
             decoding: Mutex::new(()),
         }
@@ -47,14 +47,14 @@ impl ClientTelemetry {
 
     /// Takes over the configuration of a subscription.
     pub(crate) fn subscribe(&self, name: &str, values: &BTreeMap<String, String>) {
-        self.heart.lock().set_subscription(name, values);
+        self.telemetry.lock().set_subscription(name, values);
     }
 
     /// What a client is to push; a client without an id gets one.
     pub(crate) fn get(&self, context: &RequestContext, id: Uuid) -> Result<(Uuid, Subscribed), ErrorCode> {
         let id = if id.is_zero() { random::uuid() } else { id };
         let now_ms = self.now_ms();
-        with_facts(context, |facts| self.heart.lock().get(id, facts, now_ms)).map(|got| (id, got))
+        with_facts(context, |facts| self.telemetry.lock().get(id, facts, now_ms)).map(|got| (id, got))
     }
 
     /// Takes over what a client pushes. May take a while: for a thread that may wait.
@@ -76,13 +76,13 @@ impl ClientTelemetry {
             bytes: request.metrics.len(),
         };
         let now_ms = self.now_ms();
-        with_facts(context, |facts| self.heart.lock().push(&push, facts, now_ms))?;
+        with_facts(context, |facts| self.telemetry.lock().push(&push, facts, now_ms))?;
         if request.metrics.is_empty() {
             return Ok(());
         }
         let taken = self.take(context, request, now_ms);
         if let Err(error) = taken {
-            self.heart.lock().payload_refused(id, error);
+            self.telemetry.lock().payload_refused(id, error);
         }
         taken
     }
@@ -104,7 +104,7 @@ impl ClientTelemetry {
         })?;
         let points = otlp::points(&payload).ok_or(ErrorCode::INVALID_RECORD)?;
         let id = request.client_instance_id;
-        let until_ms = now_ms + self.heart.lock().expiry_ms(id);
+        let until_ms = now_ms + self.telemetry.lock().expiry_ms(id);
         let client_id = context.client_id.as_deref().unwrap_or_default();
         let mut series = self.series.lock();
         series.expire(now_ms);
@@ -121,7 +121,7 @@ impl ClientTelemetry {
 
     /// Client instances that are known.
     pub(crate) fn instances(&self) -> usize {
-        self.heart.lock().len()
+        self.telemetry.lock().len()
     }
 
     fn now_ms(&self) -> u64 {

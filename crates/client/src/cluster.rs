@@ -186,7 +186,7 @@ impl Cluster {
     /// A connection to any broker: one that is there, or the first that can be made.
     ///
     /// # Errors
-    /// The first broker's, or the first one that another attempt may mend.
+    /// The first broker's, or the first one that another attempt may repair.
     pub(crate) async fn any(&self) -> Result<Connection, Error> {
         let mut addresses: Vec<Arc<str>> = self.inner.known.lock().nodes.values().cloned().collect();
         addresses.extend(self.inner.config.bootstrap.iter().map(|one| Arc::from(one.as_str())));

@@ -17,7 +17,7 @@ use crate::topic_partition::TopicPartition;
 type EpochEnds = BTreeMap<TopicPartition, Result<Place, Error>>;
 
 /// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
-/// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may mend an error.
+/// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may repair an error.
 pub(crate) async fn epoch_ends(
     cluster: &Cluster,
     leader: i32,

@@ -224,7 +224,7 @@ pub enum ErrorClass {
     Retriable,
     /// The running transaction has to be aborted; then the producer can go on.
     Abortable,
-    /// The producer or consumer cannot go on: make a new one, or mend the cause.
+    /// The producer or consumer cannot go on: make a new one, or repair the cause.
     Fatal,
     /// This request failed and would fail again; others may succeed.
     Permanent,

@@ -60,7 +60,7 @@ pub(crate) async fn list_offsets(
 }
 
 /// The same of partitions of one leader, where each has its own outcome. Tried once; what it leads is doubted where that
-/// may mend an error.
+/// may repair an error.
 pub(crate) async fn leader_offsets(
     cluster: &Cluster,
     leader: i32,

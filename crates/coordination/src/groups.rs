@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! [`GroupCoordinator`] is a plain struct. It reads no clock, draws no random numbers and does no I/O; inputs and the
-//! time go in, [`Effect`]s come out, and the shell carries them out in order:
+//! time go in, [`Effect`]s come out, and the driver carries them out in order:
 //!
 //! 1. [`step`](GroupCoordinator::step) takes one request, [`tick`](GroupCoordinator::tick) the passing of time.
 //!    Every request gets exactly one [`Effect::Reply`], at once or later.
 //! 2. [`Effect::Append`] asks for records to be written to a partition of `__consumer_offsets` as durably as acks=all.
-//!    The shell reports the outcome by [`appended`](GroupCoordinator::appended), once per ticket, in any order; they
+//!    The driver reports the outcome by [`appended`](GroupCoordinator::appended), once per ticket, in any order; they
 //!    take effect in the order of the log. An error means that the records are not in the log and never will be. A
-//!    shell that cannot tell (a failed fsync) gives the partition up by [`unload`](GroupCoordinator::unload).
-//! 3. After each call the shell drains [`effects`](GroupCoordinator::effects), and calls `tick` no later than
+//!    driver that cannot tell (a failed fsync) gives the partition up by [`unload`](GroupCoordinator::unload).
+//! 3. After each call the driver drains [`effects`](GroupCoordinator::effects), and calls `tick` no later than
 //!    [`next_deadline_ms`](GroupCoordinator::next_deadline_ms). Calling it too early does no harm.
 //! 4. A partition is served between [`finish_load`](GroupCoordinator::finish_load) and `unload`. Before, requests get
 //!    COORDINATOR_LOAD_IN_PROGRESS; where it is not ours, NOT_COORDINATOR.
@@ -34,7 +34,7 @@
 //! that were built on them. A group that changes between the protocols serves nobody until that is durable.
 //!
 //! Offsets of a transaction (KIP-98) wait twice: for their record to be durable, then for the marker that ends the
-//! transaction. The shell writes the marker and says so by
+//! transaction. The driver writes the marker and says so by
 //! [`transaction_ended`](GroupCoordinator::transaction_ended); when it is durable, they become what any commit would have
 //! made of them, unless a later one was there first, or vanish. Meanwhile a fetch with `require_stable` gets
 //! UNSTABLE_OFFSET_COMMIT for their partitions, they do not expire, and neither does their group.

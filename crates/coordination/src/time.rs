@@ -1,6 +1,6 @@
-//! The time as a heart sees it: two readings that the shell took together.
+//! The time as a state machine sees it: two readings that the driver took together.
 //!
-//! The monotonic clock drives every time-out; the wall clock only stamps records and expires offsets. A heart never
+//! The monotonic clock drives every time-out; the wall clock only stamps records and expires offsets. A state machine never
 //! compares one with the other, so a wall clock that jumps fires nothing.
 
 /// What both clocks said when an input arrived.

@@ -3,27 +3,27 @@
 //! # Contract
 //!
 //! [`TransactionCoordinator`] is a plain struct. It reads no clock, draws no random numbers and does no I/O; inputs and
-//! the time go in, [`Effect`]s come out, and the shell carries them out in order:
+//! the time go in, [`Effect`]s come out, and the driver carries them out in order:
 //!
 //! 1. [`step`](TransactionCoordinator::step) takes one request, [`tick`](TransactionCoordinator::tick) the passing of
 //!    time. Every request gets exactly one [`Effect::Reply`], at once or later.
 //! 2. [`Effect::Append`] asks for records to be written to a partition of `__transaction_state` as durably as acks=all.
-//!    The shell reports the outcome by [`appended`](TransactionCoordinator::appended), once per ticket, in any order.
-//!    An error means that the records are not in the log and never will be. A shell that cannot tell (a failed fsync)
+//!    The driver reports the outcome by [`appended`](TransactionCoordinator::appended), once per ticket, in any order.
+//!    An error means that the records are not in the log and never will be. A driver that cannot tell (a failed fsync)
 //!    gives the partition up by [`unload`](TransactionCoordinator::unload).
 //! 3. [`Effect::WriteMarkers`] asks for the marker of a transaction in each of its partitions, as durably as acks=all.
-//!    The shell reports each partition by [`marked`](TransactionCoordinator::marked), in any order. A partition may be
+//!    The driver reports each partition by [`marked`](TransactionCoordinator::marked), in any order. A partition may be
 //!    asked for again: after an error, and by the next coordinator. Markers are the same then, so that writing one twice
 //!    does no harm.
 //! 4. [`Effect::NewProducerId`] asks for a producer id that was never given before;
 //!    [`producer_id`](TransactionCoordinator::producer_id) brings it. One that comes too late is lost.
-//! 5. After each call the shell drains [`effects`](TransactionCoordinator::effects), and calls `tick` no later than
+//! 5. After each call the driver drains [`effects`](TransactionCoordinator::effects), and calls `tick` no later than
 //!    [`next_deadline_ms`](TransactionCoordinator::next_deadline_ms). Calling it too early does no harm.
 //! 6. A partition is served between [`finish_load`](TransactionCoordinator::finish_load) and `unload`. Before, requests
 //!    get COORDINATOR_LOAD_IN_PROGRESS; where it is not ours, NOT_COORDINATOR.
 //!
 //! Authorization, the existence of topics, and the codes that old versions have in place of newer ones (PRODUCER_FENCED is
-//! INVALID_PRODUCER_EPOCH in InitProducerId before v4, and before v2 elsewhere) are the shell's.
+//! INVALID_PRODUCER_EPOCH in InitProducerId before v4, and before v2 elsewhere) are the driver's.
 //!
 //! # What is durable when
 //!

@@ -1,4 +1,4 @@
-//! Client quotas as a pure heart: who has which limit, how fast they are, and for how long they are held back.
+//! Client quotas as a pure state machine: who has which limit, how fast they are, and for how long they are held back.
 //!
 //! [`ClientLimits`] finds the limit of a client (KIP-13, KIP-55), [`RateQuota`] measures what clients do in sampled
 //! windows and says how long they have to wait, [`MutationQuota`] does it with a token bucket (KIP-599), and

@@ -1,10 +1,10 @@
-//! Client telemetry as a pure heart (KIP-714): which client is to push which metrics how often, whether a push comes
+//! Client telemetry as a pure state machine (KIP-714): which client is to push which metrics how often, whether a push comes
 //! in its turn, and what the metrics that came add up to.
 //!
 //! [`Telemetry`] judges GetTelemetrySubscriptions and PushTelemetry against the subscriptions, which are configurations
 //! of the resource type CLIENT_METRICS; [`ClientSeries`] keeps what clients pushed until they are gone.
 //!
-//! Architecture invariant: the time comes in as milliseconds of a monotonic clock, client instance ids from the shell;
+//! Architecture invariant: the time comes in as milliseconds of a monotonic clock, client instance ids from the driver;
 //! the payload is decoded elsewhere.
 
 mod instances;

@@ -8,9 +8,9 @@
 use crate::error::ReadError;
 use crate::files::PartitionFiles;
 use crate::log::Log;
-use crate::patience::{Blocked, Patience};
 use crate::read::FileRange;
-use crate::segment::{Segment, patient};
+use crate::read_mode::{ReadMode, ReadStop};
+use crate::segment::{Segment, blocking};
 use crate::transaction_index::{AbortedTransaction, Search};
 use std::collections::VecDeque;
 
@@ -95,21 +95,21 @@ impl AbortedPlan {
     pub(crate) fn run(
         self,
         range: &FileRange,
-        patience: Patience,
-    ) -> Result<Vec<AbortedTransaction>, Blocked> {
+        read_mode: ReadMode,
+    ) -> Result<Vec<AbortedTransaction>, ReadStop> {
         match self {
             AbortedPlan::Known(aborted) => Ok(aborted),
-            AbortedPlan::Search(search) => search.run(range.position + range.len as u64, patience),
+            AbortedPlan::Search(search) => search.run(range.position + range.len as u64, read_mode),
         }
     }
 }
 
 impl AbortedSearch {
     /// The transactions that may have records between the beginning of the read and a position.
-    pub(crate) fn run(&self, end: u64, patience: Patience) -> Result<Vec<AbortedTransaction>, Blocked> {
-        let bound = self.segment.offset_bound(&self.files, end, patience)?;
+    pub(crate) fn run(&self, end: u64, read_mode: ReadMode) -> Result<Vec<AbortedTransaction>, ReadStop> {
+        let bound = self.segment.offset_bound(&self.files, end, read_mode)?;
         let upper = bound.map_or(self.upper, |bound| bound.min(self.upper));
-        search(&self.files, self.indexed.iter(), Search::new(self.from, upper), patience)
+        search(&self.files, self.indexed.iter(), Search::new(self.from, upper), read_mode)
     }
 }
 
@@ -117,11 +117,11 @@ fn search<'s>(
     files: &PartitionFiles,
     indexed: impl Iterator<Item = &'s Segment>,
     mut search: Search,
-    patience: Patience,
-) -> Result<Vec<AbortedTransaction>, Blocked> {
+    read_mode: ReadMode,
+) -> Result<Vec<AbortedTransaction>, ReadStop> {
     for segment in indexed {
         let file = segment.transaction_index(files)?;
-        if search.run(&*file, segment.aborted, patience)? {
+        if search.run(&*file, segment.aborted, read_mode)? {
             break;
         }
     }
@@ -139,7 +139,7 @@ impl Log {
             return Ok(known);
         }
         let indexed = self.segments[self.segment_of(from)..].iter().filter(|segment| segment.aborted > 0);
-        let found = patient(search(&self.files, indexed, Search::new(from, upper), Patience::Wait));
+        let found = blocking(search(&self.files, indexed, Search::new(from, upper), ReadMode::Blocking));
         found.map_err(ReadError::Storage).inspect_err(|error| {
             if let ReadError::Storage(error) = error {
                 self.dir.note_error(error);

@@ -395,7 +395,7 @@ impl Log {
         self.undo_write(error)
     }
 
-    /// Cuts what a failed write left behind. A full disk is the user's to mend; any other failure stops the partition.
+    /// Cuts what a failed write left behind. A full disk is the user's to repair; any other failure stops the partition.
     fn undo_write(&mut self, error: io::Error) -> AppendError {
         self.active.needs_cut = true;
         if !is_out_of_space(&error) {

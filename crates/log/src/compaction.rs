@@ -1,7 +1,7 @@
 //! Compaction: of each key the last record stays, tombstones stay for a while.
 //!
-//! The heart is pure: [`offset_map`] (bounded; many rounds when the keys do not fit), [`rules`] and [`transactions`]
-//! (what stays), [`range`], [`grouping`] and [`choice`] (what is compacted, into what, and when). The shell reads closed
+//! The decisions are pure: [`offset_map`] (bounded; many rounds when the keys do not fit), [`rules`] and [`transactions`]
+//! (what stays), [`range`], [`grouping`] and [`choice`] (what is compacted, into what, and when). The driver reads closed
 //! segments and writes new ones ([`cleaner`]) without the log's lock, and swaps them in ([`swap`]) in steps of which
 //! each may be the last: the next start finds the old segments or the new ones, never a mixture.
 

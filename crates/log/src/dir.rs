@@ -160,7 +160,7 @@ impl Health {
             let dir = self.path.display();
             tracing::error!(
                 %dir,
-                "the log directory goes offline: {error}; its partitions are not served until its disk is mended and the \
+                "the log directory goes offline: {error}; its partitions are not served until its disk is repaired and the \
                  broker started again"
             );
             self.distrust_page_cache();

@@ -3,10 +3,10 @@
 pub use crate::fuzz_texts::{checkpoint, clean_shutdown, meta_properties, partition_dir, partition_metadata};
 
 use crate::leader_epochs::LeaderEpochs;
-use crate::patience::Patience;
 use crate::producer_snapshot;
+use crate::read_mode::ReadMode;
 use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned};
-use crate::segment::patient;
+use crate::segment::blocking;
 use crate::storage::{Advice, StorageFile};
 use crate::transaction_index::{self, Search};
 use std::io::{self, IoSlice};
@@ -48,7 +48,7 @@ pub fn transaction_index(data: &[u8]) {
     assert_eq!(written, data);
     for entry in &entries {
         let mut search = Search::new(entry.last_offset, entry.first_offset.saturating_add(1));
-        patient(search.run(&file, count, Patience::Wait)).expect("every entry decodes");
+        blocking(search.run(&file, count, ReadMode::Blocking)).expect("every entry decodes");
         for found in search.found() {
             assert!(found.last_offset >= entry.last_offset && found.first_offset <= entry.first_offset);
         }
@@ -70,9 +70,9 @@ pub fn segment(data: &[u8]) {
 fn walk(data: &[u8], check_crc: bool, chunk_bytes: usize) -> u64 {
     let file = Bytes(data.to_vec());
     let range = 0..data.len() as u64;
-    let mut batches = BatchScan::new(&file, Patience::Wait, range, 0, chunk_bytes);
+    let mut batches = BatchScan::new(&file, ReadMode::Blocking, range, 0, chunk_bytes);
     let (mut position, mut next_offset) = (0, 0);
-    while let Scanned::Batch(batch) = patient(batches.next(check_crc)).expect("memory does not fail") {
+    while let Scanned::Batch(batch) = blocking(batches.next(check_crc)).expect("memory does not fail") {
         assert!(batch.position == position && batch.size > 0 && batch.base_offset >= next_offset);
         assert!(batch.last_offset >= batch.base_offset);
         (position, next_offset) = (batch.position + batch.size, batch.last_offset + 1);

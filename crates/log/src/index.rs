@@ -3,7 +3,7 @@
 //! Nothing is mapped: mapped pages would count as the broker's memory, and a fault on one would stall a loop. The
 //! active segment collects entries and writes them in bulk; recovery makes those anew that a crash took.
 
-use crate::patience::{Blocked, Patience};
+use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::{StorageFile, write_all_at};
 use std::io;
 
@@ -70,9 +70,9 @@ impl<E: Entry> Index<E> {
     pub(crate) fn floor(
         &self,
         open: impl FnOnce() -> io::Result<std::sync::Arc<dyn StorageFile>>,
-        patience: Patience,
+        read_mode: ReadMode,
         holds: impl Fn(&E) -> bool,
-    ) -> Result<Option<E>, Blocked> {
+    ) -> Result<Option<E>, ReadStop> {
         let count = self.pending.partition_point(&holds);
         if count > 0 {
             return Ok(Some(self.pending[count - 1]));
@@ -80,22 +80,22 @@ impl<E: Entry> Index<E> {
         if self.on_disk == 0 {
             return Ok(None);
         }
-        floor_in_file(&*open()?, self.on_disk, patience, holds)
+        floor_in_file(&*open()?, self.on_disk, read_mode, holds)
     }
 
     /// The first entry for which `holds` is false, as [`Self::floor`] understands it.
     pub(crate) fn ceiling(
         &self,
         open: impl FnOnce() -> io::Result<std::sync::Arc<dyn StorageFile>>,
-        patience: Patience,
+        read_mode: ReadMode,
         holds: impl Fn(&E) -> bool,
-    ) -> Result<Option<E>, Blocked> {
+    ) -> Result<Option<E>, ReadStop> {
         let count = self.pending.partition_point(&holds);
         if count == 0 && self.on_disk > 0 {
             let file = open()?;
-            let number = partition_in_file(&*file, self.on_disk, patience, holds)?;
+            let number = partition_in_file(&*file, self.on_disk, read_mode, holds)?;
             if number < self.on_disk {
-                return entry_in_file(&*file, number, patience).map(Some);
+                return entry_in_file(&*file, number, read_mode).map(Some);
             }
         }
         Ok(self.pending.get(count).copied())
@@ -130,20 +130,20 @@ impl<E: Entry> Index<E> {
         if keep > 0 || was == keep && self.on_disk == 0 {
             return Ok(());
         }
-        self.on_disk = match partition_in_file(file, self.on_disk, Patience::Wait, holds) {
+        self.on_disk = match partition_in_file(file, self.on_disk, ReadMode::Blocking, holds) {
             Ok(count) => count,
-            Err(Blocked::Failed(error)) => return Err(error),
-            Err(Blocked::WouldBlock) => unreachable!("a patient read does not stop"),
+            Err(ReadStop::Failed(error)) => return Err(error),
+            Err(ReadStop::WouldBlock) => unreachable!("a blocking read does not stop"),
         };
         file.set_len(u64::from(self.on_disk) * E::BYTES as u64)
     }
 }
 
 /// Entry `number` of a file.
-fn entry_in_file<E: Entry>(file: &dyn StorageFile, number: u32, patience: Patience) -> Result<E, Blocked> {
+fn entry_in_file<E: Entry>(file: &dyn StorageFile, number: u32, read_mode: ReadMode) -> Result<E, ReadStop> {
     let mut bytes = [0; ENTRY_BYTES_MAX];
     let bytes = &mut bytes[..E::BYTES];
-    patience.read_exact(file, bytes, u64::from(number) * E::BYTES as u64)?;
+    read_mode.read_exact(file, bytes, u64::from(number) * E::BYTES as u64)?;
     Ok(E::decode(bytes))
 }
 
@@ -151,13 +151,13 @@ fn entry_in_file<E: Entry>(file: &dyn StorageFile, number: u32, patience: Patien
 fn partition_in_file<E: Entry>(
     file: &dyn StorageFile,
     count: u32,
-    patience: Patience,
+    read_mode: ReadMode,
     holds: impl Fn(&E) -> bool,
-) -> Result<u32, Blocked> {
+) -> Result<u32, ReadStop> {
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low + (high - low) / 2;
-        match holds(&entry_in_file(file, middle, patience)?) {
+        match holds(&entry_in_file(file, middle, read_mode)?) {
             true => low = middle + 1,
             false => high = middle,
         }
@@ -169,11 +169,11 @@ fn partition_in_file<E: Entry>(
 pub(crate) fn floor_in_file<E: Entry>(
     file: &dyn StorageFile,
     count: u32,
-    patience: Patience,
+    read_mode: ReadMode,
     holds: impl Fn(&E) -> bool,
-) -> Result<Option<E>, Blocked> {
-    match partition_in_file(file, count, patience, holds)? {
+) -> Result<Option<E>, ReadStop> {
+    match partition_in_file(file, count, read_mode, holds)? {
         0 => Ok(None),
-        count => entry_in_file(file, count - 1, patience).map(Some),
+        count => entry_in_file(file, count - 1, read_mode).map(Some),
     }
 }

@@ -4,9 +4,9 @@ use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles, SegmentFileName};
 use crate::index::Entry;
 use crate::offset_index::OffsetEntry;
-use crate::patience::Patience;
+use crate::read_mode::ReadMode;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
-use crate::segment::{Segment, patient};
+use crate::segment::{Segment, blocking};
 use crate::storage::{OpenMode, write_all_at};
 use crate::time_index::TimeEntry;
 use crate::transaction_index;
@@ -188,8 +188,9 @@ fn end_of(files: &PartitionFiles, path: &std::path::Path, base_offset: i64) -> R
     let read = || {
         let file = files.storage.open(path, OpenMode::Read)?;
         let len = file.len()?;
-        let mut batches = BatchScan::new(&*file, Patience::Wait, 0..len, base_offset, RECOVERY_CHUNK_BYTES);
-        while let Scanned::Batch(_) = patient(batches.next(false))? {}
+        let mut batches =
+            BatchScan::new(&*file, ReadMode::Blocking, 0..len, base_offset, RECOVERY_CHUNK_BYTES);
+        while let Scanned::Batch(_) = blocking(batches.next(false))? {}
         Ok((batches.next_offset(), len))
     };
     read().map_err(LogError::io("read", path))

@@ -4,7 +4,7 @@ use crate::aborted::AbortedPlan;
 use crate::dir::LogDir;
 use crate::error::ReadError;
 use crate::log::Log;
-use crate::patience::{Blocked, Patience};
+use crate::read_mode::{ReadMode, ReadStop};
 use crate::scan::ScannedBatch;
 use crate::segment::Lookup;
 use crate::storage::StorageFile;
@@ -89,24 +89,24 @@ impl PendingRead {
     /// went with it in the meantime. A medium that cannot be read takes its log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
         let range = match self.step {
-            Step::Range(lookup, request) => find_range(&lookup, &request, Patience::Wait),
+            Step::Range(lookup, request) => find_range(&lookup, &request, ReadMode::Blocking),
             Step::Aborted(range) => Ok(Some(range)),
         };
         let told = range.and_then(|range| match (range, self.aborted) {
             (Some(mut range), Some(aborted)) => {
-                range.aborted = aborted.run(&range, Patience::Wait)?;
+                range.aborted = aborted.run(&range, ReadMode::Blocking)?;
                 Ok(Some(range))
             }
             (range, _) => Ok(range),
         });
         match told {
             Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
-            Err(Blocked::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Ok(ReadPlan::Empty),
-            Err(Blocked::Failed(error)) => {
+            Err(ReadStop::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Ok(ReadPlan::Empty),
+            Err(ReadStop::Failed(error)) => {
                 self.dir.note_error(&error);
                 Err(ReadError::Storage(error))
             }
-            Err(Blocked::WouldBlock) => unreachable!("a patient read does not stop"),
+            Err(ReadStop::WouldBlock) => unreachable!("a blocking read does not stop"),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Log {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<ReadPlan, ReadError> {
-        self.noted(self.plan(from, bound, max_bytes, at_least_one, Patience::NoWait))
+        self.noted(self.plan(from, bound, max_bytes, at_least_one, ReadMode::NonBlocking))
     }
 
     /// As [`Log::read`], but waits for the disk instead of putting off what needs it, so that `None` means that nothing
@@ -134,10 +134,10 @@ impl Log {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Option<FileRange>, ReadError> {
-        match self.noted(self.plan(from, bound, max_bytes, at_least_one, Patience::Wait))? {
+        match self.noted(self.plan(from, bound, max_bytes, at_least_one, ReadMode::Blocking))? {
             ReadPlan::Range(range) => Ok(Some(range)),
             ReadPlan::Empty => Ok(None),
-            ReadPlan::Later(_) => unreachable!("a patient read does not stop"),
+            ReadPlan::Later(_) => unreachable!("a blocking read does not stop"),
         }
     }
 
@@ -156,7 +156,7 @@ impl Log {
         bound: ReadBound,
         max_bytes: usize,
         at_least_one: bool,
-        patience: Patience,
+        read_mode: ReadMode,
     ) -> Result<ReadPlan, ReadError> {
         if let Some(reason) = &self.stopped {
             return Err(ReadError::Stopped(reason.clone()));
@@ -176,13 +176,13 @@ impl Log {
         }
         let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one, committed };
         match self.recent.find(from) {
-            Some(_) => self.plan_recent(request, patience),
-            None => self.plan_lookup(request, patience),
+            Some(_) => self.plan_recent(request, read_mode),
+            None => self.plan_lookup(request, read_mode),
         }
     }
 
     /// The offset is among the last batches, and so is everything behind it.
-    fn plan_recent(&self, request: Request, patience: Patience) -> Result<ReadPlan, ReadError> {
+    fn plan_recent(&self, request: Request, read_mode: ReadMode) -> Result<ReadPlan, ReadError> {
         let first = self.recent.find(request.from).expect("the caller has found it");
         let end = match request.bound == self.log_end {
             true => u64::from(self.active_segment().len),
@@ -196,7 +196,7 @@ impl Log {
         let range =
             FileRange { file: self.active.file.clone(), position, len, recent: true, aborted: Vec::new() };
         match request.committed {
-            true => self.tell_aborted(range, self.segments.len() - 1, &request, patience),
+            true => self.tell_aborted(range, self.segments.len() - 1, &request, read_mode),
             false => Ok(ReadPlan::Range(range)),
         }
     }
@@ -207,7 +207,7 @@ impl Log {
         mut range: FileRange,
         number: usize,
         request: &Request,
-        patience: Patience,
+        read_mode: ReadMode,
     ) -> Result<ReadPlan, ReadError> {
         let search = match self.aborted_plan(number, request.from, request.bound) {
             AbortedPlan::Known(aborted) => {
@@ -216,21 +216,21 @@ impl Log {
             }
             AbortedPlan::Search(search) => search,
         };
-        match search.run(range.position + range.len as u64, patience) {
+        match search.run(range.position + range.len as u64, read_mode) {
             Ok(aborted) => {
                 range.aborted = aborted;
                 Ok(ReadPlan::Range(range))
             }
-            Err(Blocked::WouldBlock) => Ok(ReadPlan::Later(PendingRead {
+            Err(ReadStop::WouldBlock) => Ok(ReadPlan::Later(PendingRead {
                 dir: self.dir.clone(),
                 step: Step::Aborted(range),
                 aborted: Some(AbortedPlan::Search(search)),
             })),
-            Err(Blocked::Failed(error)) => Err(ReadError::Storage(error)),
+            Err(ReadStop::Failed(error)) => Err(ReadError::Storage(error)),
         }
     }
 
-    fn plan_lookup(&self, mut request: Request, patience: Patience) -> Result<ReadPlan, ReadError> {
+    fn plan_lookup(&self, mut request: Request, read_mode: ReadMode) -> Result<ReadPlan, ReadError> {
         for number in self.segment_of(request.from)..self.segments.len() {
             let segment = &self.segments[number];
             let next = self.segments.get(number + 1);
@@ -239,22 +239,22 @@ impl Log {
             let active = next.is_none().then_some(&self.active.file);
             let files = segment.lookup_files(&self.files, active)?;
             let lookup = segment.lookup(request.from, files);
-            match find_range(&lookup, &request, patience) {
+            match find_range(&lookup, &request, read_mode) {
                 Ok(Some(range)) if request.committed => {
-                    return self.tell_aborted(range, number, &request, patience);
+                    return self.tell_aborted(range, number, &request, read_mode);
                 }
                 Ok(Some(range)) => return Ok(ReadPlan::Range(range)),
                 // Compaction has taken the last records of this segment: the next one has what follows. A bound
                 // within the segment ends the search.
                 Ok(None) if request.whole_segment => {}
                 Ok(None) => break,
-                Err(Blocked::WouldBlock) => {
+                Err(ReadStop::WouldBlock) => {
                     let aborted =
                         request.committed.then(|| self.aborted_plan(number, request.from, request.bound));
                     let step = Step::Range(Box::new(lookup), request);
                     return Ok(ReadPlan::Later(PendingRead { dir: self.dir.clone(), step, aborted }));
                 }
-                Err(Blocked::Failed(error)) => return Err(ReadError::Storage(error)),
+                Err(ReadStop::Failed(error)) => return Err(ReadError::Storage(error)),
             }
         }
         Ok(ReadPlan::Empty)
@@ -262,11 +262,15 @@ impl Log {
 }
 
 /// The range of a segment that answers a request; `None`: nothing of it does.
-fn find_range(lookup: &Lookup, request: &Request, patience: Patience) -> Result<Option<FileRange>, Blocked> {
-    let Some(first) = lookup.find(request.from, patience)? else { return Ok(None) };
+fn find_range(
+    lookup: &Lookup,
+    request: &Request,
+    read_mode: ReadMode,
+) -> Result<Option<FileRange>, ReadStop> {
+    let Some(first) = lookup.find(request.from, read_mode)? else { return Ok(None) };
     let end = match request.whole_segment {
         true => u64::from(lookup.len),
-        false => bound_position(lookup, &first, request.bound, patience)?,
+        false => bound_position(lookup, &first, request.bound, read_mode)?,
     };
     let range = cut(request, first.position, first.size, end);
     Ok(range.map(|(position, len)| FileRange {
@@ -283,12 +287,12 @@ fn bound_position(
     lookup: &Lookup,
     first: &ScannedBatch,
     bound: i64,
-    patience: Patience,
-) -> Result<u64, Blocked> {
+    read_mode: ReadMode,
+) -> Result<u64, ReadStop> {
     if first.last_offset >= bound {
         return Ok(first.position);
     }
-    Ok(lookup.find(bound, patience)?.map_or(u64::from(lookup.len), |batch| batch.position))
+    Ok(lookup.find(bound, read_mode)?.map_or(u64::from(lookup.len), |batch| batch.position))
 }
 
 /// Position and length of what is given of `start..end`, which begins with a batch of `first_size`.

@@ -1,4 +1,4 @@
-//! Opening a log: what is checked, mended and made anew depends on how the directory was left.
+//! Opening a log: what is checked, repaired and made anew depends on how the directory was left.
 //!
 //! - in order: files are trusted, but their sizes must make sense and the last segment must end with a batch;
 //! - killed, same boot: what was written is there. The last segment's headers are walked, checksums verified behind
@@ -499,7 +499,7 @@ impl Opening<'_> {
         Ok(if position < found.log_bytes { position } else { 0 })
     }
 
-    /// An empty segment within another one is left from a roll that failed. Anything else is not ours to mend.
+    /// An empty segment within another one is left from a roll that failed. Anything else is not ours to repair.
     fn drop_overlapping(&mut self, found: &FoundSegment) -> Result<(), LogError> {
         if found.log_bytes > 0 {
             let path = self.files.path(found.base_offset, FileKind::Log);

@@ -11,11 +11,11 @@ use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::inventory::list_snapshots;
 use crate::log::Log;
-use crate::patience::Patience;
 use crate::producer_snapshot::{self, SNAPSHOT_BYTES_MAX};
 use crate::producer_state::{ProducerBatch, ProducerState};
+use crate::read_mode::ReadMode;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned};
-use crate::segment::{Segment, patient};
+use crate::segment::{Segment, blocking};
 use crate::storage::{OpenMode, StorageFile, read_small_file, write_all_at};
 use crate::transaction_index::{AbortedTransaction, count_sound_before, entries_in, position_of};
 use std::ops::Range;
@@ -141,16 +141,16 @@ impl Log {
         let files = segment.lookup_files(&self.files, active).map_err(LogError::io("open", &*path))?;
         let lookup = segment.lookup(range.start, files);
         let start =
-            patient(lookup.start(range.start, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+            blocking(lookup.start(range.start, ReadMode::Blocking)).map_err(LogError::io("read", &*path))?;
         let positions = start..u64::from(segment.len);
         let file = &*lookup.files.log;
         let mut batches =
-            BatchScan::new(file, Patience::Wait, positions, segment.base_offset, RECOVERY_CHUNK_BYTES);
+            BatchScan::new(file, ReadMode::Blocking, positions, segment.base_offset, RECOVERY_CHUNK_BYTES);
         loop {
-            match patient(batches.next(false)).map_err(LogError::io("read", &*path))? {
+            match blocking(batches.next(false)).map_err(LogError::io("read", &*path))? {
                 Scanned::Batch(batch) if batch.base_offset >= range.end => return Ok(()),
                 Scanned::Batch(batch) if batch.base_offset >= range.start => {
-                    let marker = patient(batches.marker(&batch)).map_err(LogError::io("read", &*path))?;
+                    let marker = blocking(batches.marker(&batch)).map_err(LogError::io("read", &*path))?;
                     let noted = ProducerBatch::stored(&batch, marker);
                     if let Some(aborted) = state.aborted_by(&noted, batch.base_offset) {
                         each(number, &aborted)?;

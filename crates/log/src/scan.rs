@@ -1,6 +1,6 @@
 //! Walks over the batches of a segment file by their headers, from any batch's start.
 
-use crate::patience::{Blocked, Patience};
+use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::StorageFile;
 use mainstem_records::{
     Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, STAMP_BYTES,
@@ -64,7 +64,7 @@ pub(crate) enum Scanned {
 /// A walk over the batches of a file.
 pub(crate) struct BatchScan<'f> {
     file: &'f dyn StorageFile,
-    patience: Patience,
+    read_mode: ReadMode,
     position: u64,
     end: u64,
     next_offset: i64,
@@ -79,7 +79,7 @@ impl<'f> BatchScan<'f> {
     /// A walk from `position`, where a batch starts, to `end`. Offsets below `next_offset` are torn.
     pub(crate) fn new(
         file: &'f dyn StorageFile,
-        patience: Patience,
+        read_mode: ReadMode,
         range: std::ops::Range<u64>,
         next_offset: i64,
         chunk_bytes: usize,
@@ -87,7 +87,7 @@ impl<'f> BatchScan<'f> {
         let (position, end) = (range.start, range.end);
         BatchScan {
             file,
-            patience,
+            read_mode,
             position,
             end,
             next_offset,
@@ -99,7 +99,7 @@ impl<'f> BatchScan<'f> {
     }
 
     /// The next batch by its header; with `check_crc` its bytes are read and checked.
-    pub(crate) fn next(&mut self, check_crc: bool) -> Result<Scanned, Blocked> {
+    pub(crate) fn next(&mut self, check_crc: bool) -> Result<Scanned, ReadStop> {
         let remaining = self.end.saturating_sub(self.position);
         if remaining == 0 {
             return Ok(Scanned::End);
@@ -133,7 +133,7 @@ impl<'f> BatchScan<'f> {
     }
 
     /// The marker in the batch that was just given; `None`: it has none.
-    pub(crate) fn marker(&mut self, batch: &ScannedBatch) -> Result<Option<EndTransactionMarker>, Blocked> {
+    pub(crate) fn marker(&mut self, batch: &ScannedBatch) -> Result<Option<EndTransactionMarker>, ReadStop> {
         let may_be = batch.attributes.is_control() && batch.producer_id != NO_PRODUCER_ID;
         if !may_be || batch.size > MARKER_BATCH_BYTES_MAX {
             return Ok(None);
@@ -142,7 +142,7 @@ impl<'f> BatchScan<'f> {
         let start = (batch.position - self.chunk_at) as usize;
         match self.chunk.get(start..start + bytes.len()) {
             Some(read) => bytes.copy_from_slice(read),
-            None => self.patience.read_exact(self.file, &mut bytes, batch.position)?,
+            None => self.read_mode.read_exact(self.file, &mut bytes, batch.position)?,
         }
         let batch = Batch::split_first(&bytes).ok();
         Ok(batch.and_then(|(batch, _)| EndTransactionMarker::of_batch(&batch)))
@@ -162,14 +162,14 @@ impl<'f> BatchScan<'f> {
         Scanned::Torn { position: self.position, reason }
     }
 
-    fn crc_is_right(&mut self, size: usize) -> Result<bool, Blocked> {
+    fn crc_is_right(&mut self, size: usize) -> Result<bool, ReadStop> {
         self.fill(size)?;
         let bytes = self.at_position(size);
         Ok(Batch::split_first(bytes).is_ok_and(|(batch, _)| batch.verify_crc()))
     }
 
     /// Makes sure that `needed` bytes from the position on are in the chunk; they are within the end.
-    fn fill(&mut self, needed: usize) -> Result<(), Blocked> {
+    fn fill(&mut self, needed: usize) -> Result<(), ReadStop> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         if self.position >= self.chunk_at && self.position + needed as u64 <= chunk_end {
             return Ok(());
@@ -182,7 +182,7 @@ impl<'f> BatchScan<'f> {
         let want = needed.max(ahead).min((self.end - self.position) as usize);
         self.chunk.resize(want, 0);
         self.chunk_at = self.position;
-        let result = self.patience.read_exact(self.file, &mut self.chunk, self.position);
+        let result = self.read_mode.read_exact(self.file, &mut self.chunk, self.position);
         if result.is_err() {
             self.chunk.clear();
         }
@@ -223,7 +223,7 @@ mod tests {
             let file = SimStorage::new().open("/log".as_ref(), OpenMode::Create).unwrap();
             write_all_at(&*file, &header, 0).unwrap();
             let range = 0..HEADER_BYTES as u64;
-            let mut scan = BatchScan::new(&*file, Patience::Wait, range, 0, LOOKUP_CHUNK_BYTES);
+            let mut scan = BatchScan::new(&*file, ReadMode::Blocking, range, 0, LOOKUP_CHUNK_BYTES);
             let scanned = scan.next(false).unwrap();
             assert_eq!(matches!(scanned, Scanned::Torn { .. }), torn, "{base_offset} {last_offset_delta}");
         };

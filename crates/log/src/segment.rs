@@ -6,7 +6,7 @@ use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles};
 use crate::index::Index;
 use crate::offset_index::{OffsetEntry, OffsetIndex};
-use crate::patience::{Blocked, Patience};
+use crate::read_mode::{ReadMode, ReadStop};
 use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned, ScannedBatch};
 use crate::storage::{OpenMode, StorageFile};
 use crate::time_index::{TimeEntry, TimeIndex, TimestampOffset};
@@ -173,10 +173,10 @@ impl Segment {
         &self,
         files: &PartitionFiles,
         position: u64,
-        patience: Patience,
-    ) -> Result<Option<i64>, Blocked> {
+        read_mode: ReadMode,
+    ) -> Result<Option<i64>, ReadStop> {
         let open = || self.cached(files).index.open();
-        let entry = self.offsets.ceiling(open, patience, |entry| u64::from(entry.position) < position)?;
+        let entry = self.offsets.ceiling(open, read_mode, |entry| u64::from(entry.position) < position)?;
         Ok(entry.map(|entry| self.base_offset.saturating_add(i64::from(entry.relative_offset))))
     }
 
@@ -231,7 +231,7 @@ impl Segment {
         holds: impl Fn(&TimeEntry) -> bool,
     ) -> Result<Option<TimeEntry>, LogError> {
         let open = || self.cached(files).time_index.open();
-        patient(self.times.floor(open, Patience::Wait, holds))
+        blocking(self.times.floor(open, ReadMode::Blocking, holds))
             .map_err(LogError::io("read", files.path(self.base_offset, FileKind::TimeIndex)))
     }
 
@@ -253,10 +253,10 @@ fn offset_holds(base_offset: i64, offset: i64) -> impl Fn(&OffsetEntry) -> bool 
 }
 
 /// The result of a lookup that was allowed to wait.
-pub(crate) fn patient<T>(result: Result<T, Blocked>) -> io::Result<T> {
+pub(crate) fn blocking<T>(result: Result<T, ReadStop>) -> io::Result<T> {
     result.map_err(|blocked| match blocked {
-        Blocked::Failed(error) => error,
-        Blocked::WouldBlock => unreachable!("a patient read does not stop"),
+        ReadStop::Failed(error) => error,
+        ReadStop::WouldBlock => unreachable!("a blocking read does not stop"),
     })
 }
 
@@ -273,13 +273,13 @@ pub(crate) struct Lookup {
 
 impl Lookup {
     /// The first batch whose last offset is at or behind `offset`; `None`: the segment ends before.
-    pub(crate) fn find(&self, offset: i64, patience: Patience) -> Result<Option<ScannedBatch>, Blocked> {
-        let start = self.start(offset, patience)?;
-        match self.find_from(start, offset, patience)? {
+    pub(crate) fn find(&self, offset: i64, read_mode: ReadMode) -> Result<Option<ScannedBatch>, ReadStop> {
+        let start = self.start(offset, read_mode)?;
+        match self.find_from(start, offset, read_mode)? {
             Found::Batch(batch) => Ok(Some(batch)),
             Found::End => Ok(None),
             // An index that leads astray was damaged; the log itself is the truth.
-            Found::Astray if start > 0 => match self.find_from(0, offset, patience)? {
+            Found::Astray if start > 0 => match self.find_from(0, offset, read_mode)? {
                 Found::Batch(batch) => Ok(Some(batch)),
                 Found::End => Ok(None),
                 Found::Astray => Err(self.damaged()),
@@ -288,30 +288,30 @@ impl Lookup {
         }
     }
 
-    fn damaged(&self) -> Blocked {
+    fn damaged(&self) -> ReadStop {
         let what = format!("segment {} has bytes that are not a batch", self.base_offset);
-        Blocked::Failed(io::Error::new(io::ErrorKind::InvalidData, what))
+        ReadStop::Failed(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
     /// The position from which a batch with this offset is searched.
-    pub(crate) fn start(&self, offset: i64, patience: Patience) -> Result<u64, Blocked> {
+    pub(crate) fn start(&self, offset: i64, read_mode: ReadMode) -> Result<u64, ReadStop> {
         if let Some(entry) = self.pending {
             return Ok(u64::from(entry.position));
         }
         let Some(index) = &self.files.index else { return Ok(0) };
         let holds = offset_holds(self.base_offset, offset);
-        let entry = crate::index::floor_in_file(&**index, self.on_disk, patience, holds)?;
+        let entry = crate::index::floor_in_file(&**index, self.on_disk, read_mode, holds)?;
         Ok(entry.map_or(0, |entry: OffsetEntry| u64::from(entry.position)))
     }
 
     /// The batches from a position on.
-    pub(crate) fn batches(&self, start: u64, patience: Patience) -> BatchScan<'_> {
+    pub(crate) fn batches(&self, start: u64, read_mode: ReadMode) -> BatchScan<'_> {
         let range = start..u64::from(self.len);
-        BatchScan::new(&*self.files.log, patience, range, self.base_offset, LOOKUP_CHUNK_BYTES)
+        BatchScan::new(&*self.files.log, read_mode, range, self.base_offset, LOOKUP_CHUNK_BYTES)
     }
 
-    fn find_from(&self, start: u64, offset: i64, patience: Patience) -> Result<Found, Blocked> {
-        let mut batches = self.batches(start, patience);
+    fn find_from(&self, start: u64, offset: i64, read_mode: ReadMode) -> Result<Found, ReadStop> {
+        let mut batches = self.batches(start, read_mode);
         // An entry of the index names the last offset of its batch.
         let mut plausible = start == 0;
         loop {

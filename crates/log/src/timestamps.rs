@@ -3,9 +3,9 @@
 use crate::error::{LogError, ReadError};
 use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
-use crate::patience::Patience;
+use crate::read_mode::ReadMode;
 use crate::scan::{Scanned, ScannedBatch};
-use crate::segment::{Lookup, Segment, patient};
+use crate::segment::{Lookup, Segment, blocking};
 use crate::storage::{StorageFile, read_exact_at};
 use crate::time_index::TimestampOffset;
 use mainstem_records::{Batch, Record, Scratch};
@@ -110,9 +110,9 @@ impl TimestampSearch {
         let before = segment.time_before(&self.files, timestamp).map_err(storage_error)?;
         let from = before.offset.max(self.log_start);
         let lookup = segment.lookup(from, segment.lookup_files(&self.files, active)?);
-        let Some(first) = patient(lookup.find(from, Patience::Wait))? else { return Ok(None) };
-        let mut batches = lookup.batches(first.position, Patience::Wait);
-        while let Scanned::Batch(batch) = patient(batches.next(false))? {
+        let Some(first) = blocking(lookup.find(from, ReadMode::Blocking))? else { return Ok(None) };
+        let mut batches = lookup.batches(first.position, ReadMode::Blocking);
+        while let Scanned::Batch(batch) = blocking(batches.next(false))? {
             if batch.max_timestamp >= timestamp
                 && let Some(found) = self.search_batch(&lookup, &batch, timestamp)?
             {

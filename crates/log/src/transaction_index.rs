@@ -7,7 +7,7 @@
 //! ```
 //! Entries are in the order of their markers. There is no file where nothing was aborted.
 
-use crate::patience::{Blocked, Patience};
+use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::StorageFile;
 use std::io;
 
@@ -114,14 +114,14 @@ impl Search {
         &mut self,
         file: &dyn StorageFile,
         count: u32,
-        patience: Patience,
-    ) -> Result<bool, Blocked> {
-        let mut number = count_before(file, count, self.from, patience)?;
+        read_mode: ReadMode,
+    ) -> Result<bool, ReadStop> {
+        let mut number = count_before(file, count, self.from, read_mode)?;
         let mut bytes = Vec::new();
         while number < count {
             let entries = ENTRIES_AT_ONCE.min(count - number);
             bytes.resize(entries as usize * ENTRY_BYTES, 0);
-            patience.read_exact(file, &mut bytes, position_of(number))?;
+            read_mode.read_exact(file, &mut bytes, position_of(number))?;
             for entry in bytes.as_chunks::<ENTRY_BYTES>().0 {
                 if self.take(&AbortedTransaction::decode(entry).ok_or_else(damaged)?) {
                     return Ok(true);
@@ -138,12 +138,12 @@ pub(crate) fn count_before(
     file: &dyn StorageFile,
     count: u32,
     offset: i64,
-    patience: Patience,
-) -> Result<u32, Blocked> {
+    read_mode: ReadMode,
+) -> Result<u32, ReadStop> {
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low + (high - low) / 2;
-        match entry(file, middle, patience)?.last_offset < offset {
+        match entry(file, middle, read_mode)?.last_offset < offset {
             true => low = middle + 1,
             false => high = middle,
         }
@@ -159,16 +159,16 @@ pub(crate) fn count_sound_before(
     base_offset: i64,
     offset: i64,
 ) -> io::Result<u32> {
-    let is_sound = |number| match entry(file, number, Patience::Wait) {
+    let is_sound = |number| match entry(file, number, ReadMode::Blocking) {
         Ok(entry) => Ok(entry.is_of(base_offset, offset)),
-        Err(Blocked::Failed(error)) if !is_damage(&error) => Err(error),
+        Err(ReadStop::Failed(error)) if !is_damage(&error) => Err(error),
         Err(_) => Ok(false),
     };
-    match count_before(file, count, offset, Patience::Wait) {
+    match count_before(file, count, offset, ReadMode::Blocking) {
         // The sound entries are the first ones, so one of them with none behind it is the last.
         Ok(0) => return Ok(0),
         Ok(found) if is_sound(found - 1)? => return Ok(found),
-        Err(Blocked::Failed(error)) if !is_damage(&error) => return Err(error),
+        Err(ReadStop::Failed(error)) if !is_damage(&error) => return Err(error),
         _ => {}
     }
     let mut sound = 0;
@@ -191,9 +191,9 @@ pub(crate) fn makes_sense(
         return Ok(false);
     }
     for number in [Some(0), count.checked_sub(1)].into_iter().flatten().filter(|number| *number < count) {
-        match entry(file, number, Patience::Wait) {
+        match entry(file, number, ReadMode::Blocking) {
             Ok(entry) if entry.is_of(base_offset, end) => {}
-            Err(Blocked::Failed(error)) if !is_damage(&error) => return Err(error),
+            Err(ReadStop::Failed(error)) if !is_damage(&error) => return Err(error),
             _ => return Ok(false),
         }
     }
@@ -204,14 +204,14 @@ fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-fn entry(file: &dyn StorageFile, number: u32, patience: Patience) -> Result<AbortedTransaction, Blocked> {
+fn entry(file: &dyn StorageFile, number: u32, read_mode: ReadMode) -> Result<AbortedTransaction, ReadStop> {
     let mut bytes = [0; ENTRY_BYTES];
-    patience.read_exact(file, &mut bytes, position_of(number))?;
+    read_mode.read_exact(file, &mut bytes, position_of(number))?;
     AbortedTransaction::decode(&bytes).ok_or_else(damaged)
 }
 
-fn damaged() -> Blocked {
-    Blocked::Failed(io::Error::new(
+fn damaged() -> ReadStop {
+    ReadStop::Failed(io::Error::new(
         io::ErrorKind::InvalidData,
         "an entry of no known version in a transaction index",
     ))
@@ -312,7 +312,7 @@ mod tests {
             .collect();
         let mut search = Search::new(from, upper);
         let file = file(&encoded(&entries));
-        let complete = search.run(&*file, entries.len() as u32, Patience::Wait).unwrap();
+        let complete = search.run(&*file, entries.len() as u32, ReadMode::Blocking).unwrap();
         let mut words: Vec<_> = search.found().iter().map(|found| found.first_offset.to_string()).collect();
         words.extend((!complete).then(|| "+".into()));
         assert_eq!(words.join(" "), expect, "{entries:?} {from}..{upper}");

@@ -8,9 +8,9 @@ use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::inventory::list_snapshots;
 use crate::log::{Active, Log};
-use crate::patience::Patience;
+use crate::read_mode::ReadMode;
 use crate::scan::Scanned;
-use crate::segment::{Lookup, Segment, patient};
+use crate::segment::{Lookup, Segment, blocking};
 use crate::storage::StorageFile;
 use crate::time_index::TimestampOffset;
 use std::path::Path;
@@ -129,7 +129,7 @@ impl Log {
         let file = self.files.open(base_offset, FileKind::Log)?;
         let files = segment.lookup_files(&self.files, Some(&file)).map_err(LogError::io("open", &*path))?;
         let lookup = segment.lookup(to, files);
-        let found = patient(lookup.find(to, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+        let found = blocking(lookup.find(to, ReadMode::Blocking)).map_err(LogError::io("read", &*path))?;
         if let Some(batch) = found {
             self.log_end = to.min(batch.base_offset);
             self.recent.truncate(batch.position as u32);
@@ -205,13 +205,13 @@ pub(crate) fn reopen_active(
     let indexed = segment.largest(files)?;
     let lookup_files = segment.lookup_files(files, Some(&file)).map_err(LogError::io("open", &*path))?;
     let lookup = segment.lookup(i64::MAX, lookup_files);
-    let start = patient(lookup.start(i64::MAX, Patience::Wait)).map_err(LogError::io("read", &*path))?;
+    let start = blocking(lookup.start(i64::MAX, ReadMode::Blocking)).map_err(LogError::io("read", &*path))?;
     let (largest, log_end) = walk_tail(&lookup, start, indexed, &path)?;
     segment.largest = Some(largest);
     let mut active = Active::new(file, mono_ms);
     active.last_time_entry = indexed.timestamp;
     active.bytes_since_index = segment.len - start as u32;
-    let first = patient(lookup.batches(0, Patience::Wait).next(false));
+    let first = blocking(lookup.batches(0, ReadMode::Blocking).next(false));
     if let Scanned::Batch(batch) = first.map_err(LogError::io("read", path))? {
         active.first_timestamp = Some(batch.max_timestamp);
     }
@@ -226,9 +226,9 @@ fn walk_tail(
     path: &Path,
 ) -> Result<(TimestampOffset, i64), LogError> {
     let damaged = |position, reason| LogError::Damaged { path: path.to_owned(), position, reason };
-    let mut batches = lookup.batches(start, Patience::Wait);
+    let mut batches = lookup.batches(start, ReadMode::Blocking);
     loop {
-        match patient(batches.next(false)).map_err(LogError::io("read", path))? {
+        match blocking(batches.next(false)).map_err(LogError::io("read", path))? {
             Scanned::Batch(batch) if batch.max_timestamp > largest.timestamp => {
                 largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
             }

@@ -6,10 +6,10 @@ use crate::index::Entry;
 use crate::inventory::{FoundSegment, SEGMENT_BYTES_MAX};
 use crate::leader_epochs::LeaderEpochs;
 use crate::offset_index::OffsetEntry;
-use crate::patience::Patience;
+use crate::read_mode::ReadMode;
 use crate::recovery_watch::RecoveryWatch;
 use crate::scan::{BatchScan, RECOVERY_CHUNK_BYTES, Scanned, ScannedBatch};
-use crate::segment::{Segment, patient};
+use crate::segment::{Segment, blocking};
 use crate::storage::{StorageFile, read_full_at, write_all_at};
 use crate::time_index::TimeEntry;
 use std::io;
@@ -107,12 +107,12 @@ impl SegmentWalk<'_> {
         let base_offset = self.found.base_offset;
         let path = || self.files.path(base_offset, FileKind::Log);
         let range = 0..self.found.log_bytes.min(SEGMENT_BYTES_MAX);
-        let mut batches = BatchScan::new(file, Patience::Wait, range, base_offset, RECOVERY_CHUNK_BYTES);
+        let mut batches = BatchScan::new(file, ReadMode::Blocking, range, base_offset, RECOVERY_CHUNK_BYTES);
         loop {
             let trusted_until = self.trust.check_from_offset;
             let check = batches.position() >= self.trust.check_from_position
                 && batches.next_offset() >= trusted_until;
-            match patient(batches.next(check)).map_err(LogError::io("read", path()))? {
+            match blocking(batches.next(check)).map_err(LogError::io("read", path()))? {
                 Scanned::Batch(batch) if batch.last_offset - base_offset > i64::from(i32::MAX) => {
                     let reason = "an offset is too far from the segment's base";
                     return Err(LogError::Damaged { path: path(), position: batch.position, reason });

@@ -84,7 +84,7 @@ pub enum ControllerError {
     Directories(String),
     /// Its log directory, or the only one that may have it, is offline.
     #[error(
-        "partition {partition} is in a log directory that is offline, or may be; mend that directory's disk, then start \
+        "partition {partition} is in a log directory that is offline, or may be; repair that directory's disk, then start \
          again"
     )]
     DirectoryOffline {
@@ -135,6 +135,6 @@ fn advice(error: &LogError) -> &'static str {
             "raise the limit of open files (ulimit -n) above twice the number of partitions"
         }
         LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
-        _ => "mend or move away its directory",
+        _ => "repair or move away its directory",
     }
 }

@@ -270,7 +270,7 @@ impl Connection {
             self.in_flight.pop_front();
             self.output.append(response);
             self.check_output()?;
-            self.take_mute(api);
+            self.apply_mute(api);
         }
         self.blocked = false;
         Ok(())
@@ -402,7 +402,7 @@ impl Connection {
     /// Takes over what became of a request that was begun at an instant, as of now.
     fn note(&mut self, handled: Handled, since: Instant) {
         let (api, local) = (self.client.api, self.now - since);
-        self.take_mute(api);
+        self.apply_mute(api);
         match handled {
             Handled::Answered => {
                 if let Some(api) = api {
@@ -419,7 +419,7 @@ impl Connection {
     }
 
     /// Does not read for as long as an answer to a request of this API says.
-    fn take_mute(&mut self, api: Option<ApiKey>) {
+    fn apply_mute(&mut self, api: Option<ApiKey>) {
         if let Some(delay) = self.output.mute.take() {
             if let Some(api) = api {
                 self.broker.metrics.latencies.throttled(api, delay);

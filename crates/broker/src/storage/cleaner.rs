@@ -247,7 +247,7 @@ impl Cleaning {
                 tracing::error!(
                     %topic,
                     partition = index,
-                    "the partition is not compacted any more: {error}; its segments have to be mended or deleted, \
+                    "the partition is not compacted any more: {error}; its segments have to be repaired or deleted, \
                      and the broker started again"
                 );
                 self.state.lock().uncleanable.push(Arc::downgrade(partition));

@@ -32,7 +32,9 @@ pub enum LogDirsError {
         source: io::Error,
     },
     /// None can be opened.
-    #[error("none of the log directories can be opened ({0}); mend one of them, or choose others (log.dirs)")]
+    #[error(
+        "none of the log directories can be opened ({0}); repair one of them, or choose others (log.dirs)"
+    )]
     None(String),
     /// One is a copy of the other.
     #[error(
@@ -245,13 +247,16 @@ impl LogDirs {
     pub(crate) fn fatal_failure(&self) -> Option<String> {
         if let Some(failure) = self.metadata.failure() {
             return Some(format!(
-                "{failure}, and it has the metadata log, without which a broker can do nothing; mend its disk, then \
+                "{failure}, and it has the metadata log, without which a broker can do nothing; repair its disk, then \
                  start again"
             ));
         }
         (self.online().next().is_none()).then(|| {
             let failures: Vec<_> = self.failures().map(ToString::to_string).collect();
-            format!("no log directory is left ({}); mend their disks, then start again", failures.join("; "))
+            format!(
+                "no log directory is left ({}); repair their disks, then start again",
+                failures.join("; ")
+            )
         })
     }
 }
@@ -300,7 +305,7 @@ fn unopened(path: PathBuf, what: &str, source: &io::Error) -> DirFailure {
     let dir = path.display();
     tracing::error!(
         %dir,
-        "the log directory cannot be used ({what} failed: {source}); its partitions are offline until its disk is mended \
+        "the log directory cannot be used ({what} failed: {source}); its partitions are offline until its disk is repaired \
          and the broker started again; the others are served"
     );
     DirFailure { path, reason: format!("{what} failed: {source}") }

@@ -115,7 +115,7 @@ impl Member {
         }
     }
 
-    /// One generation after another; ends with what cannot be mended.
+    /// One generation after another; ends with what cannot be repaired.
     async fn take_part(&mut self) -> Error {
         loop {
             match self.generation().await {

@@ -378,7 +378,7 @@ impl Sender {
         }
     }
 
-    /// Batches of a topic that is refused wait: what refuses it may be mended before they are too late. A topic whose leader
+    /// Batches of a topic that is refused wait: what refuses it may be repaired before they are too late. A topic whose leader
     /// is not known is in every question, so that what an answer does not refuse is refused no more.
     fn refreshed(&mut self, answer: Answer) {
         self.unasked = answer.as_ref().err().cloned();

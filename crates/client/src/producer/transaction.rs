@@ -348,7 +348,7 @@ impl Transactions {
     }
 }
 
-/// What only a new producer can mend. A stale epoch may be this producer's own, after a time-out of its transaction: the
+/// What only a new producer can repair. A stale epoch may be this producer's own, after a time-out of its transaction: the
 /// coordinator tells when the transaction is aborted. That a member of a group was fenced is not about the producer.
 fn is_fatal(error: &Error) -> bool {
     let is_mendable = [ErrorCode::INVALID_PRODUCER_EPOCH, ErrorCode::FENCED_INSTANCE_ID];

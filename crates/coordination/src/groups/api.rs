@@ -26,11 +26,11 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
-/// The shell's name for one request; it comes back with the one reply that the request gets.
+/// The driver's name for one request; it comes back with the one reply that the request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// The coordinator's name for one append; the shell gives it back with the append's outcome.
+/// The coordinator's name for one append; the driver gives it back with the append's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     /// The partition of `__consumer_offsets` that the records belong to.
@@ -91,7 +91,7 @@ pub enum Request<'a> {
     JoinGroup {
         /// The request.
         request: JoinGroupRequest<'a>,
-        /// 16 random bytes that the shell drew: the tail of the member id, should one be given out.
+        /// 16 random bytes that the driver drew: the tail of the member id, should one be given out.
         random: [u8; 16],
     },
     /// SyncGroup (14), v0-5.
@@ -100,10 +100,10 @@ pub enum Request<'a> {
     Heartbeat(HeartbeatRequest<'a>),
     /// LeaveGroup (13), v0-5.
     LeaveGroup(LeaveGroupRequest<'a>),
-    /// OffsetCommit (8), v2-10. Every topic has its name; where the client sent ids (v10) the shell has filled the
+    /// OffsetCommit (8), v2-10. Every topic has its name; where the client sent ids (v10) the driver has filled the
     /// name in, kept the id, and answered for the ids that it does not know.
     OffsetCommit(OffsetCommitRequest<'a>),
-    /// TxnOffsetCommit (28), v0-5. The shell has had the transaction verified by its coordinator (KIP-890), and has
+    /// TxnOffsetCommit (28), v0-5. The driver has had the transaction verified by its coordinator (KIP-890), and has
     /// answered for the topics that do not exist.
     TxnOffsetCommit(TxnOffsetCommitRequest<'a>),
     /// One group of an OffsetFetch (9), v1-10; see [`offset_fetch`](super::offset_fetch) for taking a request apart.
@@ -116,7 +116,7 @@ pub enum Request<'a> {
     },
     /// ListGroups (16), v0-5.
     ListGroups(ListGroupsRequest<'a>),
-    /// DescribeGroups (15), v0-6. Authorised operations are left to the shell.
+    /// DescribeGroups (15), v0-6. Authorised operations are left to the driver.
     DescribeGroups(DescribeGroupsRequest<'a>),
     /// One group of a DeleteGroups (42), v0-2.
     DeleteGroup(&'a str),
@@ -126,10 +126,10 @@ pub enum Request<'a> {
     ConsumerGroupHeartbeat {
         /// The request.
         request: ConsumerGroupHeartbeatRequest<'a>,
-        /// 16 random bytes that the shell drew: the member's id, should it bring none (v0).
+        /// 16 random bytes that the driver drew: the member's id, should it bring none (v0).
         random: [u8; 16],
     },
-    /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the shell.
+    /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the driver.
     ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),
 }
 
@@ -173,7 +173,7 @@ pub struct CoordinatorRecord {
     pub value: Option<Vec<u8>>,
 }
 
-/// What the shell has to do. Effects come in the order in which they were decided.
+/// What the driver has to do. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__consumer_offsets`, durable as
@@ -192,7 +192,7 @@ pub enum Effect {
     },
     /// Answer the request of this token.
     Reply {
-        /// The token that the shell gave with the request.
+        /// The token that the driver gave with the request.
         token: Token,
         /// The answer.
         reply: Reply,

@@ -1,7 +1,7 @@
 //! Appends in flight: what follows when their outcome is there.
 //!
 //! Outcomes take effect in the order of the log, one partition of `__consumer_offsets` at a time, in whichever order
-//! the shell reports them. So commits to one partition keep their order, and a read that waits for the commits
+//! the driver reports them. So commits to one partition keep their order, and a read that waits for the commits
 //! before it is an entry of the same queue.
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub(crate) struct Replacement {
 pub(crate) enum Completion {
     /// Offsets become readable, or, with a producer id, those of its open transaction; their commit is answered.
     Commit { group: Arc<str>, producer_id: Option<i64>, offsets: Vec<PendingOffset>, held: Held },
-    /// A transaction ends. The marker is the shell's to write, and to answer for.
+    /// A transaction ends. The marker is the driver's to write, and to answer for.
     Ended(TransactionEnd),
     /// A group that a JoinGroup made; `waiting` is that request, until time has answered it.
     Created { group: Arc<str>, waiting: Option<Token> },

@@ -3,11 +3,11 @@
 use mainstem_config::ConsumerGroupConfig;
 
 /// The settings of [`GroupCoordinator`](super::GroupCoordinator). Kafka's keys keep Kafka's names and defaults; the
-/// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the heart grow without end.
+/// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the coordinator grow without end.
 #[derive(Debug, Clone)]
 pub struct GroupConfig {
     /// `offsets.topic.num.partitions`: how many partitions `__consumer_offsets` has. Where the topic exists already,
-    /// the shell gives the topic's own count.
+    /// the driver gives the topic's own count.
     pub offsets_topic_num_partitions: i32,
     /// `group.min.session.timeout.ms`.
     pub group_min_session_timeout_ms: i32,

@@ -35,7 +35,7 @@ use super::join::Join;
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
-use super::served::{Lent, Partition};
+use super::served::{Partition, PartitionContext};
 use super::{
     describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync, txn_offset_commit,
 };
@@ -90,7 +90,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// What the shell has to do, oldest first; drained.
+    /// What the driver has to do, oldest first; drained.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -145,7 +145,7 @@ impl GroupCoordinator {
     }
 
     /// Replays a partition that is being loaded: its records and the ends of transactions in the order of the log, in
-    /// as many calls as the shell likes. Records without a key are not group records and must be left out.
+    /// as many calls as the driver likes. Records without a key are not group records and must be left out.
     pub fn load<'r>(
         &mut self,
         now: Now,
@@ -153,7 +153,10 @@ impl GroupCoordinator {
         entries: impl IntoIterator<Item = LogEntry<'r>>,
     ) -> Replayed {
         let mut replayed = Replayed::default();
-        let Some(Lent { service, groups, mut io }) = self.lend(now, partition) else { return replayed };
+        let Some(PartitionContext { service, groups, mut io }) = self.partition_context(now, partition)
+        else {
+            return replayed;
+        };
         assert!(!service.loaded, "records of partition {partition} come too late");
         for entry in entries {
             replay::replay(groups, &mut io, entry, &mut replayed);
@@ -164,17 +167,17 @@ impl GroupCoordinator {
     /// All records are in: the partition is served from now on. Members of stable groups go on where they were; their
     /// sessions start anew.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
-        let Some(mut lent) = self.lend(now, partition) else { return };
-        lent.service.loaded = true;
-        replay::loaded(lent.groups, &mut lent.io);
-        lent.schedule_expiry();
+        let Some(mut context) = self.partition_context(now, partition) else { return };
+        context.service.loaded = true;
+        replay::loaded(context.groups, &mut context.io);
+        context.schedule_expiry();
     }
 
     /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; outcomes of appends that are
     /// still in flight are ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
-        if let Some(lent) = self.lend(now, partition) {
-            lent.give_up();
+        if let Some(context) = self.partition_context(now, partition) {
+            context.give_up();
             self.partitions.remove(&partition);
         }
     }
@@ -207,7 +210,10 @@ impl GroupCoordinator {
     /// Takes the outcome of an append: what waits for it, and for it alone, is released. An error is what the log or
     /// the replicator said.
     pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
-        let Some(Lent { groups, mut io, .. }) = self.lend(now, ticket.partition) else { return };
+        let Some(PartitionContext { groups, mut io, .. }) = self.partition_context(now, ticket.partition)
+        else {
+            return;
+        };
         let outcome = outcome.map_err(append_error);
         if let Err(error) = outcome {
             consumer::write::failed(groups, &mut io, ticket.number, error);
@@ -237,11 +243,11 @@ impl GroupCoordinator {
 
     /// The marker of a transaction is in the log of a partition, behind everything that this coordinator has wanted
     /// appended so far and before all the rest: between [`may_end_transaction`](Self::may_end_transaction), the
-    /// append of the marker and this call there is no other one. The shell reports by
+    /// append of the marker and this call there is no other one. The driver reports by
     /// [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are committed or
     /// gone. None if the partition is not served.
     pub fn transaction_ended(&mut self, now: Now, partition: i32, end: TransactionEnd) -> Option<Ticket> {
-        let Lent { service, mut io, .. } = self.lend(now, partition)?;
+        let PartitionContext { service, mut io, .. } = self.partition_context(now, partition)?;
         service.loaded.then(|| io.enqueue(Completion::Ended(end)))
     }
 
@@ -250,14 +256,14 @@ impl GroupCoordinator {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some((at, key)) = self.deadlines.pop(self.mono_ms) {
             let partition = key.partition();
-            if let Some(mut lent) = self.lend(now, partition) {
-                lent.fire(at, &key);
+            if let Some(mut context) = self.partition_context(now, partition) {
+                context.fire(at, &key);
             }
         }
     }
 
     /// A topic is there, with so many partitions: consumer groups that subscribe to it get another target with the next
-    /// heartbeat of a member. The shell says so of every topic before it loads, and whenever one is created or grows.
+    /// heartbeat of a member. The driver says so of every topic before it loads, and whenever one is created or grows.
     pub fn topic_changed(&mut self, topic: &str, id: Uuid, partitions: i32) {
         if self.cluster.put(topic, id, partitions) {
             self.look_again_at(topic);
@@ -286,8 +292,10 @@ impl GroupCoordinator {
         }
         let served: Vec<i32> = self.partitions.keys().copied().collect();
         for partition in served {
-            if let Some(mut lent) = self.lend(now, partition).filter(|lent| lent.service.loaded) {
-                removal::forget_topic(lent.groups, &mut lent.io, topic);
+            if let Some(mut context) =
+                self.partition_context(now, partition).filter(|context| context.service.loaded)
+            {
+                removal::forget_topic(context.groups, &mut context.io, topic);
             }
         }
     }
@@ -337,8 +345,8 @@ impl GroupCoordinator {
         if let Err(error) = join::validate(&request, &self.config) {
             return self.reply(waiter.token, join::refused(member, error));
         }
-        let Lent { groups, mut io, .. } = match self.writer(now, id) {
-            Ok(lent) => lent,
+        let PartitionContext { groups, mut io, .. } = match self.writer(now, id) {
+            Ok(context) => context,
             Err(error) => return self.reply(waiter.token, join::refused("", error)),
         };
         let created = !groups.contains_key(id);
@@ -365,9 +373,9 @@ impl GroupCoordinator {
     }
 
     fn sync_group(&mut self, now: Now, token: Token, request: &SyncGroupRequest<'_>) {
-        let lent = named(&request.group_id).and_then(|id| self.writer(now, id));
-        match lent {
-            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+        let context = named(&request.group_id).and_then(|id| self.writer(now, id));
+        match context {
+            Ok(PartitionContext { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
                 Some(group) if group.converting => {
                     io.reply(token, sync::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
                 }
@@ -385,7 +393,7 @@ impl GroupCoordinator {
 
     fn heartbeat(&mut self, now: Now, token: Token, request: &HeartbeatRequest<'_>) {
         let outcome = match named(&request.group_id).and_then(|id| self.owner(now, id)) {
-            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+            Ok(PartitionContext { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
                 Some(group) if group.converting => Ok(()),
                 Some(Group { protocol: Protocol::Classic(classic), .. }) => {
                     heartbeat::heartbeat(classic, &mut io, request)
@@ -412,7 +420,7 @@ impl GroupCoordinator {
     ) {
         let version = context.api_version;
         match named(&request.group_id).and_then(|id| self.writer(now, id)) {
-            Ok(Lent { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
+            Ok(PartitionContext { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
                 Some(group) if group.converting => {
                     io.reply(token, leave::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
                 }
@@ -438,7 +446,7 @@ impl GroupCoordinator {
         request: &OffsetCommitRequest<'_>,
     ) {
         match self.writer(now, &request.group_id) {
-            Ok(Lent { groups, mut io, .. }) => {
+            Ok(PartitionContext { groups, mut io, .. }) => {
                 offset_commit::commit(groups, &mut io, token, context.api_version, request);
             }
             Err(error) => self.reply(token, offset_commit::refused(request, error)),
@@ -454,7 +462,7 @@ impl GroupCoordinator {
     ) {
         let version = context.api_version;
         match named(&request.group_id).and_then(|id| self.writer(now, id)) {
-            Ok(Lent { groups, mut io, .. }) => {
+            Ok(PartitionContext { groups, mut io, .. }) => {
                 txn_offset_commit::commit(groups, &mut io, token, version, request);
             }
             Err(error) => {
@@ -474,7 +482,7 @@ impl GroupCoordinator {
     ) {
         let version = context.api_version;
         match self.owner(now, &request.group_id) {
-            Ok(Lent { groups, mut io, .. }) => {
+            Ok(PartitionContext { groups, mut io, .. }) => {
                 if !require_stable || io.appends.is_empty() {
                     let answer = offset_fetch::fetch(groups, request, require_stable);
                     io.reply(token, Reply::OffsetFetch(answer));
@@ -520,12 +528,14 @@ impl GroupCoordinator {
 
     fn consumer_heartbeat(&mut self, now: Now, token: Token, beat: &Beat<'_>) {
         let valid = consumer::heartbeat::validate(beat, &self.config);
-        let lent = valid.and_then(|()| {
+        let context = valid.and_then(|()| {
             let refusal = |error: ErrorCode| Refusal::new(error, error.message());
             self.writer(now, &beat.request.group_id).map_err(refusal)
         });
-        match lent {
-            Ok(Lent { groups, mut io, .. }) => consumer::serve::heartbeat(groups, &mut io, token, beat),
+        match context {
+            Ok(PartitionContext { groups, mut io, .. }) => {
+                consumer::serve::heartbeat(groups, &mut io, token, beat)
+            }
             Err(refusal) => self.reply(token, consumer::heartbeat::refused(refusal)),
         }
     }
@@ -545,14 +555,16 @@ impl GroupCoordinator {
 
     fn delete_group(&mut self, now: Now, token: Token, id: &str) {
         match self.writer(now, id) {
-            Ok(Lent { groups, mut io, .. }) => removal::delete_group(groups, &mut io, token, id),
+            Ok(PartitionContext { groups, mut io, .. }) => removal::delete_group(groups, &mut io, token, id),
             Err(error) => self.reply(token, Reply::DeleteGroup(error)),
         }
     }
 
     fn offset_delete(&mut self, now: Now, token: Token, request: &OffsetDeleteRequest<'_>) {
         match named(&request.group_id).and_then(|id| self.writer(now, id)) {
-            Ok(Lent { groups, mut io, .. }) => removal::delete_offsets(groups, &mut io, token, request),
+            Ok(PartitionContext { groups, mut io, .. }) => {
+                removal::delete_offsets(groups, &mut io, token, request)
+            }
             Err(error) => self.reply(token, removal::offsets_refused(error)),
         }
     }
@@ -577,19 +589,19 @@ impl GroupCoordinator {
     }
 
     /// The partition of a group, for a request that appends nothing.
-    fn owner(&mut self, now: Now, group_id: &str) -> Result<Lent<'_>, ErrorCode> {
+    fn owner(&mut self, now: Now, group_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
         let partition = self.served(group_id)?;
-        Ok(self.lend(now, partition).expect("it is served"))
+        Ok(self.partition_context(now, partition).expect("it is served"))
     }
 
     /// The partition of a group, for a request that may append; there is a bound on what is in flight.
-    fn writer(&mut self, now: Now, group_id: &str) -> Result<Lent<'_>, ErrorCode> {
-        let lent = self.owner(now, group_id)?;
-        if lent.io.may_wait() { Ok(lent) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
+    fn writer(&mut self, now: Now, group_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
+        let context = self.owner(now, group_id)?;
+        if context.io.may_wait() { Ok(context) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
     }
 
     /// A partition's groups, and beside them everything that a handler needs.
-    fn lend(&mut self, now: Now, partition: i32) -> Option<Lent<'_>> {
+    fn partition_context(&mut self, now: Now, partition: i32) -> Option<PartitionContext<'_>> {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         let Partition { service, groups, appends, transactions } = self.partitions.get_mut(&partition)?;
         let io = Io {
@@ -605,7 +617,7 @@ impl GroupCoordinator {
             topics: &mut self.topics,
             usage: &mut self.usage,
         };
-        Some(Lent { service, groups, io })
+        Some(PartitionContext { service, groups, io })
     }
 }
 

@@ -14,35 +14,35 @@ const PRODUCERS: i64 = 4;
 /// time-outs, end what is open, and give up what it holds to the last bit.
 pub fn group_records(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
-    let mut heart = GroupCoordinator::new(config);
+    let mut coordinator = GroupCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
-    heart.begin_load(PARTITION);
+    coordinator.begin_load(PARTITION);
     let entries = entries(data);
-    let replayed = heart.load(now, PARTITION, entries.iter().copied());
+    let replayed = coordinator.load(now, PARTITION, entries.iter().copied());
     assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, entries.len() as u64);
-    heart.finish_load(now, PARTITION);
+    coordinator.finish_load(now, PARTITION);
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
-    heart.tick(later);
-    succeed(&mut heart, later);
+    coordinator.tick(later);
+    succeed(&mut coordinator, later);
     // The last producer's transaction is open when the partition is given up.
     for id in 1..PRODUCERS {
         let end = TransactionEnd { producer: Producer { id, epoch: 0 }, committed: id % 2 == 0 };
-        let ticket = heart.transaction_ended(later, PARTITION, end).expect("it is served");
-        heart.appended(later, ticket, Ok(()));
+        let ticket = coordinator.transaction_ended(later, PARTITION, end).expect("it is served");
+        coordinator.appended(later, ticket, Ok(()));
     }
-    heart.tick(later);
-    succeed(&mut heart, later);
-    heart.unload(later, PARTITION);
-    assert_eq!(heart.stats(), Default::default());
-    assert_eq!(heart.next_deadline_ms(), None);
+    coordinator.tick(later);
+    succeed(&mut coordinator, later);
+    coordinator.unload(later, PARTITION);
+    assert_eq!(coordinator.stats(), Default::default());
+    assert_eq!(coordinator.next_deadline_ms(), None);
 }
 
 /// Lets everything succeed that the coordinator wants appended.
-fn succeed(heart: &mut GroupCoordinator, now: Now) {
-    let effects: Vec<_> = heart.effects().collect();
+fn succeed(coordinator: &mut GroupCoordinator, now: Now) {
+    let effects: Vec<_> = coordinator.effects().collect();
     for effect in effects {
         if let Effect::Append { ticket, .. } = effect {
-            heart.appended(now, ticket, Ok(()));
+            coordinator.appended(now, ticket, Ok(()));
         }
     }
 }

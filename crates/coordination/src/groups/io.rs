@@ -38,7 +38,7 @@ pub(crate) struct Usage {
     pub(crate) in_flight_bytes: usize,
 }
 
-/// The coordinator without its groups, lent to one handler.
+/// The coordinator without its groups, context to one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
@@ -95,7 +95,7 @@ impl Io<'_> {
         self.effects.push_back(Effect::Append { ticket, timestamp_ms, producer, records });
     }
 
-    /// Queues what has its place in the log behind everything that was appended before; the shell reports the outcome.
+    /// Queues what has its place in the log behind everything that was appended before; the driver reports the outcome.
     pub(crate) fn enqueue(&mut self, completion: Completion) -> Ticket {
         self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;

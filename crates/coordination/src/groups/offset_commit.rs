@@ -35,7 +35,7 @@ pub(crate) fn commit(
     if let Err(error) = validate(groups, io, api_version, request) {
         return io.reply(token, refused(request, error));
     }
-    let (response, offsets) = sift(io, request);
+    let (response, offsets) = checked_offsets(io, request);
     let answer = Reply::OffsetCommit(response);
     write(groups, io, Commit { group: &request.group_id, producer: None, offsets, token, answer });
 }
@@ -172,7 +172,7 @@ fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> R
 }
 
 /// Parts the offsets that can be written from those that cannot; the response says which.
-fn sift(
+fn checked_offsets(
     io: &mut Io<'_>,
     request: &OffsetCommitRequest<'_>,
 ) -> (OffsetCommitResponse<'static>, Vec<PendingOffset>) {

@@ -1,6 +1,6 @@
 //! OffsetFetch (9), v1-10: the durable offsets of groups.
 //!
-//! The coordinator serves one group at a time. [`groups_of`] and [`response`] are for the shell, which authorises
+//! The coordinator serves one group at a time. [`groups_of`] and [`response`] are for the driver, which authorises
 //! groups and topics and resolves topic ids in between.
 
 use std::collections::HashSet;

@@ -57,12 +57,12 @@ fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
     }
     let all = offsets.len() == group.offsets.len() && group.open_offsets.is_empty();
     let group_too = all && is_idle(&group.protocol);
-    let own = if group_too { bury(group) } else { Vec::new() };
+    let own = if group_too { mark_dead(group) } else { Vec::new() };
     (group_too || !offsets.is_empty()).then(|| Removal { group: group.id().clone(), offsets, own })
 }
 
 /// Marks a group as one that goes; its tombstones.
-fn bury(group: &mut Group) -> Vec<CoordinatorRecord> {
+fn mark_dead(group: &mut Group) -> Vec<CoordinatorRecord> {
     group.set_dead(true);
     match &group.protocol {
         Protocol::Classic(group) => vec![records::group_tombstone(&group.id)],
@@ -113,7 +113,7 @@ pub(crate) fn delete_group(groups: &mut Groups, io: &mut Io<'_>, token: Token, i
         Ok(group) => {
             let mut offsets: Vec<TopicPartition> = partitions_of(group);
             offsets.extend(io.appends.pending_offsets(id).cloned());
-            let removal = Removal { group: group.id().clone(), offsets, own: bury(group) };
+            let removal = Removal { group: group.id().clone(), offsets, own: mark_dead(group) };
             write(io, removal, Some((token, Reply::DeleteGroup(ErrorCode::NONE))));
         }
     }

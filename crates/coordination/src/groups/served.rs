@@ -29,13 +29,13 @@ pub(super) struct Service {
 }
 
 /// A partition with what its handlers may touch.
-pub(super) struct Lent<'a> {
+pub(super) struct PartitionContext<'a> {
     pub(super) service: &'a mut Service,
     pub(super) groups: &'a mut Groups,
     pub(super) io: Io<'a>,
 }
 
-impl Lent<'_> {
+impl PartitionContext<'_> {
     /// Sets the next look for expired offsets.
     pub(super) fn schedule_expiry(&mut self) {
         let Io { now, partition, config, .. } = self.io;

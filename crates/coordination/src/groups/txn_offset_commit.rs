@@ -36,7 +36,7 @@ pub(crate) fn commit(
     if let Err(error) = validate(groups, io, request) {
         return io.reply(token, Reply::TxnOffsetCommit(refused(request, error, api_version)));
     }
-    let (response, offsets) = sift(io, request);
+    let (response, offsets) = checked_offsets(io, request);
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     let commit = Commit {
         group: &request.group_id,
@@ -100,7 +100,7 @@ fn validate_consumer(
 }
 
 /// Parts the offsets that can be written from those that cannot; the response says which.
-fn sift(
+fn checked_offsets(
     io: &mut Io<'_>,
     request: &TxnOffsetCommitRequest<'_>,
 ) -> (TxnOffsetCommitResponse<'static>, Vec<PendingOffset>) {

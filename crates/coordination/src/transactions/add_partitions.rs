@@ -1,6 +1,6 @@
 //! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: what a transaction reaches.
 //!
-//! The coordinator serves one transaction at a time. [`transactions_of`] and [`response`] are for the shell, which
+//! The coordinator serves one transaction at a time. [`transactions_of`] and [`response`] are for the driver, which
 //! authorises, and looks for topics and partitions in between.
 
 use std::collections::BTreeSet;

@@ -18,7 +18,7 @@ use mainstem_wire::messages::list_transactions_response::ListTransactionsRespons
 
 use super::{CoordinatorRecord, Token};
 
-/// The coordinator's name for one append; the shell gives it back with the append's outcome.
+/// The coordinator's name for one append; the driver gives it back with the append's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     /// The partition of `__transaction_state` that the records belong to.
@@ -27,7 +27,7 @@ pub struct Ticket {
     pub(crate) number: u64,
 }
 
-/// The coordinator's name for the markers of one transaction; the shell gives it back with each partition's outcome.
+/// The coordinator's name for the markers of one transaction; the driver gives it back with each partition's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MarkerTicket {
     /// The partition of `__transaction_state` that the transactional id belongs to. When it is given up, its markers
@@ -59,9 +59,9 @@ pub enum Request<'a> {
     AddOffsets(AddOffsetsToTxnRequest<'a>),
     /// EndTxn (26), v0-5.
     EndTxn(EndTxnRequest<'a>),
-    /// DescribeTransactions (65), v0. Which topics the client may see is left to the shell.
+    /// DescribeTransactions (65), v0. Which topics the client may see is left to the driver.
     DescribeTransactions(DescribeTransactionsRequest<'a>),
-    /// ListTransactions (66), v0-2. Which transactional ids the client may see is left to the shell.
+    /// ListTransactions (66), v0-2. Which transactional ids the client may see is left to the driver.
     ListTransactions(ListTransactionsRequest<'a>),
 }
 
@@ -123,7 +123,7 @@ pub enum MarkerOutcome {
     Failed(ErrorCode),
 }
 
-/// What the shell has to do. Effects come in the order in which they were decided.
+/// What the driver has to do. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__transaction_state`, durable as acks=all,
@@ -145,7 +145,7 @@ pub enum Effect {
     },
     /// Answer the request of this token.
     Reply {
-        /// The token that the shell gave with the request.
+        /// The token that the driver gave with the request.
         token: Token,
         /// The answer.
         reply: Reply,

@@ -5,7 +5,7 @@
 #[derive(Debug, Clone)]
 pub struct TransactionConfig {
     /// `transaction.state.log.num.partitions`: how many partitions `__transaction_state` has. Where the topic exists
-    /// already, the shell gives the topic's own count.
+    /// already, the driver gives the topic's own count.
     pub transaction_state_log_num_partitions: i32,
     /// How many partitions `__consumer_offsets` has: AddOffsetsToTxn adds the one of its group.
     pub offsets_topic_num_partitions: i32,

@@ -19,7 +19,7 @@ use super::deadlines::Deadlines;
 use super::describe::{self, Filter};
 use super::init_producer_id::{self, Init};
 use super::io::{Asked, Io, Usage, Written};
-use super::served::{Lent, Partition, Service};
+use super::served::{Partition, PartitionContext, Service};
 use super::state::State;
 use super::{Replayed, Token, end_txn, expiry, markers, memory, outcome, replay};
 use crate::groups::{append_error, partition_for};
@@ -68,7 +68,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// What the shell has to do, oldest first; drained.
+    /// What the driver has to do, oldest first; drained.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -135,7 +135,7 @@ impl TransactionCoordinator {
     }
 
     /// Replays records of a partition that is being loaded: keys and values in the order of the log, in as many calls
-    /// as the shell likes. Records without a key must be left out.
+    /// as the driver likes. Records without a key must be left out.
     pub fn load<'r>(
         &mut self,
         now: Now,
@@ -143,7 +143,10 @@ impl TransactionCoordinator {
         records: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
     ) -> Replayed {
         let mut replayed = Replayed::default();
-        let Some(Lent { service, transactions, mut io }) = self.lend(now, partition) else { return replayed };
+        let Some(PartitionContext { service, transactions, mut io }) = self.partition_context(now, partition)
+        else {
+            return replayed;
+        };
         assert!(!service.loaded, "records of partition {partition} come too late");
         for (key, value) in records {
             replay::replay(transactions, &mut io, key, value, &mut replayed);
@@ -154,18 +157,18 @@ impl TransactionCoordinator {
     /// All records are in: the partition is served from now on. Transactions that are decided get their markers; those
     /// that go on have the time that is left to them by the wall clock.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
-        let Some(mut lent) = self.lend(now, partition) else { return };
-        lent.service.loaded = true;
-        replay::loaded(lent.transactions, &mut lent.io);
-        lent.schedule_time_outs();
-        lent.schedule_expiry();
+        let Some(mut context) = self.partition_context(now, partition) else { return };
+        context.service.loaded = true;
+        replay::loaded(context.transactions, &mut context.io);
+        context.schedule_time_outs();
+        context.schedule_expiry();
     }
 
-    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; what was asked of the shell for
+    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; what was asked of the driver for
     /// it is ignored when it comes.
     pub fn unload(&mut self, now: Now, partition: i32) {
-        if let Some(lent) = self.lend(now, partition) {
-            lent.give_up();
+        if let Some(context) = self.partition_context(now, partition) {
+            context.give_up();
             self.partitions.remove(&partition);
         }
     }
@@ -186,11 +189,17 @@ impl TransactionCoordinator {
 
     /// Takes the outcome of an append. An error is what the log or the replicator said.
     pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
-        let Some(Lent { transactions, mut io, .. }) = self.lend(now, ticket.partition) else { return };
+        let Some(PartitionContext { transactions, mut io, .. }) =
+            self.partition_context(now, ticket.partition)
+        else {
+            return;
+        };
         let outcome = outcome.map_err(append_error);
         match io.outstanding.appends.remove(&ticket.number) {
             Some(Written::Image(id)) => outcome::written(transactions, &mut io, &id, outcome),
-            Some(Written::Tombstones(ids)) => expiry::buried(transactions, &mut io, &ids, outcome),
+            Some(Written::Tombstones(ids)) => {
+                expiry::tombstones_written(transactions, &mut io, &ids, outcome)
+            }
             // Of a time when this node served the partition before.
             None => {}
         }
@@ -205,7 +214,9 @@ impl TransactionCoordinator {
         partition: i32,
         outcome: MarkerOutcome,
     ) {
-        if let Some(Lent { transactions, mut io, .. }) = self.lend(now, ticket.partition) {
+        if let Some(PartitionContext { transactions, mut io, .. }) =
+            self.partition_context(now, ticket.partition)
+        {
             markers::marked(transactions, &mut io, ticket.number, (topic, partition), outcome);
         }
     }
@@ -222,8 +233,8 @@ impl TransactionCoordinator {
                 self.reply(token, reply);
             }
             Some(Asked::Transaction { partition, id }) => {
-                let lent = self.lend(now, partition).expect("who is given up asks no more");
-                let Lent { transactions, mut io, .. } = lent;
+                let context = self.partition_context(now, partition).expect("who is given up asks no more");
+                let PartitionContext { transactions, mut io, .. } = context;
                 outcome::producer_id(transactions, &mut io, &id, outcome);
             }
             None => {}
@@ -234,8 +245,9 @@ impl TransactionCoordinator {
     pub fn tick(&mut self, now: Now) {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some(due) = self.deadlines.pop(self.mono_ms) {
-            let mut lent = self.lend(now, due.partition()).expect("who is given up has no deadlines");
-            lent.fire(&due);
+            let mut context =
+                self.partition_context(now, due.partition()).expect("who is given up has no deadlines");
+            context.fire(&due);
         }
     }
 
@@ -271,9 +283,9 @@ impl TransactionCoordinator {
             return self.idempotent(token, request);
         };
         let init = Init::validate(token, id, request, two_phase, &self.config);
-        let lent = init.and_then(|init| self.owner(now, id).map(|lent| (init, lent)));
-        match lent {
-            Ok((init, Lent { transactions, mut io, .. })) => {
+        let context = init.and_then(|init| self.owner(now, id).map(|context| (init, context)));
+        match context {
+            Ok((init, PartitionContext { transactions, mut io, .. })) => {
                 init_producer_id::serve(transactions, &mut io, &init);
             }
             Err(error) => self.reply(token, init_producer_id::refused(error)),
@@ -324,7 +336,7 @@ impl TransactionCoordinator {
 
     fn add(&mut self, now: Now, id: &str, adding: Adding) {
         match named(id).and_then(|id| self.owner(now, id)) {
-            Ok(Lent { transactions, mut io, .. }) => {
+            Ok(PartitionContext { transactions, mut io, .. }) => {
                 add_partitions::serve(transactions, &mut io, id, adding);
             }
             Err(error) => {
@@ -336,7 +348,7 @@ impl TransactionCoordinator {
 
     fn end_txn(&mut self, now: Now, token: Token, api_version: i16, request: &EndTxnRequest<'_>) {
         match named(&request.transactional_id).and_then(|id| self.owner(now, id)) {
-            Ok(Lent { transactions, mut io, .. }) => {
+            Ok(PartitionContext { transactions, mut io, .. }) => {
                 end_txn::serve(transactions, &mut io, token, api_version, request);
             }
             Err(error) => self.reply(token, end_txn::refused(error)),
@@ -388,13 +400,13 @@ impl TransactionCoordinator {
     }
 
     /// The partition of a transactional id, for a request that may change it.
-    fn owner(&mut self, now: Now, transactional_id: &str) -> Result<Lent<'_>, ErrorCode> {
+    fn owner(&mut self, now: Now, transactional_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
         let partition = self.served(transactional_id)?;
-        Ok(self.lend(now, partition).expect("it is served"))
+        Ok(self.partition_context(now, partition).expect("it is served"))
     }
 
     /// A partition's transactional ids, and beside them everything that a handler needs.
-    fn lend(&mut self, now: Now, partition: i32) -> Option<Lent<'_>> {
+    fn partition_context(&mut self, now: Now, partition: i32) -> Option<PartitionContext<'_>> {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         let Partition { service, transactions, outstanding } = self.partitions.get_mut(&partition)?;
         let io = Io {
@@ -409,7 +421,7 @@ impl TransactionCoordinator {
             tickets: &mut self.tickets,
             usage: &mut self.usage,
         };
-        Some(Lent { service, transactions, io })
+        Some(PartitionContext { service, transactions, io })
     }
 }
 

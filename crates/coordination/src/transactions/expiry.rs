@@ -20,11 +20,11 @@ pub(crate) fn expire(transactions: &mut Transactions, io: &mut Io<'_>) {
     let expired: Vec<Arc<str>> =
         transactions.values().filter(has_expired).map(|transaction| transaction.id.clone()).collect();
     for ids in expired.chunks(io.config.tombstones_per_append_max.max(1)) {
-        bury(transactions, io, ids);
+        write_tombstones(transactions, io, ids);
     }
 }
 
-fn bury(transactions: &mut Transactions, io: &mut Io<'_>, ids: &[Arc<str>]) {
+fn write_tombstones(transactions: &mut Transactions, io: &mut Io<'_>, ids: &[Arc<str>]) {
     for id in ids {
         let transaction = transactions.get_mut(id).expect("it was just found");
         assert!(transaction.image.state.may_become(State::Dead), "{transaction:?} has expired");
@@ -40,7 +40,7 @@ fn bury(transactions: &mut Transactions, io: &mut Io<'_>, ids: &[Arc<str>]) {
 }
 
 /// Tombstones have this outcome. Where they cannot be written, the transactional ids live on until the next look.
-pub(crate) fn buried(
+pub(crate) fn tombstones_written(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
     ids: &[Arc<str>],

@@ -14,41 +14,41 @@ const LONG_MS: u64 = 40 * 86_400_000;
 pub fn transaction_records(data: &[u8]) {
     let config =
         TransactionConfig { transaction_state_log_num_partitions: 1, ..TransactionConfig::default() };
-    let mut heart = TransactionCoordinator::new(config);
+    let mut coordinator = TransactionCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
-    heart.begin_load(PARTITION, 1);
+    coordinator.begin_load(PARTITION, 1);
     let records = records(data);
-    let replayed = heart.load(now, PARTITION, records.iter().copied());
+    let replayed = coordinator.load(now, PARTITION, records.iter().copied());
     assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, records.len() as u64);
-    heart.finish_load(now, PARTITION);
-    carry_out(&mut heart, now);
+    coordinator.finish_load(now, PARTITION);
+    carry_out(&mut coordinator, now);
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
-    heart.tick(later);
-    carry_out(&mut heart, later);
-    let stats = heart.stats();
+    coordinator.tick(later);
+    carry_out(&mut coordinator, later);
+    let stats = coordinator.stats();
     assert_eq!((stats.pending_appends, stats.pending_markers), (0, 0));
     let is_over = |state: &State| !matches!(state, State::PrepareCommit | State::PrepareAbort);
-    assert!(heart.count_by_state().keys().all(is_over), "a transaction does not end");
-    heart.unload(later, PARTITION);
-    assert_eq!(heart.stats(), Default::default());
-    assert_eq!(heart.next_deadline_ms(), None);
+    assert!(coordinator.count_by_state().keys().all(is_over), "a transaction does not end");
+    coordinator.unload(later, PARTITION);
+    assert_eq!(coordinator.stats(), Default::default());
+    assert_eq!(coordinator.next_deadline_ms(), None);
 }
 
 /// Does what the coordinator wants until it wants nothing more.
-fn carry_out(heart: &mut TransactionCoordinator, now: Now) {
+fn carry_out(coordinator: &mut TransactionCoordinator, now: Now) {
     loop {
-        let effects: Vec<Effect> = heart.effects().collect();
+        let effects: Vec<Effect> = coordinator.effects().collect();
         if effects.is_empty() {
             return;
         }
         for effect in effects {
             match effect {
-                Effect::Append { ticket, .. } => heart.appended(now, ticket, Ok(())),
-                Effect::NewProducerId { ticket } => heart.producer_id(now, ticket, Ok(1)),
+                Effect::Append { ticket, .. } => coordinator.appended(now, ticket, Ok(())),
+                Effect::NewProducerId { ticket } => coordinator.producer_id(now, ticket, Ok(1)),
                 Effect::WriteMarkers(markers) => {
                     for topic in &markers.topics {
                         for partition in &topic.partitions {
-                            heart.marked(
+                            coordinator.marked(
                                 now,
                                 markers.ticket,
                                 &topic.name,

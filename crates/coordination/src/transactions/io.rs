@@ -40,7 +40,7 @@ pub(crate) enum Asked {
     Transaction { partition: i32, id: Arc<str> },
 }
 
-/// What the coordinator has asked the shell for on behalf of one partition.
+/// What the coordinator has asked the driver for on behalf of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     /// Appends by their numbers.
@@ -49,7 +49,7 @@ pub(crate) struct Outstanding {
     pub(crate) markers: BTreeMap<u64, Arc<str>>,
 }
 
-/// The coordinator without its transactional ids, lent to one handler.
+/// The coordinator without its transactional ids, context to one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,

@@ -1,4 +1,4 @@
-//! What was asked of the shell is there: records are durable or cannot be written, a producer id was found or not.
+//! What was asked of the driver is there: records are durable or cannot be written, a producer id was found or not.
 
 use mainstem_wire::ErrorCode;
 

@@ -28,13 +28,13 @@ pub(super) struct Service {
 }
 
 /// A partition with what its handlers may touch.
-pub(super) struct Lent<'a> {
+pub(super) struct PartitionContext<'a> {
     pub(super) service: &'a mut Service,
     pub(super) transactions: &'a mut Transactions,
     pub(super) io: Io<'a>,
 }
 
-impl Lent<'_> {
+impl PartitionContext<'_> {
     /// Sets the next look for transactions that have timed out.
     pub(super) fn schedule_time_outs(&mut self) {
         let Io { now, partition, config, .. } = self.io;

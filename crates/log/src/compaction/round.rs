@@ -8,8 +8,8 @@ use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::index::Entry;
 use crate::offset_index::OffsetEntry;
-use crate::patience::Patience;
-use crate::segment::{Segment, patient};
+use crate::read_mode::ReadMode;
+use crate::segment::{Segment, blocking};
 use crate::storage::{OpenMode, StorageFile, read_exact_at};
 use crate::time_index::TimeEntry;
 use crate::transaction_index::{self, AbortedTransaction};
@@ -111,7 +111,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         }
         let path = self.log_path(number);
         let files = segment.lookup_files(&self.files, None).map_err(LogError::io("open", &*path))?;
-        let found = patient(segment.lookup(offset, files).find(offset, Patience::Wait));
+        let found = blocking(segment.lookup(offset, files).find(offset, ReadMode::Blocking));
         Ok(found.map_err(LogError::io("read", path))?.map(|batch| batch.position))
     }
 

@@ -5,9 +5,9 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
-use crate::patience::Patience;
+use crate::read_mode::ReadMode;
 use crate::scan::{BatchScan, LOOKUP_CHUNK_BYTES, Scanned};
-use crate::segment::{Segment, patient};
+use crate::segment::{Segment, blocking};
 use std::sync::Arc;
 
 /// A compacted log at one moment.
@@ -98,8 +98,8 @@ impl CompactionView {
         let files = segment.lookup_files(&self.files, None).map_err(LogError::io("open", path()))?;
         let range = 0..u64::from(segment.len);
         let mut batches =
-            BatchScan::new(&*files.log, Patience::Wait, range, segment.base_offset, LOOKUP_CHUNK_BYTES);
-        match patient(batches.next(false)).map_err(LogError::io("read", path()))? {
+            BatchScan::new(&*files.log, ReadMode::Blocking, range, segment.base_offset, LOOKUP_CHUNK_BYTES);
+        match blocking(batches.next(false)).map_err(LogError::io("read", path()))? {
             Scanned::Batch(batch) => Ok(Some(batch.max_timestamp)),
             _ => Ok(None),
         }

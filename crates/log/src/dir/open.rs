@@ -94,7 +94,7 @@ pub enum OpenDirError {
         expected: String,
     },
     /// The file system refused something.
-    #[error("log directory {}: {what} failed: {source}; mend it, or choose another directory (log.dirs)", path.display())]
+    #[error("log directory {}: {what} failed: {source}; repair it, or choose another directory (log.dirs)", path.display())]
     Io {
         /// The directory.
         path: PathBuf,

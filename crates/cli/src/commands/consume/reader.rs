@@ -61,7 +61,7 @@ impl Reader {
             }
             match self.next(&positions).await? {
                 Some(Ok(batch)) => self.print(&batch)?,
-                Some(Err(error)) => self.mend(error).await?,
+                Some(Err(error)) => self.repair(error).await?,
                 None => return Ok(()),
             }
         }
@@ -116,7 +116,7 @@ impl Reader {
     }
 
     /// Goes on elsewhere if records have gone.
-    async fn mend(&mut self, error: Error) -> Result<()> {
+    async fn repair(&mut self, error: Error) -> Result<()> {
         match error {
             Error::OutOfRange { partition, offset, .. } => self.skip(&partition, offset).await,
             Error::Truncated { partition, diverges_at: Some(at), .. } => {

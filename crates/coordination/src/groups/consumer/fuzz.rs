@@ -30,34 +30,34 @@ const STEP: usize = 6;
 /// counted is there, and at the end nothing is left.
 pub(crate) fn requests(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
-    let mut heart = GroupCoordinator::new(config);
+    let mut coordinator = GroupCoordinator::new(config);
     let mut now = Now { mono_ms: 1, wall_ms: 1 };
-    heart.begin_load(PARTITION);
-    heart.finish_load(now, PARTITION);
+    coordinator.begin_load(PARTITION);
+    coordinator.finish_load(now, PARTITION);
     for (token, step) in (0..).zip(data.chunks_exact(STEP)) {
         let step: &[u8; STEP] = step.try_into().expect("chunks are exact");
         now.mono_ms += u64::from(step[5]) * 97;
-        take(&mut heart, now, Token(token), step);
-        settle(&mut heart, now, step[4] % 8 == 7);
-        heart.tick(now);
-        settle(&mut heart, now, false);
-        check(&heart);
+        take(&mut coordinator, now, Token(token), step);
+        settle(&mut coordinator, now, step[4] % 8 == 7);
+        coordinator.tick(now);
+        settle(&mut coordinator, now, false);
+        check(&coordinator);
     }
-    heart.unload(now, PARTITION);
-    assert_eq!((heart.next_deadline_ms(), heart.stats()), (None, Default::default()));
+    coordinator.unload(now, PARTITION);
+    assert_eq!((coordinator.next_deadline_ms(), coordinator.stats()), (None, Default::default()));
 }
 
 /// One step: what, who, in which epoch, subscribed to what, having what.
 ///
 /// Transactions take the steps of heartbeats whose highest bit is set.
-fn take(heart: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP]) {
+fn take(coordinator: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP]) {
     let [what, who, epoch, topics, ..] = *step;
     let member_id = format!("m{}", who % 5);
     let instance = (who & 0x40 != 0).then(|| format!("i{}", who % 3));
     let context = RequestContext { api_version: 4, client_id: "c", client_host: "/h" };
     let request = match what % 8 {
-        0 => return heart.topic_changed(topic(topics), id(topics), i32::from(epoch % 5) + 1),
-        1 => return heart.topic_deleted(now, topic(topics)),
+        0 => return coordinator.topic_changed(topic(topics), id(topics), i32::from(epoch % 5) + 1),
+        1 => return coordinator.topic_deleted(now, topic(topics)),
         2 => Request::JoinGroup { request: join(&member_id, instance, topics), random: [who; 16] },
         3 => Request::SyncGroup(SyncGroupRequest {
             group_id: "g".into(),
@@ -71,11 +71,11 @@ fn take(heart: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP])
             ..Default::default()
         }),
         5 if what & 0x80 != 0 => transactional_commit(&member_id, step),
-        6 if what & 0x80 != 0 => return end_transaction(heart, now, step),
+        6 if what & 0x80 != 0 => return end_transaction(coordinator, now, step),
         7 if what & 0x80 != 0 => offsets(&member_id, step),
         _ => Request::ConsumerGroupHeartbeat { request: beat(&member_id, instance, step), random: [who; 16] },
     };
-    heart.step(now, token, context, request);
+    coordinator.step(now, token, context, request);
 }
 
 /// The epoch of a step; 253 to 255 are -3 to -1.
@@ -109,12 +109,12 @@ fn transactional_commit(member_id: &str, step: &[u8; STEP]) -> Request<'static> 
 }
 
 /// The marker of a producer's transaction is in the log, and durable.
-fn end_transaction(heart: &mut GroupCoordinator, now: Now, step: &[u8; STEP]) {
+fn end_transaction(coordinator: &mut GroupCoordinator, now: Now, step: &[u8; STEP]) {
     let producer = Producer { id: i64::from(step[4] >> 6), epoch: 0 };
     let end = TransactionEnd { producer, committed: step[3] & 1 == 0 };
-    assert_eq!(heart.may_end_transaction(PARTITION), Ok(()), "nothing is in flight between steps");
-    let ticket = heart.transaction_ended(now, PARTITION, end).expect("the partition is served");
-    heart.appended(now, ticket, Ok(()));
+    assert_eq!(coordinator.may_end_transaction(PARTITION), Ok(()), "nothing is in flight between steps");
+    let ticket = coordinator.transaction_ended(now, PARTITION, end).expect("the partition is served");
+    coordinator.appended(now, ticket, Ok(()));
 }
 
 /// What else is done with offsets.
@@ -206,39 +206,39 @@ fn id(choice: u8) -> Uuid {
 }
 
 /// Gives every append its outcome; only the last one can fail.
-fn settle(heart: &mut GroupCoordinator, now: Now, fails: bool) {
+fn settle(coordinator: &mut GroupCoordinator, now: Now, fails: bool) {
     loop {
-        let effects: Vec<Effect> = heart.effects().collect();
+        let effects: Vec<Effect> = coordinator.effects().collect();
         let tickets = effects.iter().filter_map(|effect| match effect {
             Effect::Append { ticket, .. } => Some(*ticket),
             Effect::Reply { .. } => None,
         });
         let tickets: Vec<_> = tickets.collect();
         let Some((last, others)) = tickets.split_last() else { return };
-        others.iter().for_each(|ticket| heart.appended(now, *ticket, Ok(())));
+        others.iter().for_each(|ticket| coordinator.appended(now, *ticket, Ok(())));
         let outcome = if fails { Err(mainstem_wire::ErrorCode::NOT_ENOUGH_REPLICAS) } else { Ok(()) };
-        heart.appended(now, *last, outcome);
+        coordinator.appended(now, *last, outcome);
     }
 }
 
-fn check(heart: &GroupCoordinator) {
-    let members = heart.groups(PARTITION).values().map(|group| match &group.protocol {
+fn check(coordinator: &GroupCoordinator) {
+    let members = coordinator.groups(PARTITION).values().map(|group| match &group.protocol {
         Protocol::Classic(group) => group.members.len() + group.pending_joins.len(),
         Protocol::Consumer(group) => group.members().len(),
     });
     assert_eq!(
-        heart.stats().members,
+        coordinator.stats().members,
         members.sum::<usize>(),
         "members that are counted and those that are there"
     );
-    let groups = heart.groups(PARTITION).values();
+    let groups = coordinator.groups(PARTITION).values();
     let open = groups.map(|group| group.open_offsets.len()).sum::<usize>();
     assert_eq!(
-        heart.stats().pending_offsets,
+        coordinator.stats().pending_offsets,
         open,
         "offsets of transactions that are counted and that are there"
     );
-    for group in heart.groups(PARTITION).values() {
+    for group in coordinator.groups(PARTITION).values() {
         if let Protocol::Consumer(group) = &group.protocol {
             assert!(group.counts().owners.values().all(|owners| *owners == 1), "{:?}", group.counts().owners);
         }

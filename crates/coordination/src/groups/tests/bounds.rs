@@ -127,7 +127,7 @@ fn protocols_of_a_member_are_bounded() {
 #[test]
 fn members_that_come_and_go_leave_no_deadline_behind() {
     let mut cluster = Cluster::new(config());
-    let before = cluster.heart.deadline_count();
+    let before = cluster.coordinator.deadline_count();
     for _ in 0..100 {
         let random = cluster.random();
         cluster.send(3, "c", Request::JoinGroup { request: script::join(&Words::parse("join A")), random });
@@ -136,8 +136,8 @@ fn members_that_come_and_go_leave_no_deadline_behind() {
         cluster.effects();
     }
     // The one group keeps the end of its phase, and its partition the look at the appends that members wait for.
-    assert_eq!(cluster.heart.deadline_count(), before + 2);
-    assert_eq!((cluster.heart.stats().members, cluster.heart.stats().groups), (0, 1));
+    assert_eq!(cluster.coordinator.deadline_count(), before + 2);
+    assert_eq!((cluster.coordinator.stats().members, cluster.coordinator.stats().groups), (0, 1));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn bytes_of_members_and_assignments_are_bounded() {
     let created: Vec<_> = super::cluster::tickets(&alone.effects()).collect();
     created.into_iter().for_each(|ticket| alone.finish(ticket, Ok(())));
     // The member, and a little more.
-    let memory_bytes_max = alone.heart.stats().bytes + 20;
+    let memory_bytes_max = alone.coordinator.stats().bytes + 20;
     check_with(
         GroupConfig { memory_bytes_max, ..config() },
         "
@@ -277,10 +277,10 @@ fn what_the_log_holds_is_loaded_whatever_its_size() {
     for partition in 0..100 {
         commit(&mut cluster, &format!("commit A t-{partition}=1:x100"));
     }
-    let before = cluster.heart.stats();
+    let before = cluster.coordinator.stats();
     cluster.config.memory_bytes_max = 1_000;
     cluster.reload();
-    assert_eq!(cluster.heart.stats(), before);
+    assert_eq!(cluster.coordinator.stats(), before);
     assert!(before.bytes > 100 * 100, "{before:?}");
     assert_eq!(commit(&mut cluster, "commit A t-0=2:x100"), "t-0 NONE");
 }

@@ -1,4 +1,4 @@
-//! A coordinator with a log that does as it is told: the shell of all tests here.
+//! A coordinator with a log that does as it is told: the driver of all tests here.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,9 +15,9 @@ pub(super) const PARTITION: i32 = 0;
 /// Where the wall clock starts.
 const WALL_MS: i64 = 1_000_000;
 
-/// A coordinator, its clocks, its log, and the rules that hold for every shell: each request gets one answer.
+/// A coordinator, its clocks, its log, and the rules that hold for every driver: each request gets one answer.
 pub(super) struct Cluster {
-    pub(super) heart: GroupCoordinator,
+    pub(super) coordinator: GroupCoordinator,
     pub(super) config: GroupConfig,
     pub(super) now: Now,
     /// What is durable, oldest first.
@@ -55,7 +55,7 @@ impl Logged {
         }
     }
 
-    /// As the shell reads it.
+    /// As the driver reads it.
     fn read(&self) -> LogEntry<'_> {
         match self {
             Logged::Record(record, producer) => {
@@ -77,7 +77,7 @@ impl Cluster {
     pub(super) fn new(config: GroupConfig) -> Self {
         let config = GroupConfig { offsets_topic_num_partitions: 1, ..config };
         let mut cluster = Self {
-            heart: GroupCoordinator::new(config.clone()),
+            coordinator: GroupCoordinator::new(config.clone()),
             config,
             now: Now { mono_ms: 0, wall_ms: WALL_MS },
             log: Vec::new(),
@@ -98,7 +98,7 @@ impl Cluster {
         let token = Token(self.tokens);
         self.waiting.insert(token);
         let context = RequestContext { api_version, client_id, client_host: "/host" };
-        self.heart.step(self.now, token, context, request);
+        self.coordinator.step(self.now, token, context, request);
         token
     }
 
@@ -110,7 +110,7 @@ impl Cluster {
 
     /// What the coordinator wants done. Appends are noted as pending, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
-        let effects: Vec<Effect> = self.heart.effects().collect();
+        let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {
             match effect {
                 Effect::Append { ticket, producer, records, .. } => {
@@ -135,8 +135,8 @@ impl Cluster {
 
     /// The marker of a producer's transaction is written, unless the coordinator is not ready for that.
     pub(super) fn end_transaction(&mut self, end: TransactionEnd) -> Result<(), ErrorCode> {
-        self.heart.may_end_transaction(PARTITION)?;
-        let ticket = self.heart.transaction_ended(self.now, PARTITION, end).expect("it was just ready");
+        self.coordinator.may_end_transaction(PARTITION)?;
+        let ticket = self.coordinator.transaction_ended(self.now, PARTITION, end).expect("it was just ready");
         self.write(ticket, vec![Logged::End(end)]);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Cluster {
                 self.log.extend(entries);
             }
         }
-        self.heart.appended(self.now, ticket, outcome);
+        self.coordinator.appended(self.now, ticket, outcome);
     }
 
     /// The oldest append without an outcome.
@@ -161,25 +161,25 @@ impl Cluster {
     /// The coordinator dies, and with it what is not in the log; another one takes over.
     pub(super) fn reload(&mut self) {
         self.pending.clear();
-        self.heart = GroupCoordinator::new(self.config.clone());
+        self.coordinator = GroupCoordinator::new(self.config.clone());
         self.load();
     }
 
     /// Loads the partition from the log.
     fn load(&mut self) {
         for (name, (id, partitions)) in &self.topics {
-            self.heart.topic_changed(name, *id, *partitions);
+            self.coordinator.topic_changed(name, *id, *partitions);
         }
-        self.heart.begin_load(PARTITION);
-        load_into(&mut self.heart, self.now, &self.log);
-        self.heart.finish_load(self.now, PARTITION);
+        self.coordinator.begin_load(PARTITION);
+        load_into(&mut self.coordinator, self.now, &self.log);
+        self.coordinator.finish_load(self.now, PARTITION);
     }
 
     /// A topic is created, or gets more partitions; one without any is deleted.
     pub(super) fn set_topic(&mut self, name: &str, partitions: i32) {
         if partitions == 0 {
             self.topics.remove(name);
-            return self.heart.topic_deleted(self.now, name);
+            return self.coordinator.topic_deleted(self.now, name);
         }
         let known = self.topics.get(name).map(|(id, _)| *id);
         let id = known.unwrap_or_else(|| {
@@ -187,7 +187,7 @@ impl Cluster {
             Uuid([self.topic_ids; 16])
         });
         self.topics.insert(name.to_owned(), (id, partitions));
-        self.heart.topic_changed(name, id, partitions);
+        self.coordinator.topic_changed(name, id, partitions);
     }
 
     /// The name of a topic that is there or was.
@@ -204,14 +204,14 @@ impl Cluster {
 
     /// A coordinator that knows nothing but the log.
     pub(super) fn rebuilt(&self) -> GroupCoordinator {
-        let mut heart = GroupCoordinator::new(self.config.clone());
+        let mut coordinator = GroupCoordinator::new(self.config.clone());
         for (name, (id, partitions)) in &self.topics {
-            heart.topic_changed(name, *id, *partitions);
+            coordinator.topic_changed(name, *id, *partitions);
         }
-        heart.begin_load(PARTITION);
-        load_into(&mut heart, self.now, &self.log);
-        heart.finish_load(self.now, PARTITION);
-        heart
+        coordinator.begin_load(PARTITION);
+        load_into(&mut coordinator, self.now, &self.log);
+        coordinator.finish_load(self.now, PARTITION);
+        coordinator
     }
 
     /// Requests that have no answer yet.
@@ -220,8 +220,8 @@ impl Cluster {
     }
 }
 
-fn load_into(heart: &mut GroupCoordinator, now: Now, log: &[Logged]) {
-    let replayed = heart.load(now, PARTITION, log.iter().map(Logged::read));
+fn load_into(coordinator: &mut GroupCoordinator, now: Now, log: &[Logged]) {
+    let replayed = coordinator.load(now, PARTITION, log.iter().map(Logged::read));
     assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
 }
 

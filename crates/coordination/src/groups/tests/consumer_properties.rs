@@ -113,7 +113,7 @@ impl World {
             }
             Op::Wait { ms } => {
                 self.cluster.advance(ms);
-                self.cluster.heart.tick(self.cluster.now);
+                self.cluster.coordinator.tick(self.cluster.now);
             }
             Op::Reload => {
                 self.lose_answers();
@@ -234,14 +234,14 @@ impl World {
     }
 
     fn group(&self) -> Option<&ConsumerGroup> {
-        match &self.cluster.heart.groups(PARTITION).get("g")?.protocol {
+        match &self.cluster.coordinator.groups(PARTITION).get("g")?.protocol {
             Protocol::Consumer(group) => Some(group),
             Protocol::Classic(_) => None,
         }
     }
 
     fn check(&self) {
-        for (counted, summed) in self.cluster.heart.bytes() {
+        for (counted, summed) in self.cluster.coordinator.bytes() {
             assert_eq!(counted, summed);
         }
         let Some(group) = self.group() else { return };
@@ -264,7 +264,7 @@ impl World {
         }
         if self.cluster.pending.is_empty() {
             let rebuilt = self.cluster.rebuilt();
-            assert_eq!(image(&self.cluster.heart), image(&rebuilt));
+            assert_eq!(image(&self.cluster.coordinator), image(&rebuilt));
         }
     }
 
@@ -278,7 +278,7 @@ impl World {
             self.lose_answers();
             // Members whose clients are gone time out; topics that came are matched.
             self.cluster.advance(11_000);
-            self.cluster.heart.tick(self.cluster.now);
+            self.cluster.coordinator.tick(self.cluster.now);
             self.settle();
             for member in 0..MEMBERS {
                 self.beat(member, false, false);
@@ -346,8 +346,8 @@ fn request(client: &Client, full: bool) -> ConsumerGroupHeartbeatRequest<'static
 }
 
 /// All records that say what a coordinator knows of its groups.
-fn image(heart: &GroupCoordinator) -> Vec<CoordinatorRecord> {
-    let groups = heart.groups(PARTITION).values();
+fn image(coordinator: &GroupCoordinator) -> Vec<CoordinatorRecord> {
+    let groups = coordinator.groups(PARTITION).values();
     let consumers = groups.filter_map(|group| match &group.protocol {
         Protocol::Consumer(group) => Some(group),
         Protocol::Classic(_) => None,

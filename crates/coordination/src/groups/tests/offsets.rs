@@ -303,7 +303,7 @@ fn offsets_of_an_empty_group_of_an_old_schema_expire_by_their_own_age() {
     cluster.reload();
     let mut looks = |ms| {
         cluster.advance(ms);
-        cluster.heart.tick(cluster.now);
+        cluster.coordinator.tick(cluster.now);
         let effects = cluster.effects();
         let written = effects.iter().filter_map(|effect| match effect {
             Effect::Append { records, .. } => {

@@ -256,13 +256,13 @@ impl World {
                 );
             }
             Op::Delete { group } => self.ask(2, Asked::Other, Request::DeleteGroup(&name(*group))),
-            Op::TopicDeleted => self.cluster.heart.topic_deleted(self.cluster.now, TOPIC),
+            Op::TopicDeleted => self.cluster.coordinator.topic_deleted(self.cluster.now, TOPIC),
             Op::Stabilise { group } => self.stabilise(&name(*group)),
             Op::Finish { append, error } => self.finish(*append, *error),
             Op::Wait { ms } => self.wait(*ms, false),
             Op::Wall { ms } => self.cluster.now.wall_ms += ms,
             Op::Reload => {
-                self.cluster.heart.unload(self.cluster.now, PARTITION);
+                self.cluster.coordinator.unload(self.cluster.now, PARTITION);
                 self.settle();
                 assert_eq!(self.cluster.unanswered(), 0, "giving a partition up answers everybody");
                 self.cluster.reload();
@@ -447,9 +447,9 @@ impl World {
                 self.finish(0, false);
                 self.settle();
             }
-            let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) else { break };
+            let Some(at) = self.cluster.coordinator.next_deadline_ms().filter(|at| *at <= end) else { break };
             self.cluster.advance(at.saturating_sub(self.cluster.now.mono_ms));
-            self.cluster.heart.tick(self.cluster.now);
+            self.cluster.coordinator.tick(self.cluster.now);
             self.settle();
         }
         self.cluster.advance(end - self.cluster.now.mono_ms);
@@ -564,7 +564,7 @@ impl World {
 
     /// What holds after every step.
     fn check_state(&mut self) {
-        let groups = self.cluster.heart.groups(PARTITION);
+        let groups = self.cluster.coordinator.groups(PARTITION);
         let (mut members, mut offsets, mut open) = (0, 0, 0);
         for group in groups.values() {
             let Protocol::Classic(classic) = &group.protocol else { panic!("nobody joined as a consumer") };
@@ -580,17 +580,17 @@ impl World {
             offsets += group.offsets.len();
             open += group.open_offsets.len();
         }
-        let stats = self.cluster.heart.stats();
+        let stats = self.cluster.coordinator.stats();
         assert_eq!((stats.groups, stats.members, stats.offsets), (groups.len(), members, offsets));
-        assert_eq!((stats.pending_offsets, self.cluster.heart.open_count()), (open, open));
-        let [kept, in_flight] = self.cluster.heart.bytes();
+        assert_eq!((stats.pending_offsets, self.cluster.coordinator.open_count()), (open, open));
+        let [kept, in_flight] = self.cluster.coordinator.bytes();
         assert_eq!((kept.0, in_flight.0), (kept.1, in_flight.1), "bytes as counted and as summed up");
     }
 
     /// With nothing in flight, another coordinator that knows nothing but the log would know the same.
     fn check_rebuilt(&self) {
         let rebuilt = self.cluster.rebuilt();
-        let (ours, theirs) = (self.cluster.heart.groups(PARTITION), rebuilt.groups(PARTITION));
+        let (ours, theirs) = (self.cluster.coordinator.groups(PARTITION), rebuilt.groups(PARTITION));
         for (id, group) in ours {
             let other = theirs.get(id);
             assert_eq!(group.is_stored(), other.is_some(), "whether {id} exists");
@@ -608,7 +608,7 @@ impl World {
 
     /// Offsets are what the log says, with nothing in flight.
     fn check_offsets(&self) {
-        for (id, group) in self.cluster.heart.groups(PARTITION) {
+        for (id, group) in self.cluster.coordinator.groups(PARTITION) {
             let durable = self.durable(id, self.cluster.log.len());
             let partitions = group.offsets.iter().flat_map(|(_, partitions)| partitions);
             let ours: Vec<(i32, i64)> = partitions.map(|(at, offset)| (*at, offset.offset)).collect();
@@ -627,7 +627,7 @@ impl World {
         self.wait(7_200_000, true);
         self.check_state();
         assert_eq!(self.cluster.unanswered(), 0, "{:?}", self.asked);
-        assert_eq!(self.cluster.heart.stats().members, 0);
+        assert_eq!(self.cluster.coordinator.stats().members, 0);
         self.check_offsets();
         self.check_rebuilt();
         for producer in 0..PRODUCERS {
@@ -635,12 +635,15 @@ impl World {
         }
         self.wait(1, true);
         self.check_state();
-        assert_eq!(self.cluster.heart.stats().pending_offsets, 0);
+        assert_eq!(self.cluster.coordinator.stats().pending_offsets, 0);
         self.check_offsets();
         self.check_rebuilt();
-        self.cluster.heart.unload(self.cluster.now, PARTITION);
-        let heart: &GroupCoordinator = &self.cluster.heart;
-        assert_eq!((heart.stats(), heart.deadline_count(), heart.topic_count()), (Default::default(), 0, 0));
+        self.cluster.coordinator.unload(self.cluster.now, PARTITION);
+        let coordinator: &GroupCoordinator = &self.cluster.coordinator;
+        assert_eq!(
+            (coordinator.stats(), coordinator.deadline_count(), coordinator.topic_count()),
+            (Default::default(), 0, 0)
+        );
     }
 }
 

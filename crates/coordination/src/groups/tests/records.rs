@@ -77,10 +77,10 @@ fn loaded(records: &[(&[u8], Option<&[u8]>)]) -> (Cluster, crate::groups::Replay
 /// The same with transactions.
 fn loaded_entries(entries: &[LogEntry<'_>]) -> (Cluster, crate::groups::Replayed) {
     let mut cluster = Cluster::new(config());
-    cluster.heart.unload(cluster.now, PARTITION);
-    cluster.heart.begin_load(PARTITION);
-    let replayed = cluster.heart.load(cluster.now, PARTITION, entries.iter().copied());
-    cluster.heart.finish_load(cluster.now, PARTITION);
+    cluster.coordinator.unload(cluster.now, PARTITION);
+    cluster.coordinator.begin_load(PARTITION);
+    let replayed = cluster.coordinator.load(cluster.now, PARTITION, entries.iter().copied());
+    cluster.coordinator.finish_load(cluster.now, PARTITION);
     (cluster, replayed)
 }
 
@@ -171,7 +171,7 @@ fn the_last_record_of_a_key_counts() {
     let (mut cluster, _) = loaded(&[(key, Some(&offset(1))), (key, Some(&offset(2)))]);
     assert_eq!(fetch_all(&mut cluster), "offsets [t-3=2]");
     let (cluster, _) = loaded(&[(key, Some(&offset(1))), (key, None), (key, None)]);
-    assert_eq!((cluster.heart.stats().groups, cluster.heart.stats().offsets), (0, 0));
+    assert_eq!((cluster.coordinator.stats().groups, cluster.coordinator.stats().offsets), (0, 0));
     // A group whose own record is gone stays for as long as there are offsets.
     let (mut cluster, _) = loaded(&[(key, Some(&offset(1))), (b"\0\x02\0\x01g", None)]);
     assert_eq!(fetch_all(&mut cluster), "offsets [t-3=1]");
@@ -198,7 +198,7 @@ fn records_of_transactions_count_with_the_end_of_theirs() {
     let after = |entries: &[LogEntry<'_>]| {
         let (mut cluster, replayed) = loaded_entries(entries);
         assert_eq!(replayed.applied, entries.len() as u64);
-        (fetch_all(&mut cluster), cluster.heart.stats().pending_offsets)
+        (fetch_all(&mut cluster), cluster.coordinator.stats().pending_offsets)
     };
     let nothing = || "offsets []".to_owned();
     let offset = |at: i64| format!("offsets [t-3={at}]");

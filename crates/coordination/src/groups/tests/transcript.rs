@@ -87,11 +87,11 @@ impl Player {
             "hold" => self.hold = true,
             "ok" => self.finish(arg, Ok(())),
             "fail" => self.finish(arg, Err(script::error(words.rest[0]))),
-            "unload" => self.cluster.heart.unload(self.cluster.now, PARTITION),
-            "begin-load" => self.cluster.heart.begin_load(PARTITION),
+            "unload" => self.cluster.coordinator.unload(self.cluster.now, PARTITION),
+            "begin-load" => self.cluster.coordinator.begin_load(PARTITION),
             "reload" => {
                 let now = self.cluster.now;
-                self.cluster.heart.unload(now, PARTITION);
+                self.cluster.coordinator.unload(now, PARTITION);
                 self.settle();
                 if let Ok(max) = arg.parse() {
                     self.cluster.config.group_max_size = max;
@@ -103,7 +103,7 @@ impl Player {
                 self.cluster.set_topic(arg, partitions);
             }
             "end" => self.end(words),
-            "topic-deleted" => self.cluster.heart.topic_deleted(self.cluster.now, arg),
+            "topic-deleted" => self.cluster.coordinator.topic_deleted(self.cluster.now, arg),
             _ => self.request(words),
         }
     }
@@ -169,9 +169,9 @@ impl Player {
 
     fn wait(&mut self, ms: u64) {
         let end = self.cluster.now.mono_ms + ms;
-        while let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) {
+        while let Some(at) = self.cluster.coordinator.next_deadline_ms().filter(|at| *at <= end) {
             self.cluster.advance(at.saturating_sub(self.cluster.now.mono_ms));
-            self.cluster.heart.tick(self.cluster.now);
+            self.cluster.coordinator.tick(self.cluster.now);
             let before = self.out.len();
             self.settle();
             if self.out.len() > before {

@@ -1,4 +1,4 @@
-//! A coordinator with a log, partitions and producer ids that do as they are told: the shell of all tests here.
+//! A coordinator with a log, partitions and producer ids that do as they are told: the driver of all tests here.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -25,9 +25,9 @@ pub(super) struct Marker {
     pub(super) partition: i32,
 }
 
-/// A coordinator, its clocks, its log, and the rules that hold for every shell: each request gets one answer.
+/// A coordinator, its clocks, its log, and the rules that hold for every driver: each request gets one answer.
 pub(super) struct Cluster {
-    pub(super) heart: TransactionCoordinator,
+    pub(super) coordinator: TransactionCoordinator,
     pub(super) config: TransactionConfig,
     pub(super) now: Now,
     /// Records that are durable, oldest first.
@@ -49,7 +49,7 @@ impl Cluster {
     pub(super) fn new(config: TransactionConfig, log: Vec<CoordinatorRecord>) -> Self {
         let config = TransactionConfig { transaction_state_log_num_partitions: 1, ..config };
         let mut cluster = Self {
-            heart: TransactionCoordinator::new(config.clone()),
+            coordinator: TransactionCoordinator::new(config.clone()),
             config,
             now: Now { mono_ms: 0, wall_ms: WALL_MS },
             log,
@@ -70,13 +70,13 @@ impl Cluster {
         self.tokens += 1;
         let token = Token(self.tokens);
         self.waiting.insert(token);
-        self.heart.step(self.now, token, api_version, request);
+        self.coordinator.step(self.now, token, api_version, request);
         token
     }
 
     /// What the coordinator wants done. What has an outcome is noted, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
-        let effects: Vec<Effect> = self.heart.effects().collect();
+        let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {
             match effect {
                 Effect::Append { ticket, records, .. } => {
@@ -116,7 +116,7 @@ impl Cluster {
         if outcome.is_ok() {
             self.log.extend(records);
         }
-        self.heart.appended(self.now, ticket, outcome);
+        self.coordinator.appended(self.now, ticket, outcome);
     }
 
     /// Brings a producer id, or an error.
@@ -124,13 +124,13 @@ impl Cluster {
         assert!(self.asked.remove(&ticket), "{ticket:?} is wanted");
         let id = self.next_producer_id;
         self.next_producer_id += i64::from(outcome.is_ok());
-        self.heart.producer_id(self.now, ticket, outcome.map(|()| id));
+        self.coordinator.producer_id(self.now, ticket, outcome.map(|()| id));
     }
 
     /// Reports the outcome of a marker.
     pub(super) fn mark(&mut self, marker: &Marker, outcome: MarkerOutcome) -> Markers {
         let markers = self.markers.remove(marker).expect("the marker is being written");
-        self.heart.marked(self.now, marker.ticket, &marker.topic, marker.partition, outcome);
+        self.coordinator.marked(self.now, marker.ticket, &marker.topic, marker.partition, outcome);
         markers
     }
 
@@ -142,13 +142,13 @@ impl Cluster {
         self.markers.clear();
         self.asked.clear();
         self.waiting.clear();
-        self.heart = TransactionCoordinator::new(self.config.clone());
+        self.coordinator = TransactionCoordinator::new(self.config.clone());
         self.load();
     }
 
     /// The partition goes and comes back. Those who wait are answered before.
     pub(super) fn resign(&mut self) -> Vec<Effect> {
-        self.heart.unload(self.now, PARTITION);
+        self.coordinator.unload(self.now, PARTITION);
         let effects = self.effects();
         self.pending.clear();
         self.markers.clear();
@@ -158,9 +158,9 @@ impl Cluster {
 
     fn load(&mut self) {
         self.coordinator_epoch += 1;
-        self.heart.begin_load(PARTITION, self.coordinator_epoch);
-        load_into(&mut self.heart, self.now, &self.log);
-        self.heart.finish_load(self.now, PARTITION);
+        self.coordinator.begin_load(PARTITION, self.coordinator_epoch);
+        load_into(&mut self.coordinator, self.now, &self.log);
+        self.coordinator.finish_load(self.now, PARTITION);
     }
 
     /// Both clocks go on.
@@ -171,11 +171,11 @@ impl Cluster {
 
     /// A coordinator that knows nothing but the log.
     pub(super) fn rebuilt(&self) -> TransactionCoordinator {
-        let mut heart = TransactionCoordinator::new(self.config.clone());
-        heart.begin_load(PARTITION, self.coordinator_epoch);
-        load_into(&mut heart, self.now, &self.log);
-        heart.finish_load(self.now, PARTITION);
-        heart
+        let mut coordinator = TransactionCoordinator::new(self.config.clone());
+        coordinator.begin_load(PARTITION, self.coordinator_epoch);
+        load_into(&mut coordinator, self.now, &self.log);
+        coordinator.finish_load(self.now, PARTITION);
+        coordinator
     }
 
     /// Requests that have no answer yet.
@@ -184,9 +184,9 @@ impl Cluster {
     }
 }
 
-fn load_into(heart: &mut TransactionCoordinator, now: Now, log: &[CoordinatorRecord]) {
+fn load_into(coordinator: &mut TransactionCoordinator, now: Now, log: &[CoordinatorRecord]) {
     let records = log.iter().map(|record| (record.key.as_slice(), record.value.as_deref()));
-    let replayed = heart.load(now, PARTITION, records);
+    let replayed = coordinator.load(now, PARTITION, records);
     assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
 }
 

@@ -55,7 +55,7 @@ pub(super) fn check_after(
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         player.line(line);
     }
-    let bytes = player.cluster.heart.bytes();
+    let bytes = player.cluster.coordinator.bytes();
     assert_eq!(bytes.0, bytes.1, "bytes as counted and as summed up");
     expect.assert_eq(&player.out);
 }
@@ -134,12 +134,12 @@ impl Player {
                     self.write(&effect);
                 }
             }
-            "unload" => self.cluster.heart.unload(now, PARTITION),
-            "begin-load" => self.cluster.heart.begin_load(PARTITION, 1),
+            "unload" => self.cluster.coordinator.unload(now, PARTITION),
+            "begin-load" => self.cluster.coordinator.begin_load(PARTITION, 1),
             "version" => {
                 let level = arg.parse().expect("a level");
                 self.cluster.config.transaction_version = level;
-                self.cluster.heart.set_transaction_version(level);
+                self.cluster.coordinator.set_transaction_version(level);
             }
             _ => {
                 let (version, request) = script::request(words);
@@ -163,9 +163,9 @@ impl Player {
 
     fn wait(&mut self, ms: u64) {
         let end = self.cluster.now.mono_ms + ms;
-        while let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) {
+        while let Some(at) = self.cluster.coordinator.next_deadline_ms().filter(|at| *at <= end) {
             self.cluster.advance(at.saturating_sub(self.cluster.now.mono_ms));
-            self.cluster.heart.tick(self.cluster.now);
+            self.cluster.coordinator.tick(self.cluster.now);
             let before = self.out.len();
             self.settle();
             if self.out.len() > before {

@@ -226,9 +226,9 @@ impl World {
             if flows {
                 self.flow();
             }
-            let Some(at) = self.cluster.heart.next_deadline_ms().filter(|at| *at <= end) else { break };
+            let Some(at) = self.cluster.coordinator.next_deadline_ms().filter(|at| *at <= end) else { break };
             self.cluster.advance(at.saturating_sub(self.cluster.now.mono_ms));
-            self.cluster.heart.tick(self.cluster.now);
+            self.cluster.coordinator.tick(self.cluster.now);
             self.settle();
         }
         self.cluster.advance(end - self.cluster.now.mono_ms);
@@ -374,7 +374,7 @@ impl World {
 
     /// What holds after every step: the coordinator knows what the log says, and nothing else.
     fn check_state(&self) {
-        let transactions = self.cluster.heart.transactions(PARTITION);
+        let transactions = self.cluster.coordinator.transactions(PARTITION);
         let durable = self.durable();
         for transaction in transactions.values() {
             match durable.get(&*transaction.id) {
@@ -390,12 +390,12 @@ impl World {
         }
         let missing: Vec<_> = durable.keys().filter(|id| !transactions.contains_key(id.as_str())).collect();
         assert!(missing.is_empty(), "{missing:?} are in the log only");
-        let (counted, summed) = self.cluster.heart.bytes();
+        let (counted, summed) = self.cluster.coordinator.bytes();
         assert_eq!(counted, summed, "bytes as counted and as summed up");
         let own = transactions.values().map(|transaction| {
             usize::from(transaction.waiting.is_some()) + usize::from(transaction.retry_ms.is_some())
         });
-        assert_eq!(self.cluster.heart.waits().0, 2 + own.sum::<usize>(), "deadlines");
+        assert_eq!(self.cluster.coordinator.waits().0, 2 + own.sum::<usize>(), "deadlines");
     }
 
     /// Compares a transactional id with its last record. Epochs before the last are in no record, and markers that are
@@ -454,15 +454,19 @@ impl World {
         self.wait(200_000, true);
         assert_eq!(self.cluster.unanswered(), 0, "{:?}", self.asked);
         let rebuilt = self.cluster.rebuilt();
-        let (ours, theirs) = (self.cluster.heart.transactions(PARTITION), rebuilt.transactions(PARTITION));
+        let (ours, theirs) =
+            (self.cluster.coordinator.transactions(PARTITION), rebuilt.transactions(PARTITION));
         assert_eq!(ours.len(), theirs.len());
         for (id, transaction) in ours {
             assert!(transaction.image.state.is_idle(), "{transaction:?} has not ended");
             self.check_same(transaction, &theirs[id].image);
         }
         self.check_log();
-        self.cluster.heart.unload(self.cluster.now, PARTITION);
-        assert_eq!((self.cluster.heart.stats(), self.cluster.heart.waits()), (Default::default(), (0, 0)));
+        self.cluster.coordinator.unload(self.cluster.now, PARTITION);
+        assert_eq!(
+            (self.cluster.coordinator.stats(), self.cluster.coordinator.waits()),
+            (Default::default(), (0, 0))
+        );
     }
 }
 

@@ -267,8 +267,8 @@ fn a_compaction_that_is_broken_off_leaves_the_log_as_it_was() {
     let (path, dir) = (log.path().to_owned(), log.dir().clone());
     let access = Watched { log: Mutex::new(Some(log)), watch: |_: &mut Log| {} };
     let task = Task { first_dirty: 0, first_uncleanable: 4, wall_ms: WALL_MS, mono_ms: 0 };
-    for patience in 0..3 {
-        let mut left = patience;
+    for read_mode in 0..3 {
+        let mut left = read_mode;
         let pace = &mut |_| {
             left -= 1;
             if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -24,7 +24,7 @@ pub(crate) struct Findings {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     pub(crate) faults: Vec<Finding>,
-    /// Remarks: nothing that a broker does not mend by itself.
+    /// Remarks: nothing that a broker does not repair by itself.
     pub(crate) notes: Vec<Finding>,
 }
 

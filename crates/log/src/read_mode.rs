@@ -6,43 +6,43 @@ use std::io;
 
 /// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum ReadMode {
     /// It may.
-    Wait,
+    Blocking,
     /// Only what is in the page cache is read.
-    NoWait,
+    NonBlocking,
 }
 
 /// Why a lookup has no answer.
 #[derive(Debug)]
-pub(crate) enum Blocked {
+pub(crate) enum ReadStop {
     /// It would have to wait for the disk.
     WouldBlock,
     /// The disk refused.
     Failed(io::Error),
 }
 
-impl From<io::Error> for Blocked {
-    fn from(error: io::Error) -> Blocked {
-        Blocked::Failed(error)
+impl From<io::Error> for ReadStop {
+    fn from(error: io::Error) -> ReadStop {
+        ReadStop::Failed(error)
     }
 }
 
-impl Patience {
+impl ReadMode {
     /// Reads until the buffer is full or the file ends; returns the count.
     pub(crate) fn read_full(
         self,
         file: &dyn StorageFile,
         buf: &mut [u8],
         position: u64,
-    ) -> Result<usize, Blocked> {
-        if self == Patience::Wait {
+    ) -> Result<usize, ReadStop> {
+        if self == ReadMode::Blocking {
             return Ok(read_full_at(file, buf, position)?);
         }
         let mut filled = 0;
         while filled < buf.len() {
             match file.read_at_nowait(&mut buf[filled..], position + filled as u64)? {
-                None => return Err(Blocked::WouldBlock),
+                None => return Err(ReadStop::WouldBlock),
                 Some(0) => break,
                 Some(count) => filled += count,
             }
@@ -56,9 +56,9 @@ impl Patience {
         file: &dyn StorageFile,
         buf: &mut [u8],
         position: u64,
-    ) -> Result<(), Blocked> {
+    ) -> Result<(), ReadStop> {
         if self.read_full(file, buf, position)? < buf.len() {
-            return Err(Blocked::Failed(io::ErrorKind::UnexpectedEof.into()));
+            return Err(ReadStop::Failed(io::ErrorKind::UnexpectedEof.into()));
         }
         Ok(())
     }
