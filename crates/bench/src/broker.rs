@@ -342,12 +342,7 @@ fn mainstem(environment: &Environment, launch: Launch, directory: &Path, address
 
 fn probe(environment: &Environment, launch: Launch, directory: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(&environment.tool);
-    command
-        .args(["bench", "probe"])
-        .arg("--listen")
-        .arg(address.to_string())
-        .arg("--directory")
-        .arg(directory);
+    command.arg("probe").arg("--listen").arg(address.to_string()).arg("--directory").arg(directory);
     command.args(["--partitions", &launch.partitions.to_string()]);
     command.args(["--durability", launch.durability.name()]);
     command

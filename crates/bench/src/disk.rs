@@ -37,10 +37,14 @@ fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
     Ok(costs)
 }
 
-/// Writes the files of a folder to the disk and has the kernel forget their pages.
+/// Writes the segments of a folder (`.log`) to the disk and has the kernel forget their pages. Other files come and go while
+/// the broker runs.
 pub(crate) fn make_cold(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "log") {
+            continue;
+        }
         let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed)?;

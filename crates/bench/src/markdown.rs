@@ -142,8 +142,8 @@ mod tests {
         summary.cells[0].plots.push("small-ack".to_owned());
         let text = page(&summary);
         let lines = [
-            "**small-msg-saturate-page-cache-03-kafka.json failed**: it died",
-            "**small-msg-saturate-page-cache-02-mainstem.json was disturbed**: others used 0.40 CPUs.",
+            "**small-msg-saturate, page-cache, round 3, kafka failed**: it died",
+            "**small-msg-saturate, page-cache, round 2, mainstem was disturbed**: others used 0.40 CPUs.",
             "## small-msg-saturate, page-cache",
             "| ratio | mainstem / kafka |",
             "| messages/s | 3.409x [3.333-3.500] |",

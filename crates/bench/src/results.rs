@@ -1,15 +1,22 @@
-//! One run as it is kept: which it was, its figures, its curves; a file of JSON each.
+//! Runs as they are kept: which each was, its figures, its curves. One file of a workload and a durability holds its
+//! runs, one a line of JSON and a member of the gzip stream (`zcat` prints them), so that a run is appended to what is there.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The file beside the runs that says what was measured where.
 pub(crate) const ABOUT: &str = "about.json";
+/// How the names of files of runs end.
+const RUNS: &str = ".jsonl.gz";
 
 /// A run of one workload on one system. Files of older versions have neither curves nor notes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -92,15 +99,37 @@ impl Run {
         self.figures.get(key).copied()
     }
 
-    /// The file's name, by which runs of one folder differ.
-    pub(crate) fn file_name(&self) -> String {
-        format!("{}-{}-{:02}-{}.json", self.workload, self.durability, self.round, self.system)
+    /// What a reader calls it; runs of one folder differ by it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}, {}, round {}, {}", self.workload, self.durability, self.round, self.system)
     }
 
-    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let value = serde_json::to_value(self).context("a run that is no JSON")?;
-        write_json(&folder.join(self.file_name()), &value)
+    /// The file that holds it and the others of its workload and durability.
+    fn file_name(&self) -> String {
+        format!("{}-{}{RUNS}", self.workload, self.durability)
     }
+
+    /// Appends the run to its file in a folder.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(self.file_name());
+        self.append(&path)
+            .with_context(|| format!("{} cannot be written: choose another folder by --out", path.display()))
+    }
+
+    fn append(&self, path: &Path) -> Result<()> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let mut member = GzEncoder::new(file, Compression::best());
+        serde_json::to_writer(&mut member, self)?;
+        member.write_all(b"\n")?;
+        member.finish()?;
+        Ok(())
+    }
+}
+
+/// The runs of one file.
+fn read_runs(path: &Path) -> Result<Vec<Run>> {
+    let lines = BufReader::new(MultiGzDecoder::new(BufReader::new(File::open(path)?))).lines();
+    lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
 }
 
 /// Writes JSON for people: an object has a line for each key, a list is one line.
@@ -144,31 +173,31 @@ impl Results {
     /// Reads all runs of a folder.
     ///
     /// # Errors
-    /// If the folder cannot be read, a file in it is no run, or there is no run at all.
+    /// If the folder cannot be read, a file of runs holds something else, or there is no run at all.
     pub fn read(folder: &Path) -> Result<Self> {
         let entries = fs::read_dir(folder)
             .with_context(|| format!("{} cannot be read: name a folder of runs", folder.display()))?;
         let (mut about, mut runs) = (Value::Null, Vec::new());
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let not_ours = || format!("{} is not of a benchmark: take it away", path.display());
+            if name == ABOUT {
+                about = serde_json::from_slice(&fs::read(&path)?).with_context(not_ours)?;
+            } else if name.ends_with(RUNS) {
+                runs.extend(read_runs(&path).with_context(not_ours)?);
             }
-            let text = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let is_about = path.file_name().is_some_and(|name| name == ABOUT);
-            let read = if is_about {
-                serde_json::from_slice(&text).map(|value| about = value)
-            } else {
-                serde_json::from_slice(&text).map(|run| runs.push(run))
-            };
-            read.with_context(|| format!("{} is no run of a benchmark: take it away", path.display()))?;
         }
         anyhow::ensure!(
             !runs.is_empty(),
-            "{} holds no runs: name the folder that `mainstem bench run` wrote by --out",
+            "{} holds no runs: name the folder that `mainstem-bench run` wrote by --out",
             folder.display()
         );
-        runs.sort_by_key(|run: &Run| (run.round, run.file_name()));
+        runs.sort_by(|one: &Run, other: &Run| {
+            let key =
+                |run: &Run| (run.round, run.workload.clone(), run.durability.clone(), run.system.clone());
+            key(one).cmp(&key(other))
+        });
         Ok(Self { about, runs })
     }
 }
@@ -206,7 +235,7 @@ mod tests {
         assert_eq!(results.about["commit"], "abc");
         assert_eq!(results.runs.len(), 1);
         let read = &results.runs[0];
-        assert_eq!(read.file_name(), "small-msg-saturate-fsync-03-probe.json");
+        assert_eq!(read.name(), "small-msg-saturate, fsync, round 3, probe");
         assert_eq!((read.figure("messages_per_s"), read.figure("none")), (Some(12.5), None));
         assert_eq!((&read.curves, &read.samples), (&run().curves, &run().samples));
         assert_eq!(read.notes, run().notes);
@@ -224,8 +253,8 @@ mod tests {
     fn what_is_no_run_is_told_by_name() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Results::read(folder.path()).unwrap_err().to_string().contains("holds no runs"));
-        fs::write(folder.path().join("other.json"), "[]").unwrap();
-        assert!(Results::read(folder.path()).unwrap_err().to_string().contains("other.json"));
+        fs::write(folder.path().join("other.jsonl.gz"), "[]").unwrap();
+        assert!(Results::read(folder.path()).unwrap_err().to_string().contains("other.jsonl.gz"));
         assert!(Results::read(&folder.path().join("missing")).unwrap_err().to_string().contains("missing"));
     }
 

@@ -48,7 +48,7 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
     let steps = order.selection.steps();
     ensure!(
         !steps.is_empty(),
-        "there is nothing to run: none of the workloads applies to the systems and durabilities (`mainstem bench list` \
+        "there is nothing to run: none of the workloads applies to the systems and durabilities (`mainstem-bench list` \
          says which do)"
     );
     prepare_out(&order.out)?;

@@ -87,9 +87,9 @@ pub struct GoalLine {
 /// Sums up runs. What each cell's plots are called is added by those who draw them.
 pub fn summarize(results: &Results) -> Summary {
     let runs = &results.runs;
-    let failed = runs.iter().filter_map(|run| Some((run.file_name(), run.error.clone()?)));
+    let failed = runs.iter().filter_map(|run| Some((run.name(), run.error.clone()?)));
     let others = |run: &Run| run.figure("other_cpus").filter(|&cpus| cpus > BUSY_CPUS_MAX);
-    let disturbed = runs.iter().filter_map(|run| Some((run.file_name(), others(run)?)));
+    let disturbed = runs.iter().filter_map(|run| Some((run.name(), others(run)?)));
     let mut keys: Vec<(usize, usize, &Run)> =
         runs.iter().map(|run| (durability_rank(run), workload_rank(run), run)).collect();
     keys.sort_by_key(|&(durability, workload, run)| (durability, workload, run.workload.clone()));
@@ -250,9 +250,9 @@ pub(crate) mod tests {
         assert!((ratio.ratio.max - 3.5).abs() < 1e-9);
         assert_eq!(
             summary.failed,
-            [("small-msg-saturate-page-cache-03-kafka.json".into(), "it died".into())]
+            [("small-msg-saturate, page-cache, round 3, kafka".into(), "it died".into())]
         );
-        assert_eq!(summary.disturbed, [("small-msg-saturate-page-cache-02-mainstem.json".into(), 0.4)]);
+        assert_eq!(summary.disturbed, [("small-msg-saturate, page-cache, round 2, mainstem".into(), 0.4)]);
     }
 
     #[test]

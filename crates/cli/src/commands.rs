@@ -1,6 +1,5 @@
 //! One file per command: what it takes, what it does, what it prints.
 
-pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -11,7 +11,6 @@ mod failure;
 mod interrupt;
 mod logging;
 mod offsets;
-mod output;
 mod record_json;
 mod target;
 mod timestamp;
@@ -22,6 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use mainstem_terminal as output;
 
 /// One durable log: a Kafka-compatible broker and its tools.
 #[derive(Debug, Parser)]
@@ -51,8 +51,6 @@ enum Command {
     Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
-    /// Measure brokers side by side.
-    Bench(commands::bench::BenchArguments),
     /// Print a script that lets a shell complete the commands.
     Completions(commands::completions::Completions),
     /// Print the manual, or write its pages.
@@ -71,7 +69,6 @@ fn main() -> ExitCode {
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
-        Command::Bench(bench) => commands::bench::run(&bench),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };

@@ -1,7 +1,6 @@
 //! Draws a chart of lines as SVG and as PNG, with the font that is built in: no library of the system is needed.
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
 use std::path::Path;
 use std::sync::Once;
 
@@ -111,29 +110,16 @@ fn colour(system: System) -> RGBColor {
 }
 
 impl Chart {
-    /// Writes `NAME.svg` and `NAME.png` into a folder.
+    /// Writes `NAME.svg` into a folder.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> Result<()> {
         let svg = folder.join(format!("{name}.svg"));
-        fs::write(&svg, self.svg()?).with_context(|| format!("{} cannot be written", svg.display()))?;
-        let png = folder.join(format!("{name}.png"));
-        self.write_png(&png).with_context(|| format!("{} cannot be written", png.display()))
+        fs::write(&svg, self.svg()?).with_context(|| format!("{} cannot be written", svg.display()))
     }
 
     fn svg(&self) -> Result<String> {
         let mut text = String::new();
         self.draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
         Ok(text)
-    }
-
-    fn write_png(&self, path: &Path) -> Result<()> {
-        let (width, height) = SIZE;
-        let mut pixels = vec![0; width as usize * height as usize * 3];
-        self.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area())?;
-        let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_depth(png::BitDepth::Eight);
-        encoder.write_header()?.write_image_data(&pixels)?;
-        Ok(())
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, plotters::coord::Shift>) -> Result<()>
@@ -242,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_drawn_with_every_unit() {
+    fn plots_are_drawn_with_every_unit() {
         let folder = tempfile::tempdir().unwrap();
         for (x, y) in
             [(Unit::Percentile, Unit::Latency), (Unit::Seconds, Unit::Rate), (Unit::Seconds, Unit::Memory)]
@@ -253,13 +239,6 @@ mod tests {
             for word in ["a title", "kafka", "mainstem", x.title(), y.title()] {
                 assert!(svg.contains(word), "{word} is not in the SVG of {y:?}");
             }
-            let file = std::io::BufReader::new(File::open(folder.path().join("chart.png")).unwrap());
-            let mut reader = png::Decoder::new(file).read_info().unwrap();
-            let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-            let info = reader.next_frame(&mut pixels).unwrap();
-            assert_eq!((info.width, info.height), SIZE);
-            let RGBColor(red, green, blue) = colour(System::Mainstem);
-            assert!(pixels.chunks(3).any(|pixel| pixel == [red, green, blue]), "no line in the PNG of {y:?}");
         }
     }
 
