@@ -254,6 +254,7 @@ impl FutureLog {
         log.epochs = original.epochs.clone();
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
+        log.producer_share.set(log.producers.len());
         // Whoever waits for the coordinator's confirmation appends to this log.
         log.verifications = std::mem::take(&mut original.verifications);
         log.snapshot_offset = None;
