@@ -15,6 +15,9 @@ pub(crate) fn append_error_code(error: &AppendError) -> ErrorCode {
         AppendError::InvalidTransactionState { .. } | AppendError::TransactionNotVerified { .. } => {
             ErrorCode::INVALID_TXN_STATE
         }
+        AppendError::TooManyProducers { .. } | AppendError::TooManyTransactions { .. } => {
+            ErrorCode::POLICY_VIOLATION
+        }
         AppendError::CoordinatorFenced { .. } => ErrorCode::TRANSACTION_COORDINATOR_FENCED,
         AppendError::OffsetsOutOfOrder { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         AppendError::OutOfSpace(_) | AppendError::Storage(_) | AppendError::Stopped(_) => {

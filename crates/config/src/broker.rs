@@ -190,6 +190,8 @@ pub struct LogMaintenance {
     pub move_bytes_per_second: u64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
+    /// `mainstem.producer.ids.max`.
+    pub producer_ids_max: usize,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_expiration_check_interval_ms: u64,
 }
@@ -536,6 +538,7 @@ impl Typed<'_> {
             move_bytes_per_second: u64::try_from(self.int("replica.alter.log.dirs.io.max.bytes.per.second"))
                 .unwrap_or(0),
             producer_id_expiration_ms: self.int("producer.id.expiration.ms"),
+            producer_ids_max: usize::try_from(self.int("mainstem.producer.ids.max")).unwrap_or(1),
             producer_id_expiration_check_interval_ms: self.millis("producer.id.expiration.check.interval.ms"),
         }
     }

@@ -9,7 +9,7 @@ use crate::files::{FileKind, PartitionFiles};
 use crate::index::Entry;
 use crate::log::{Active, Log};
 use crate::offset_index::OffsetEntry;
-use crate::producer_state::{ProducerBatch, ProducerFault, Terms, Verdict};
+use crate::producer_state::{OPEN_TRANSACTIONS_MAX, ProducerBatch, ProducerFault, Terms, Verdict};
 use crate::recent::RecentBatch;
 use crate::segment::Segment;
 use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
@@ -247,7 +247,7 @@ impl Log {
     }
 
     /// Refuses what a producer may not write; the answer for what it has written before.
-    fn judge_producer(&self, batch: &Prepared<'_>) -> Result<Option<Appended>, AppendError> {
+    fn judge_producer(&mut self, batch: &Prepared<'_>) -> Result<Option<Appended>, AppendError> {
         let producer = &batch.producer;
         if producer.producer_id == NO_PRODUCER_ID || batch.origin == Origin::Replication {
             return Ok(None);
@@ -262,6 +262,7 @@ impl Log {
             check_sequence: batch.origin == Origin::Client,
             may_begin: !producer.is_transactional || !self.config.transaction_verification || is_verified(),
             verification,
+            has_room: self.producer_share.has_room(),
             transaction_version: batch.transaction_version,
         };
         match self.producers.check(producer, terms) {
@@ -284,12 +285,28 @@ impl Log {
             Err(ProducerFault::InvalidTransactionState) => {
                 Err(AppendError::InvalidTransactionState { producer_id })
             }
+            Err(ProducerFault::NoRoom) => {
+                let max = self.producer_share.partition_max();
+                Err(self.report_refused(AppendError::TooManyProducers { producer_id, max }))
+            }
+            Err(ProducerFault::TooManyTransactions) => {
+                let max = OPEN_TRANSACTIONS_MAX;
+                Err(self.report_refused(AppendError::TooManyTransactions { producer_id, max }))
+            }
             Err(ProducerFault::NotVerified) => Err(AppendError::TransactionNotVerified { producer_id }),
             Err(ProducerFault::CoordinatorFenced { current }) => {
                 let coordinator_epoch = producer.marker.map_or(-1, |marker| marker.coordinator_epoch);
                 Err(AppendError::CoordinatorFenced { producer_id, coordinator_epoch, current })
             }
         }
+    }
+
+    /// Logs the first producer that is refused for want of room since there was some last.
+    fn report_refused(&mut self, error: AppendError) -> AppendError {
+        if !std::mem::replace(&mut self.refused_producers, true) {
+            tracing::warn!(partition = %self.partition, %error, "new producers are refused");
+        }
+        error
     }
 
     /// As Kafka decides it: the segment would grow too large or spans too much time, an index is full, or an offset
@@ -442,7 +459,7 @@ impl Log {
         self.recent.push(RecentBatch { base_offset: placement.base_offset, position, size: placement.size });
         self.epoch_checkpoint.note(self.epochs.assign(placement.leader_epoch, placement.base_offset));
         self.producers.record(&batch.producer, placement.last_offset, mono_ms);
-        self.producers.bound(self.config.producer_ids_max);
+        self.producer_share.set(self.producers.len());
         if batch.producer.is_transactional {
             self.verifications.end(batch.producer.producer_id);
         }

@@ -57,8 +57,6 @@ pub struct LogConfig {
     pub delete_retention_ms: i64,
     /// `producer.id.expiration.ms` (the broker's): an idle producer's state is kept so long.
     pub producer_id_expiration_ms: u64,
-    /// How many producers are remembered; beyond it those go that were idle longest (ours; Kafka has no bound).
-    pub producer_ids_max: usize,
     /// `transaction.partition.verification.enable` (the broker's): a transaction begins only with the coordinator's
     /// confirmation.
     pub transaction_verification: bool,
@@ -93,7 +91,6 @@ impl Default for LogConfig {
             max_compaction_lag_ms: i64::MAX,
             delete_retention_ms: DAY_MS,
             producer_id_expiration_ms: DAY_MS as u64,
-            producer_ids_max: 10_000,
             transaction_verification: true,
             decompressed_bytes_max: 64 << 20,
         }

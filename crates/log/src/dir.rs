@@ -19,6 +19,7 @@ use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
 use crate::marker::CleanShutdown;
 use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
+use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
 use crate::storage::{
     OpenMode, Storage, StorageLock, is_medium_failure, is_out_of_space, is_short_of_handles, write_all_at,
@@ -121,6 +122,7 @@ pub struct LogDir {
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
     recovery_watch: Arc<RecoveryWatch>,
+    producer_budget: Arc<ProducerBudget>,
     flusher: Flusher,
     /// Released last.
     _lock: Box<dyn StorageLock>,
@@ -225,6 +227,11 @@ impl LogDir {
     /// Makes its partitions durable.
     pub fn flusher(&self) -> &Flusher {
         &self.flusher
+    }
+
+    /// How many producers the logs of all directories remember.
+    pub fn producer_budget(&self) -> &Arc<ProducerBudget> {
+        &self.producer_budget
     }
 
     /// The open handles of cold files.

@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::producer_state::ProducerBatch;
 use crate::storage::{OpenMode, write_all_at};
 use crate::transaction_index::position_of;
-use crate::verification::{VerificationGuard, VerificationRequest};
+use crate::verification::{VERIFICATIONS_MAX, VerificationGuard, VerificationRequest};
 use mainstem_records::{Batch, EndTransactionMarker, TimestampType, end_transaction_batch};
 use std::io;
 
@@ -77,7 +77,7 @@ impl Log {
                 return Ok(None);
             }
         }
-        Ok(Some(self.verifications.begin(request, mono_ms, self.config.producer_ids_max)))
+        Ok(Some(self.verifications.begin(request, mono_ms, VERIFICATIONS_MAX)))
     }
 
     /// Whether the oldest open transaction has had no batch for longer than any may be open: its coordinator has

@@ -112,6 +112,26 @@ pub enum AppendError {
         /// The producer.
         producer_id: i64,
     },
+    /// POLICY_VIOLATION: the partition, or the process, remembers as many producers as it may. Those that it knows go on;
+    /// idle ones are forgotten after `producer.id.expiration.ms`.
+    #[error(
+        "no room for producer {producer_id}: a partition remembers at most {max} producers, all partitions together \
+         mainstem.producer.ids.max; raise it, or lower producer.id.expiration.ms"
+    )]
+    TooManyProducers {
+        /// The new producer.
+        producer_id: i64,
+        /// How many a partition remembers at most.
+        max: usize,
+    },
+    /// POLICY_VIOLATION: so many transactions are open in the partition.
+    #[error("no room for a transaction of producer {producer_id}: at most {max} may be open in a partition")]
+    TooManyTransactions {
+        /// The producer.
+        producer_id: i64,
+        /// How many may be open.
+        max: usize,
+    },
     /// TRANSACTION_COORDINATOR_FENCED: a newer coordinator has ended a transaction of the producer before.
     #[error(
         "coordinator epoch {coordinator_epoch} for producer {producer_id} is older than the last seen epoch {current}"

@@ -190,12 +190,22 @@ impl FutureLog {
             if batch.base_offset() < self.log.log_end {
                 return Err(CopyError::Damaged(self.log.log_end));
             }
-            if self.log.active_segment().len == 0 && batch.base_offset() > self.log.log_end {
-                self.log.skip_to(batch.base_offset(), mono_ms)?;
-            }
+            self.begin_segment_at(&batch, mono_ms)?;
             self.log.append(&Prepared::copy_of(batch), batch.partition_leader_epoch(), mono_ms)?;
         }
         Ok(())
+    }
+
+    /// An empty segment keeps its base offset where its index can hold the batch: that of the first segment is the log
+    /// start, whatever compaction has taken of what followed it.
+    fn begin_segment_at(&mut self, batch: &Batch<'_>, mono_ms: u64) -> Result<(), LogError> {
+        let segment = self.log.active_segment();
+        let last_offset = batch.base_offset().saturating_add(i64::from(batch.last_offset_delta()));
+        let fits = last_offset.saturating_sub(segment.base_offset) <= i64::from(i32::MAX);
+        if segment.len > 0 || fits || batch.base_offset() == self.log.log_end {
+            return Ok(());
+        }
+        self.log.skip_to(batch.base_offset(), mono_ms)
     }
 
     /// Puts on disk what is copied, and its names.
@@ -254,6 +264,7 @@ impl FutureLog {
         log.epochs = original.epochs.clone();
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
+        log.producer_share.set(log.producers.len());
         // Whoever waits for the coordinator's confirmation appends to this log.
         log.verifications = std::mem::take(&mut original.verifications);
         log.snapshot_offset = None;

@@ -27,9 +27,9 @@ pub fn producer_snapshot(data: &[u8]) {
     if let Some((head, covered)) = data.split_at_mut_checked(6) {
         head[2..].copy_from_slice(&crc32c::crc32c(covered).to_be_bytes());
     }
-    let Ok(state) = producer_snapshot::decode(&data, 0) else { return };
+    let Ok(state) = producer_snapshot::decode(&data) else { return };
     let written = producer_snapshot::encode(&state);
-    let again = producer_snapshot::decode(&written, 0).expect("our own snapshot");
+    let again = producer_snapshot::decode(&written).expect("our own snapshot");
     assert_eq!(producer_snapshot::encode(&again), written);
 }
 

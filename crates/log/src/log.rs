@@ -14,6 +14,7 @@ use crate::flush::FlushState;
 use crate::leader_epochs::{CHECKPOINT_BYTES_MAX, EpochEnd, LEADER_EPOCH_CHECKPOINT, LeaderEpochs};
 use crate::maintenance::{Deletions, Generation};
 use crate::partition_dir::TopicPartition;
+use crate::producer_budget::ProducerShare;
 use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
@@ -116,6 +117,9 @@ pub struct Log {
     pub(crate) epochs: LeaderEpochs,
     pub(crate) epoch_checkpoint: EpochCheckpoint,
     pub(crate) producers: ProducerState,
+    pub(crate) producer_share: ProducerShare,
+    /// A producer was refused for want of room, and the log says so.
+    pub(crate) refused_producers: bool,
     pub(crate) verifications: Verifications,
     /// The newest snapshot of the producers is of this offset.
     pub(crate) snapshot_offset: Option<i64>,

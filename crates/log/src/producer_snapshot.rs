@@ -76,8 +76,8 @@ fn encode_producer(id: i64, entry: &ProducerEntry, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Reads a file's bytes. Its producers count as seen at `mono_ms`.
-pub(crate) fn decode(bytes: &[u8], mono_ms: u64) -> Result<ProducerState, SnapshotFault> {
+/// Reads a file's bytes.
+pub(crate) fn decode(bytes: &[u8]) -> Result<ProducerState, SnapshotFault> {
     let (header, entries) = bytes.split_at_checked(ENTRIES_AT).ok_or(SnapshotFault::Length)?;
     let mut fields = Fields(header);
     let (version, crc, count) = (fields.i16(), fields.u32(), fields.i32());
@@ -92,12 +92,12 @@ pub(crate) fn decode(bytes: &[u8], mono_ms: u64) -> Result<ProducerState, Snapsh
     }
     let mut state = ProducerState::default();
     for entry in entries.chunks_exact(ENTRY_BYTES) {
-        decode_entry(Fields(entry), mono_ms, &mut state);
+        decode_entry(Fields(entry), &mut state);
     }
     Ok(state)
 }
 
-fn decode_entry(mut fields: Fields<'_>, mono_ms: u64, state: &mut ProducerState) {
+fn decode_entry(mut fields: Fields<'_>, state: &mut ProducerState) {
     let (id, epoch, last_sequence) = (fields.i64(), fields.i16(), fields.i32());
     let (last_offset, offset_delta, timestamp) = (fields.i64(), fields.i32(), fields.i64());
     let (coordinator_epoch, first_offset) = (fields.i32(), fields.i64());
@@ -109,7 +109,7 @@ fn decode_entry(mut fields: Fields<'_>, mono_ms: u64, state: &mut ProducerState)
     if last_offset >= 0 {
         entry.push(BatchMetadata { last_sequence, last_offset, offset_delta, timestamp });
     }
-    state.insert(id, entry, mono_ms);
+    state.insert(id, entry);
 }
 
 /// Big-endian fields of a slice whose length was checked.
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_reads_back_with_all_five_batches() {
-        let state = decode(&golden("five-and-one"), 0).unwrap();
+        let state = decode(&golden("five-and-one")).unwrap();
         let five = state.get(5).unwrap();
         let sequences: Vec<_> = five.batches().iter().map(|batch| batch.last_sequence).collect();
         assert_eq!((five.epoch, sequences), (1, vec![0, 1, 2, 3, 4]));
@@ -167,15 +167,15 @@ mod tests {
     fn damage_is_noticed() {
         let bytes = golden("five-and-one");
         for len in 0..bytes.len() {
-            assert!(decode(&bytes[..len], 0).is_err(), "{len}");
+            assert!(decode(&bytes[..len]).is_err(), "{len}");
         }
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert!(decode(&damaged, 0).is_err(), "{at}");
+            assert!(decode(&damaged).is_err(), "{at}");
         }
         let mut newer = bytes;
         newer[1] = 2;
-        assert_eq!(decode(&newer, 0).unwrap_err(), SnapshotFault::Version(2));
+        assert_eq!(decode(&newer).unwrap_err(), SnapshotFault::Version(2));
     }
 }

@@ -17,6 +17,9 @@ use thiserror::Error;
 /// Batches remembered per producer: as many as a Java producer has in flight at most.
 pub const BATCHES_PER_PRODUCER: usize = 5;
 
+/// Transactions that may be open in one partition: consumers of committed records wait for the oldest of them.
+pub(crate) const OPEN_TRANSACTIONS_MAX: usize = 10_000;
+
 /// One appended batch of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchMetadata {
@@ -54,8 +57,8 @@ pub struct ProducerEntry {
     pub transaction_first_offset: Option<i64>,
     /// Largest timestamp of its last batch, in ms.
     pub last_timestamp: i64,
-    /// Monotonic time of its last batch, in ms; that of the start for state from before it.
-    last_seen_ms: u64,
+    /// Monotonic time of its last batch, in ms; `None`: that was before the log was opened.
+    last_seen_ms: Option<u64>,
     count: u8,
     batches: [BatchMetadata; BATCHES_PER_PRODUCER],
 }
@@ -67,7 +70,7 @@ impl ProducerEntry {
             coordinator_epoch: -1,
             transaction_first_offset: None,
             last_timestamp: -1,
-            last_seen_ms: 0,
+            last_seen_ms: None,
             count: 0,
             batches: Default::default(),
         }
@@ -103,6 +106,13 @@ impl ProducerEntry {
     /// Whether its transaction is open in an epoch: in a later one it has ended, or will without what is written.
     pub(crate) fn is_open_in(&self, epoch: i16) -> bool {
         self.transaction_first_offset.is_some() && self.epoch == epoch
+    }
+
+    fn idle_ms(&self, mono_ms: u64, wall_ms: i64) -> u64 {
+        match self.last_seen_ms {
+            Some(last_seen_ms) => mono_ms.saturating_sub(last_seen_ms),
+            None => u64::try_from(wall_ms.saturating_sub(self.last_timestamp)).unwrap_or(0),
+        }
     }
 
     fn find(&self, batch: &ProducerBatch) -> Option<BatchMetadata> {
@@ -159,6 +169,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) may_begin: bool,
     /// What is known of the verification of its producer.
     pub(crate) verification: Option<&'a Verification>,
+    /// One more producer may be remembered.
+    pub(crate) has_room: bool,
     /// Of a marker: `transaction.version` of the transaction that it ends.
     pub(crate) transaction_version: i16,
 }
@@ -183,6 +195,10 @@ pub(crate) enum ProducerFault {
     InvalidTransactionState,
     #[error("a transaction that the coordinator has not confirmed")]
     NotVerified,
+    #[error("there is no room for one more producer")]
+    NoRoom,
+    #[error("there is no room for one more open transaction")]
+    TooManyTransactions,
     #[error("coordinator epoch older than {current}")]
     CoordinatorFenced { current: i32 },
 }
@@ -238,7 +254,10 @@ impl ProducerState {
 
     /// Judges the batch of a client or a coordinator; the batch has a producer id.
     pub(crate) fn check(&self, batch: &ProducerBatch, terms: Terms<'_>) -> Result<Verdict, ProducerFault> {
-        let Some(entry) = self.producers.get(&batch.producer_id) else { return check_unknown(batch, terms) };
+        let Some(entry) = self.producers.get(&batch.producer_id) else {
+            check_unknown(batch, terms)?;
+            return self.check_open_transactions(batch);
+        };
         if terms.check_sequence
             && batch.producer_epoch == entry.epoch
             && let Some(known) = entry.find(batch)
@@ -261,7 +280,19 @@ impl ProducerState {
         if entry.transaction_first_offset.is_some() && !batch.is_transactional {
             return Err(ProducerFault::InvalidTransactionState);
         }
-        Ok(Verdict::Append)
+        match entry.transaction_first_offset {
+            Some(_) => Ok(Verdict::Append),
+            None => self.check_open_transactions(batch),
+        }
+    }
+
+    /// Judges a batch of a producer without an open transaction: it may begin one.
+    fn check_open_transactions(&self, batch: &ProducerBatch) -> Result<Verdict, ProducerFault> {
+        let begins = batch.is_transactional && !batch.is_control;
+        match begins && self.unstable.ongoing_count() >= OPEN_TRANSACTIONS_MAX {
+            true => Err(ProducerFault::TooManyTransactions),
+            false => Ok(Verdict::Append),
+        }
     }
 
     /// The transaction that a batch at an offset aborts; `None`: it is no marker, commits, or ends nothing. To be asked
@@ -310,10 +341,8 @@ impl ProducerState {
         }
     }
 
-    /// Takes an entry from a snapshot. How long the producer was idle before is not known; to count it as seen now
-    /// errs on the safe side.
-    pub(crate) fn insert(&mut self, producer_id: i64, mut entry: ProducerEntry, mono_ms: u64) {
-        entry.last_seen_ms = mono_ms;
+    /// Takes an entry from a snapshot.
+    pub(crate) fn insert(&mut self, producer_id: i64, entry: ProducerEntry) {
         let begun = entry.transaction_first_offset;
         let before = self.producers.insert(producer_id, entry);
         if let Some(first_offset) = before.and_then(|before| before.transaction_first_offset) {
@@ -325,31 +354,17 @@ impl ProducerState {
     }
 
     /// Forgets producers that were idle for `expiration_ms`, except those with an open transaction. The time is
-    /// monotonic: a jump of the wall clock must not make a producer's retries unknown.
-    pub(crate) fn expire(&mut self, mono_ms: u64, expiration_ms: u64) -> usize {
+    /// monotonic: a jump of the wall clock must not make a producer's retries unknown. Of those that have not written
+    /// since the log was opened it is told by the timestamp of their last batch, as Kafka does of all.
+    pub(crate) fn expire(&mut self, mono_ms: u64, wall_ms: i64, expiration_ms: u64) -> usize {
         let before = self.producers.len();
         self.producers.retain(|_, entry| {
-            entry.transaction_first_offset.is_some()
-                || mono_ms.saturating_sub(entry.last_seen_ms) < expiration_ms
+            entry.transaction_first_offset.is_some() || entry.idle_ms(mono_ms, wall_ms) < expiration_ms
         });
         if self.producers.len() * 4 < self.producers.capacity() {
             self.producers.shrink_to_fit();
         }
         before - self.producers.len()
-    }
-
-    /// Keeps at most `max` producers: when there are more, the sixteenth that was idle longest goes, so that a stream
-    /// of new producers costs one pass per many of them.
-    pub(crate) fn bound(&mut self, max: usize) {
-        if self.producers.len() <= max {
-            return;
-        }
-        let excess = self.producers.len() - max + max / 16;
-        let idle = self.producers.iter().filter(|(_, entry)| entry.transaction_first_offset.is_none());
-        let ages = idle.map(|(id, entry)| (entry.last_seen_ms, *id)).collect();
-        for id in longest_idle(ages, excess) {
-            self.producers.remove(&id);
-        }
     }
 }
 
@@ -362,29 +377,24 @@ fn seen<'p>(
     let new = || ProducerEntry::new(batch.producer_epoch);
     let entry = producers.entry(batch.producer_id).or_insert_with(new);
     entry.set_epoch(batch.producer_epoch);
-    entry.last_seen_ms = mono_ms;
+    entry.last_seen_ms = Some(mono_ms);
     entry
-}
-
-/// Of producers by their time, those with the `count` earliest.
-pub(crate) fn longest_idle(mut ages: Vec<(u64, i64)>, count: usize) -> impl Iterator<Item = i64> {
-    if count > 0 && count < ages.len() {
-        ages.select_nth_unstable(count - 1);
-    }
-    ages.truncate(count);
-    ages.into_iter().map(|(_, id)| id)
 }
 
 /// Of a producer of which nothing is known. Its state may have expired: it may begin with any sequence number, unless
 /// its epoch grows with every transaction, so that it begins with 0 wherever it comes to.
-fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<Verdict, ProducerFault> {
+/// A marker is taken even where there is no room: what it ends would stay open elsewhere.
+fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), ProducerFault> {
+    if !terms.has_room && !batch.is_control {
+        return Err(ProducerFault::NoRoom);
+    }
     if batch.is_transactional && !batch.is_control && !terms.may_begin {
         return Err(ProducerFault::NotVerified);
     }
     if terms.check_sequence {
         check_verified_sequence(true, batch, terms.verification)?;
     }
-    Ok(Verdict::Append)
+    Ok(())
 }
 
 /// A marker of a transaction of version 2 has an epoch that no batch of it has had: with an equal one it is late, or

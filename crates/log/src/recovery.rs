@@ -25,6 +25,7 @@ use crate::maintenance::{Deletions, Generation};
 use crate::offset_index::OffsetEntry;
 use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::{PARTITION_METADATA, read_topic_id, write_topic_id};
+use crate::producer_budget::ProducerShare;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::recovery_watch::RecoveryWatch;
@@ -168,6 +169,8 @@ impl Log {
             epoch_checkpoint: EpochCheckpoint::new(files.clone(), noted_epochs.unwrap_or_default() != epochs),
             epochs,
             producers: ProducerState::default(),
+            producer_share: ProducerShare::new(dir.producer_budget().clone()),
+            refused_producers: false,
             verifications: Verifications::default(),
             snapshot_offset: None,
             flush,

@@ -31,7 +31,7 @@ impl Log {
     /// behind the log end, or before the first segment (what came between is unknown), or damaged, or neither the
     /// newest nor of a segment's base.
     pub(crate) fn reload_producers(&mut self, rebuild_from: i64, mono_ms: u64) -> Result<(), LogError> {
-        let (snapshot, older) = self.take_newest_snapshot(mono_ms)?;
+        let (snapshot, older) = self.take_newest_snapshot()?;
         let from = snapshot.as_ref().map_or(0, |snapshot| snapshot.offset);
         self.snapshot_offset = snapshot.as_ref().map(|snapshot| snapshot.offset);
         let mut state = snapshot.map_or_else(ProducerState::default, |snapshot| snapshot.state);
@@ -40,7 +40,7 @@ impl Log {
             if self.high_watermark < self.log_end { self.high_watermark } else { i64::MAX };
         let earliest = rebuild_from.min(unreplicated_from);
         if earliest < from {
-            let (start, mut earlier) = self.snapshot_before(&older, earliest, mono_ms)?;
+            let (start, mut earlier) = self.snapshot_before(&older, earliest)?;
             self.replay(&mut earlier, start..from, mono_ms, &mut |number, aborted| {
                 if aborted.last_offset < rebuild_from { Ok(()) } else { indexes.push(number, aborted) }
             })?;
@@ -51,7 +51,7 @@ impl Log {
         let rebuilt = indexes.finish()?;
         self.take_indexes(rebuilt);
         self.producers = state;
-        self.producers.bound(self.config.producer_ids_max);
+        self.producer_share.set(self.producers.len());
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl Log {
         let mut state = ProducerState::default();
         if self.high_watermark < self.log_end && !self.producers.is_empty() {
             let older = list_snapshots(&self.files)?;
-            let (start, earlier) = self.snapshot_before(&older, self.high_watermark, 0)?;
+            let (start, earlier) = self.snapshot_before(&older, self.high_watermark)?;
             state = earlier;
             self.replay(&mut state, start..self.log_end, 0, &mut |_, _| Ok(()))?;
         }
@@ -69,12 +69,12 @@ impl Log {
     }
 
     /// The newest sound snapshot; and the offsets of those before it that are of a segment's base.
-    fn take_newest_snapshot(&self, mono_ms: u64) -> Result<(Option<Snapshot>, Vec<i64>), LogError> {
+    fn take_newest_snapshot(&self) -> Result<(Option<Snapshot>, Vec<i64>), LogError> {
         let mut offsets = list_snapshots(&self.files)?;
         let mut newest = None;
         while let Some(offset) = offsets.pop() {
             if (self.segments[0].base_offset..=self.log_end).contains(&offset)
-                && let Some(state) = read_snapshot(&self.files, offset, mono_ms)?
+                && let Some(state) = read_snapshot(&self.files, offset)?
             {
                 newest = Some(Snapshot { offset, state });
                 break;
@@ -91,15 +91,10 @@ impl Log {
 
     /// The newest sound one of these snapshots that is not behind an offset; without any the state begins, empty,
     /// with the first segment.
-    fn snapshot_before(
-        &self,
-        offsets: &[i64],
-        offset: i64,
-        mono_ms: u64,
-    ) -> Result<(i64, ProducerState), LogError> {
+    fn snapshot_before(&self, offsets: &[i64], offset: i64) -> Result<(i64, ProducerState), LogError> {
         let first = self.segments[0].base_offset;
         for candidate in offsets.iter().rev().filter(|candidate| (first..=offset).contains(*candidate)) {
-            if let Some(state) = read_snapshot(&self.files, *candidate, mono_ms)? {
+            if let Some(state) = read_snapshot(&self.files, *candidate)? {
                 return Ok((*candidate, state));
             }
         }
@@ -322,15 +317,11 @@ impl IndexRebuild {
 }
 
 /// Reads a snapshot; `None` when it is damaged.
-fn read_snapshot(
-    files: &PartitionFiles,
-    offset: i64,
-    mono_ms: u64,
-) -> Result<Option<ProducerState>, LogError> {
+fn read_snapshot(files: &PartitionFiles, offset: i64) -> Result<Option<ProducerState>, LogError> {
     let path = files.path(offset, FileKind::Snapshot);
     let bytes =
         read_small_file(&*files.storage, &path, SNAPSHOT_BYTES_MAX).map_err(LogError::io("read", &*path))?;
-    match producer_snapshot::decode(&bytes, mono_ms) {
+    match producer_snapshot::decode(&bytes) {
         Ok(state) => Ok(Some(state)),
         Err(fault) => {
             tracing::warn!(path = %path.display(), %fault, "a producer snapshot is ignored");

@@ -74,10 +74,14 @@ impl Log {
 
     /// Forgets producers that have been idle for `producer.id.expiration.ms`, and verifications that are as old, to be
     /// called now and then (Kafka: every `producer.id.expiration.check.interval.ms`). How many producers there were.
-    pub fn expire_producers(&mut self, mono_ms: u64) -> usize {
+    /// `wall_ms` counts for those that have not written since the log was opened.
+    pub fn expire_producers(&mut self, mono_ms: u64, wall_ms: i64) -> usize {
         let expiration_ms = self.config.producer_id_expiration_ms;
         self.verifications.expire(mono_ms, expiration_ms);
-        self.producers.expire(mono_ms, expiration_ms)
+        let expired = self.producers.expire(mono_ms, wall_ms, expiration_ms);
+        self.producer_share.set(self.producers.len());
+        self.refused_producers &= expired == 0;
+        expired
     }
 
     /// How many of the first segments may go: all of their records are below the high watermark, and below the log

@@ -34,6 +34,11 @@ impl Unstable {
         self.ongoing.iter().copied()
     }
 
+    /// How many transactions are open.
+    pub(crate) fn ongoing_count(&self) -> usize {
+        self.ongoing.len()
+    }
+
     /// A producer's transaction begins.
     pub(crate) fn begin(&mut self, first_offset: i64, producer_id: i64) {
         self.ongoing.insert((first_offset, producer_id));

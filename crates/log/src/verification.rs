@@ -5,7 +5,6 @@
 //! appends with the guard. A marker that comes in between voids it, and so does the first batch: an answer of the
 //! coordinator that was long on its way opens nothing. Nothing of it is on disk.
 
-use crate::producer_state::longest_idle;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,6 +47,9 @@ pub(crate) struct Verification {
     epoch: i16,
     begun_ms: u64,
 }
+
+/// Verifications that a log remembers. One that has to go is begun anew by its producer's retry.
+pub(crate) const VERIFICATIONS_MAX: usize = 10_000;
 
 /// The verifications of one log that have begun and not ended.
 #[derive(Debug, Default)]
@@ -111,6 +113,15 @@ impl Verifications {
             self.by_producer.remove(&id);
         }
     }
+}
+
+/// Of producers by the time at which something began, those with the `count` earliest.
+fn longest_idle(mut ages: Vec<(u64, i64)>, count: usize) -> impl Iterator<Item = i64> {
+    if count > 0 && count < ages.len() {
+        ages.select_nth_unstable(count - 1);
+    }
+    ages.truncate(count);
+    ages.into_iter().map(|(_, id)| id)
 }
 
 #[cfg(test)]

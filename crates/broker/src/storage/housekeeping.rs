@@ -114,7 +114,7 @@ impl Rounds {
             partitions.iter().for_each(|partition| maintain(broker, partition));
         }
         if self.expire_producers.is_due() {
-            let forgotten: usize = partitions.iter().map(|one| one.expire_producers(mono_ms)).sum();
+            let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&broker.clock)).sum();
             tracing::debug!(forgotten, "looked for idle producers");
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());

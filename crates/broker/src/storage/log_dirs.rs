@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
+use mainstem_log::ProducerBudget;
 use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::{DescriptorCache, descriptor_budget};
 use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffline, OpenDirError};
@@ -143,12 +144,14 @@ impl LogDirs {
         }
         let is_new_cluster = identity.cluster_id.is_none();
         let boot = boot_id();
+        let producer_budget = Arc::new(ProducerBudget::new(config.logs.producer_ids_max));
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {
                 descriptors: Some(cache.clone()),
                 doomed_due_mono_ms: mono_ms,
                 on_offline: Some(on_offline.clone()),
                 recovery_watch: options.recovery.clone(),
+                producer_budget: producer_budget.clone(),
                 ..Default::default()
             };
             options.open(storage.clone(), path, identity, &boot)

@@ -449,8 +449,9 @@ impl Partition {
     }
 
     /// Forgets idle producers. How many there were.
-    pub(crate) fn expire_producers(&self, mono_ms: u64) -> usize {
-        self.lock().log.as_mut().map_or(0, |log| log.expire_producers(mono_ms))
+    pub(crate) fn expire_producers(&self, clock: &Clock) -> usize {
+        let now = clock.now();
+        self.lock().log.as_mut().map_or(0, |log| log.expire_producers(now.mono_ms, now.wall_ms))
     }
 
     /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends

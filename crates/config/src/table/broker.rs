@@ -187,6 +187,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Microseconds for which a network thread looks for more before it sleeps, as long as requests come \
              at shorter intervals; it leaves its CPU to whoever wants it in between. 0 is off: for machines \
              whose CPU time is metered."),
+    broker("mainstem.producer.ids.max", Int).default("1000000").at_least(1).ours()
+        .doc("Producers with sequence numbers that all partitions remember together, of about 250 bytes each; one \
+             partition at most a quarter of it. Beyond it a new producer is refused with POLICY_VIOLATION: none is \
+             forgotten before producer.id.expiration.ms."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()

@@ -11,6 +11,7 @@ use crate::flusher::{FlushOptions, Flusher, FlusherParts};
 use crate::marker::CleanShutdown;
 use crate::meta_properties::{FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
 use crate::partition_dir::{DirName, SetAside, TopicPartition};
+use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
 use crate::storage::{OpenMode, Storage, StorageLock};
 use crate::uuid;
@@ -50,6 +51,8 @@ pub struct LogDirOptions {
     pub on_offline: Option<OnOffline>,
     /// Watches the recoveries of the logs in it.
     pub recovery_watch: Arc<RecoveryWatch>,
+    /// Shared by the logs of all directories.
+    pub producer_budget: Arc<ProducerBudget>,
 }
 
 /// Why a log directory cannot be opened.
@@ -330,6 +333,7 @@ impl Opening<'_> {
             boot_id: self.boot_id.to_owned(),
             last_stop,
             recovery_watch: options.recovery_watch,
+            producer_budget: options.producer_budget,
             health,
             checkpoints,
             descriptors: options.descriptors.unwrap_or_else(new_cache),

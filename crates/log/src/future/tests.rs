@@ -164,6 +164,29 @@ fn a_log_moves_with_all_that_is_known_of_it() {
     assert_eq!(two.log().leader_epochs().entries(), epochs);
 }
 
+/// Compaction took what the first segment began with: its name alone says where the log starts.
+#[test]
+fn a_log_whose_first_records_are_gone_moves_with_its_start() {
+    let mut two = Two::new();
+    let mut bytes = TestBatch::of(&["the first that is left"]).bytes();
+    bytes[..8].copy_from_slice(&39_i64.to_be_bytes());
+    let (batch, _) = Batch::split_first(&bytes).expect("a batch");
+    two.log().append(&Prepared::copy_of(batch), 0, 0).expect("an append");
+    two.bench.append_numbers(two.log.as_mut().expect("open"), 40..80);
+    let copy = two.begin_move().expect("a copy");
+    copy.take_over(two.log(), 1000, 0).expect("taken over");
+    let check = |log: &Log| {
+        let ends = log.ends();
+        assert_eq!((ends.log_start, ends.log_end), (0, 80));
+        assert!(matches!(log.read(0, ReadBound::LogEnd, 100, true), Ok(ReadPlan::Range(_))));
+    };
+    check(two.log());
+    two.storage.kill();
+    two.start();
+    assert_eq!(two.place(), 1);
+    check(two.log());
+}
+
 #[test]
 fn an_empty_log_moves_with_its_offsets() {
     let mut two = Two::new();

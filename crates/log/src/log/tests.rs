@@ -1,8 +1,10 @@
 //! One log over the real file system.
 
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
-use crate::dir::LastStop;
+use crate::dir::{LastStop, LogDirOptions, NodeIdentity};
 use crate::{AppendError, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
+use crate::{Log, ProducerBudget};
+use std::sync::Arc;
 
 fn assert_numbers(records: &[(i64, Vec<u8>)], numbers: std::ops::Range<i64>) {
     let expected: Vec<_> =
@@ -288,4 +290,52 @@ fn a_topic_of_the_same_name_is_not_served_from_the_old_ones_files() {
     let other = crate::PartitionIdentity { topic: "t".into(), topic_id: [8; 16], partition: 0 };
     let error = crate::Log::open(&dir, &other, std::sync::Arc::new(bench.config.clone()), 0).unwrap_err();
     assert!(matches!(error, LogError::OtherTopic { .. }), "{error}");
+}
+
+/// Exactly once does not end with the number of producers: the first of very many is recognised.
+#[test]
+fn a_retry_is_recognised_however_many_producers_came_after_it() {
+    let bench = Bench::real(LogConfig::default());
+    let (mut log, _) = bench.open("a");
+    let batch = |id: i64| TestBatch::of(&["x"]).by(id, 0, 0);
+    for id in 0..12_000 {
+        assert!(!bench.append(&mut log, &batch(id)).unwrap().duplicate);
+    }
+    let check = |log: &mut Log| {
+        let retry = bench.append(log, &batch(0)).unwrap();
+        assert_eq!((retry.duplicate, retry.base_offset), (true, 0));
+    };
+    check(&mut log);
+    bench.stop_clean(log);
+    let (mut log, _) = bench.open("a");
+    check(&mut log);
+    // Time alone ends it.
+    assert_eq!(
+        log.expire_producers(bench.mono_ms, WALL_MS + log.config().producer_id_expiration_ms as i64),
+        12_000
+    );
+    assert!(!bench.append(&mut log, &batch(0)).unwrap().duplicate);
+}
+
+#[test]
+fn without_room_a_new_producer_is_refused_and_the_known_ones_go_on() {
+    let bench = Bench::real(LogConfig::default());
+    let budget = Arc::new(ProducerBudget::new(40));
+    let options = LogDirOptions { producer_budget: budget.clone(), ..Default::default() };
+    let identity = NodeIdentity { cluster_id: None, node_id: 1 };
+    let dir = options.open(bench.storage.clone(), &bench.path, &identity, "a").unwrap();
+    let (mut log, _) = bench.try_open(&dir).unwrap();
+    let batch = |id: i64, sequence| TestBatch::of(&["x"]).by(id, 0, sequence);
+    for id in 0..10 {
+        bench.append(&mut log, &batch(id, 0)).unwrap();
+    }
+    let refused = bench.append(&mut log, &batch(10, 0)).unwrap_err();
+    assert!(matches!(refused, AppendError::TooManyProducers { producer_id: 10, max: 10 }), "{refused}");
+    assert_eq!((log.ends().log_end, budget.held()), (10, 10));
+    bench.append(&mut log, &batch(3, 1)).unwrap();
+    assert!(bench.append(&mut log, &batch(0, 0)).unwrap().duplicate);
+    bench.append(&mut log, &TestBatch::of(&["without a producer"])).unwrap();
+    log.expire_producers(bench.mono_ms + log.config().producer_id_expiration_ms, WALL_MS);
+    assert_eq!(budget.held(), 0);
+    bench.append(&mut log, &batch(10, 0)).unwrap();
 }

@@ -270,7 +270,7 @@ fn a_transaction_begins_only_with_the_guard_that_was_given_out_for_it() {
     let request = VerificationRequest { producer_epoch: 1, ..request };
     let third = log.begin_verification(&request, 0).unwrap();
     assert_eq!(log.begin_verification(&request, 5).unwrap(), third);
-    log.expire_producers(log.config().producer_id_expiration_ms);
+    log.expire_producers(log.config().producer_id_expiration_ms, WALL_MS);
     assert_ne!(log.begin_verification(&request, 5).unwrap(), third);
 }
 

@@ -16,8 +16,13 @@ fn batch(epoch: i16, base_sequence: i32, count: i32) -> ProducerBatch {
 }
 
 /// A client's batch that may begin a transaction.
-const TERMS: Terms<'static> =
-    Terms { check_sequence: true, may_begin: true, verification: None, transaction_version: 0 };
+const TERMS: Terms<'static> = Terms {
+    check_sequence: true,
+    may_begin: true,
+    verification: None,
+    has_room: true,
+    transaction_version: 0,
+};
 
 fn fault(fault: ProducerFault) -> String {
     match fault {
@@ -25,6 +30,8 @@ fn fault(fault: ProducerFault) -> String {
         ProducerFault::InvalidEpoch { current } => format!("stale<{current}"),
         ProducerFault::InvalidTransactionState => "txn".into(),
         ProducerFault::NotVerified => "unverified".into(),
+        ProducerFault::NoRoom => "full".into(),
+        ProducerFault::TooManyTransactions => "many".into(),
         ProducerFault::CoordinatorFenced { current } => format!("fenced<{current}"),
     }
 }
@@ -84,20 +91,54 @@ fn idle_producers_expire_by_the_monotonic_clock() {
     state.record(&ProducerBatch { producer_id: 2, ..batch(0, 0, 1) }, 1, 900);
     let open = ProducerBatch { producer_id: 3, is_transactional: true, ..batch(0, 0, 1) };
     state.record(&open, 2, 100);
-    assert_eq!(state.expire(1099, 1000), 0);
-    assert_eq!(state.expire(1100, 1000), 1);
+    assert_eq!(state.expire(1099, 0, 1000), 0);
+    assert_eq!(state.expire(1100, 0, 1000), 1);
     assert!(state.get(1).is_none() && state.get(2).is_some() && state.get(3).is_some());
 }
 
 #[test]
-fn the_number_of_producers_is_bounded() {
+fn producers_from_before_the_log_was_opened_expire_by_their_timestamps() {
     let mut state = ProducerState::default();
-    for id in 0..1000 {
-        state.record(&ProducerBatch { producer_id: id, ..batch(0, 0, 1) }, id, id as u64);
-        state.bound(100);
-        assert!(state.len() <= 100);
+    let mut entry = ProducerEntry::new(0);
+    entry.push(BatchMetadata { timestamp: 5_000, ..Default::default() });
+    state.insert(1, entry.clone());
+    state.insert(2, ProducerEntry { transaction_first_offset: Some(3), ..entry });
+    assert_eq!(state.expire(u64::MAX, 5_999, 1000), 0);
+    assert_eq!(state.expire(0, 6_000, 1000), 1);
+    assert!(state.get(1).is_none() && state.get(2).is_some());
+}
+
+#[test]
+fn without_room_those_that_are_known_go_on_and_markers_are_taken() {
+    let mut state = ProducerState::default();
+    state.record(&ProducerBatch { producer_id: 1, ..batch(0, 0, 1) }, 0, 0);
+    let full = Terms { has_room: false, ..TERMS };
+    let known = ProducerBatch { producer_id: 1, ..batch(0, 1, 1) };
+    assert_eq!(state.check(&known, full), Ok(Verdict::Append));
+    let (first, _) = transactional("p", "2/0:0+1");
+    assert_eq!(state.check(&first, full), Err(ProducerFault::NoRoom));
+    assert_eq!(state.check(&first, TERMS), Ok(Verdict::Append));
+    let (marker, terms) = transactional("C", "2/0");
+    assert_eq!(state.check(&marker, Terms { has_room: false, ..terms }), Ok(Verdict::Append));
+}
+
+#[test]
+fn the_number_of_open_transactions_is_bounded() {
+    let mut state = ProducerState::default();
+    let max = OPEN_TRANSACTIONS_MAX as i64;
+    for id in 0..max {
+        let (first, terms) = transactional("t", &format!("{id}/0:0+1"));
+        assert_eq!(state.check(&first, terms), Ok(Verdict::Append));
+        state.record(&first, id, 0);
     }
-    assert!(state.get(999).is_some() && state.get(0).is_none());
+    let (next, terms) = transactional("t", "999999/0:0+1");
+    assert_eq!(state.check(&next, terms), Err(ProducerFault::TooManyTransactions));
+    let (within, terms) = transactional("t", "5/0:1+1");
+    assert_eq!(state.check(&within, terms), Ok(Verdict::Append), "one that is open goes on");
+    let (marker, terms) = transactional("C", "5/0");
+    assert_eq!(state.check(&marker, terms), Ok(Verdict::Append));
+    state.record(&marker, max, 0);
+    assert_eq!(state.check(&next, TERMS), Ok(Verdict::Append));
 }
 
 /// A transcript of transactions. `t1/0:5+2` are two records of producer 1 in epoch 0 from sequence number 5 on,
@@ -274,14 +315,13 @@ fn producers_with_open_transactions_stay() {
         let (batch, _) = transactional(if id % 2 == 0 { "t" } else { "p" }, &format!("{id}/0:0+1"));
         state.record(&batch, id, id as u64);
     }
-    state.bound(10);
-    state.expire(1000, 10);
+    state.expire(1000, 0, 10);
     assert_eq!((state.len(), state.open_transactions().count()), (50, 50));
     assert_consistent(&state);
     // Taken again, as from a snapshot with several lines for one producer, it is still one.
     let entry = state.get(4).unwrap().clone();
-    state.insert(4, entry.clone(), 0);
-    state.insert(4, ProducerEntry { transaction_first_offset: Some(500), ..entry }, 0);
+    state.insert(4, entry.clone());
+    state.insert(4, ProducerEntry { transaction_first_offset: Some(500), ..entry });
     assert_consistent(&state);
     assert_eq!(state.first_unstable(), 0);
 }
