@@ -19,10 +19,11 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 /// assert!(broker.address().starts_with("127.0.0.1:"));
 /// ```
 pub struct EmbeddedBroker {
-    /// Some until it is dropped.
+    /// Some until it is dropped or stopped.
     server: Option<Server>,
     directory: PathBuf,
     address: String,
+    settings: Vec<(String, String)>,
 }
 
 impl EmbeddedBroker {
@@ -36,9 +37,34 @@ impl EmbeddedBroker {
         let directory = std::env::temp_dir().join(name);
         // What a killed process with the same id left there is nobody's.
         let _ = std::fs::remove_dir_all(&directory);
-        let server = start(&directory, settings);
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let settings: Vec<_> = settings.iter().map(own).collect();
+        let server = start(&directory, "127.0.0.1:0", &settings);
         let address = server.ready().listeners.first().expect("one was configured").1.to_string();
-        EmbeddedBroker { server: Some(server), directory, address }
+        EmbeddedBroker { server: Some(server), directory, address, settings }
+    }
+
+    /// Stops it, and keeps its data for [`EmbeddedBroker::start_again`]. Nothing happens if it is stopped.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(&AtomicBool::new(true), &mut |_, _| {});
+        }
+    }
+
+    /// Starts it on its directory, at the same address and with the same settings; one that runs is stopped first.
+    ///
+    /// ```
+    /// let mut broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let address = broker.address().to_owned();
+    /// broker.start_again();
+    /// assert_eq!(broker.address(), address);
+    /// ```
+    ///
+    /// # Panics
+    /// When it cannot be started, with the reason: something else may have taken its port meanwhile.
+    pub fn start_again(&mut self) {
+        self.stop();
+        self.server = Some(start(&self.directory, &self.address, &self.settings));
     }
 
     /// Where clients find it, as HOST:PORT.
@@ -49,19 +75,18 @@ impl EmbeddedBroker {
 
 impl Drop for EmbeddedBroker {
     fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            server.stop(&AtomicBool::new(true), &mut |_, _| {});
-        }
+        self.stop();
         // What cannot be removed stays in the directory for temporary files, which the system cleans.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-fn start(directory: &Path, settings: &[(&str, &str)]) -> Server {
+fn start(directory: &Path, address: &str, settings: &[(String, String)]) -> Server {
     let directory = directory.to_str().expect("the directory for temporary files has a name in UTF-8");
-    let own = [("log.dirs", directory), ("listeners", "PLAINTEXT://127.0.0.1:0")];
-    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    let overrides: Vec<_> = own.iter().chain(settings).map(pair).collect();
+    let listeners = format!("PLAINTEXT://{address}");
+    let own = [("log.dirs", directory), ("listeners", listeners.as_str())];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let overrides: Vec<_> = own.into_iter().chain(settings.iter().cloned()).collect();
     let sources = Sources { file: None, environment: &[], overrides: &overrides };
     let config = BrokerConfig::from_sources(sources).unwrap_or_else(|error| panic!("{error}"));
     let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});

@@ -242,6 +242,7 @@ impl Server {
         self.dir_failures.stop();
         let in_order = close_logs(&broker, hurry, progress);
         drop(self.operator);
+        broker.dirs.all().for_each(|dir| dir.unlock());
         in_order
     }
 }

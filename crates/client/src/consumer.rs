@@ -8,6 +8,7 @@ mod batch;
 mod chunk;
 mod config;
 mod fetcher;
+mod ranges;
 mod session;
 mod stream;
 #[cfg(test)]
@@ -16,21 +17,23 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mainstem_records::Scratch;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use assignment::Assignment;
+use assignment::{Assignment, Unopened};
 pub(crate) use assignment::{Doubt, Place, Start};
 pub use batch::{FetchedBatch, FetchedRecords};
 pub use config::{ConsumerConfig, Isolation, OutOfRange, Position};
 use fetcher::Fetcher;
+pub use ranges::{RecordRange, SharedRecords};
 pub(crate) use stream::Batches;
 pub use stream::{OwnedRecord, RecordStream};
 
 use crate::cluster::{Cluster, Topic};
 use crate::error::Error;
-use crate::group::offsets::Committed;
+use crate::group::offsets::{CommittedOffset, CommittedOffsets};
 use crate::offsets::list_offsets;
 use crate::retry::retrying;
 use crate::topic_partition::TopicPartition;
@@ -63,6 +66,8 @@ use crate::topic_partition::TopicPartition;
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
+    /// For decompression, which happens outside of the lock.
+    scratch: Scratch,
     fetcher: Option<JoinHandle<()>>,
 }
 
@@ -109,14 +114,11 @@ impl Positions {
     }
 
     /// Offsets to be committed, with the epochs of those that are where the consumer is.
-    pub(crate) fn places(
-        &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
-    ) -> BTreeMap<TopicPartition, Committed> {
+    pub(crate) fn places(&self, offsets: &BTreeMap<TopicPartition, i64>) -> CommittedOffsets {
         let state = self.0.state.lock();
         let place = |(key, offset): (&TopicPartition, &i64)| {
-            let leader_epoch = state.assignment.epoch_at(key, *offset);
-            (key.clone(), Committed { offset: *offset, leader_epoch })
+            let leader_epoch = Some(state.assignment.epoch_at(key, *offset)).filter(|epoch| *epoch >= 0);
+            (key.clone(), CommittedOffset { leader_epoch, ..CommittedOffset::from(*offset) })
         };
         offsets.iter().map(place).collect()
     }
@@ -148,7 +150,7 @@ impl Consumer {
             config,
         });
         let fetcher = tokio::spawn(Fetcher::new(shared.clone()).run());
-        Ok(Consumer { shared, fetcher: Some(fetcher) })
+        Ok(Consumer { shared, scratch: Scratch::default(), fetcher: Some(fetcher) })
     }
 
     /// Reads these partitions and no others. Those that were read before go on where they are, whatever position is
@@ -174,19 +176,30 @@ impl Consumer {
         loop {
             let (taken, ended) = {
                 let mut state = self.shared.state.lock();
-                (state.assignment.take(&self.shared.config), state.ended.clone())
+                (state.assignment.take(), state.ended.clone())
             };
             if taken.has_room {
                 self.shared.work.notify_one();
             }
-            if let Some(batch) = taken.batch {
-                return batch;
+            match taken.batch {
+                Some(Err(error)) => return Err(error),
+                Some(Ok(unopened)) => match self.open(unopened) {
+                    Some(batch) => return batch,
+                    None => continue,
+                },
+                None => {}
             }
             if let Some(error) = ended {
                 return Err(error);
             }
             self.shared.arrived.notified().await;
         }
+    }
+
+    /// Verifies and decompresses a batch while the fetcher goes on.
+    fn open(&mut self, unopened: Unopened) -> Option<Result<FetchedBatch, Error>> {
+        let outcome = unopened.open(&self.shared.config, &mut self.scratch);
+        self.shared.state.lock().assignment.opened(unopened, outcome)
     }
 
     /// The records of all batches from now on, one by one.
@@ -216,6 +229,38 @@ impl Consumer {
     /// [`Error::Invalid`] if the partition is not assigned.
     pub fn resume(&mut self, partition: &TopicPartition) -> Result<(), Error> {
         self.change(|assignment| assignment.set_paused(partition, false))
+    }
+
+    /// Takes nothing from a partition until [`Consumer::release`], and keeps what was read ahead: at most twice
+    /// [`ConsumerConfig::partition_bytes_max`], which do not count towards [`ConsumerConfig::prefetch_bytes`].
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
+    /// let orders = TopicPartition::new("orders", 0);
+    /// consumer.assign([(orders.clone(), Position::Beginning)]);
+    /// consumer.hold(&orders)?;
+    /// consumer.release(&orders)?;
+    /// assert!(consumer.hold(&TopicPartition::new("orders", 1)).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn hold(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.change(|assignment| assignment.set_held(partition, true))
+    }
+
+    /// Goes on with a partition after [`Consumer::hold`], with what was read ahead.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not assigned.
+    pub fn release(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.change(|assignment| assignment.set_held(partition, false))
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Assignment) -> Result<(), Error>) -> Result<(), Error> {

@@ -8,6 +8,7 @@ mod assignor;
 mod calls;
 mod config;
 mod consumer_member;
+mod events;
 mod handover;
 mod held;
 mod hooks;
@@ -32,6 +33,7 @@ pub(crate) use calls::Transaction;
 use calls::{Calls, Identity};
 pub use config::{GroupConfig, GroupProtocol, Subscription};
 use consumer_member::ConsumerMember;
+pub use events::{GroupEvent, Revoking};
 use handover::{Alarm, Change, Shared, What};
 use held::Terms;
 use hooks::NoHooks;
@@ -40,7 +42,8 @@ use member::Member;
 
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
-use crate::group::offsets::{Committed, is_missing};
+pub use crate::group::offsets::CommittedOffset;
+use crate::group::offsets::{CommittedOffsets, is_missing};
 use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
@@ -90,6 +93,46 @@ impl GroupOffsets {
         self.commit_unless(self.done(offsets), |_| false).await
     }
 
+    /// Commits where to go on with what is to be kept beside the offsets; otherwise as [`GroupOffsets::commit`].
+    ///
+    /// ```
+    /// use mainstem_client::{
+    ///     ClientConfig, CommittedOffset, ConsumerConfig, GroupConfig, GroupConsumer, Position,
+    /// };
+    /// # use mainstem_client::{Producer, ProducerConfig, Record};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+    /// #     ("group.initial.rebalance.delay.ms", "0"),
+    /// #     ("offsets.topic.num.partitions", "1"),
+    /// # ]);
+    /// # let address = broker.address();
+    /// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+    /// # producer.send(Record::new("orders", "one")).await?.await?;
+    /// # let config = ConsumerConfig::new(ClientConfig::new(address)?);
+    /// # let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+    /// let mut consumer = GroupConsumer::new(config)?;
+    /// let batch = consumer.next().await?;
+    /// let done = CommittedOffset { metadata: "checked".into(), ..batch.next_offset().into() };
+    /// let done = [(batch.partition().clone(), done)].into();
+    /// consumer.offsets().commit_with_metadata(&done).await?;
+    /// let partitions = done.keys().cloned().collect();
+    /// assert_eq!(consumer.offsets().committed_with_metadata(&partitions).await?, done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`GroupOffsets::commit`], and OFFSET_METADATA_TOO_LARGE where the brokers allow less.
+    pub async fn commit_with_metadata(
+        &self,
+        offsets: &BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Result<(), Error> {
+        let terms = self.shared.held.lock().terms(offsets.keys());
+        self.commit_unless(Done { places: offsets.clone(), terms }, |_| false).await
+    }
+
     /// The same in the background, of what is held now: a partition that is given up before the task runs, and comes back,
     /// is not meant.
     fn start(
@@ -133,11 +176,21 @@ impl GroupOffsets {
         &self,
         partitions: &BTreeSet<TopicPartition>,
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let found = self.committed_with_metadata(partitions).await?;
+        Ok(found.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+    }
+
+    /// The same with what is kept beside the offsets.
+    ///
+    /// # Errors
+    /// As [`GroupOffsets::committed`].
+    pub async fn committed_with_metadata(
+        &self,
+        partitions: &BTreeSet<TopicPartition>,
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
         let config = &self.config.consumer.client;
         let ask = || self.calls.committed(partitions);
-        let found =
-            retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await?;
-        Ok(found.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+        retrying(config, config.operation_timeout, &self.what("reading the offsets"), ask).await
     }
 
     /// Name of the group.
@@ -186,7 +239,7 @@ impl GroupOffsets {
 
 /// What is to be committed, by whom: fixed at the instant at which it is asked for.
 struct Done {
-    places: BTreeMap<TopicPartition, Committed>,
+    places: CommittedOffsets,
     terms: Terms,
 }
 
@@ -363,7 +416,7 @@ impl GroupConsumer {
                 self.let_go(&revoked).await;
             }
             Some(What::Assigned(added)) => {
-                let added = added.clone();
+                let added = added.iter().map(|(key, begin)| (key.clone(), begin.start)).collect();
                 self.take_on(added).await;
             }
         }
@@ -412,13 +465,18 @@ impl GroupConsumer {
         if !added.is_empty() {
             self.hooks.assigned(&mut begin).await;
         }
-        let had = self.consumer.assignment().into_iter().map(|key| (key, Start::from(Position::End)));
         let chosen = added.into_iter().map(|(key, start)| {
             let chosen = begin.get(&key).filter(|chosen| **chosen != start.position);
             let start = chosen.map_or(start, |chosen| Start::from(*chosen));
             (key, start)
         });
-        self.consumer.begin(had.chain(chosen).collect::<Vec<_>>());
+        self.read_too(chosen);
+    }
+
+    /// Reads partitions beside those that it has, which go on where they are.
+    fn read_too(&mut self, added: impl Iterator<Item = (TopicPartition, Start)>) {
+        let had = self.consumer.assignment().into_iter().map(|key| (key, Start::from(Position::End)));
+        self.consumer.begin(had.chain(added).collect::<Vec<_>>());
     }
 
     fn keep_only(&mut self, is_kept: impl Fn(&TopicPartition) -> bool) {
@@ -526,6 +584,22 @@ impl GroupConsumer {
     /// [`Error::Invalid`] if the partition is not this member's.
     pub fn resume(&mut self, partition: &TopicPartition) -> Result<(), Error> {
         self.consumer.resume(partition)
+    }
+
+    /// See [`Consumer::hold`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn hold(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.consumer.hold(partition)
+    }
+
+    /// See [`Consumer::release`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the partition is not this member's.
+    pub fn release(&mut self, partition: &TopicPartition) -> Result<(), Error> {
+        self.consumer.release(partition)
     }
 
     /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up (or were

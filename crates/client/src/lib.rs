@@ -52,12 +52,12 @@ pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
 pub use consumer::{
     Consumer, ConsumerConfig, FetchedBatch, FetchedRecords, Isolation, OutOfRange, OwnedRecord, Position,
-    Positions, RecordStream,
+    Positions, RecordRange, RecordStream, SharedRecords,
 };
 pub use error::{Error, ErrorClass};
 pub use group::{
-    GroupConfig, GroupConsumer, GroupOffsets, GroupProtocol, HookFuture, PendingCommit, RebalanceHooks,
-    Subscription,
+    CommittedOffset, GroupConfig, GroupConsumer, GroupEvent, GroupOffsets, GroupProtocol, HookFuture,
+    PendingCommit, RebalanceHooks, Revoking, Subscription,
 };
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};

@@ -125,7 +125,7 @@ pub struct LogDir {
     producer_budget: Arc<ProducerBudget>,
     flusher: Flusher,
     /// Released last.
-    _lock: Box<dyn StorageLock>,
+    lock: Mutex<Option<Box<dyn StorageLock>>>,
 }
 
 /// A directory that was set aside and is removed when its time has come.
@@ -281,6 +281,12 @@ impl LogDir {
         let metadata = write_topic_id(&*self.storage, &path, topic_id)?;
         let directories = vec![Arc::from(path.as_path()), Arc::from(self.path.as_path())];
         Ok((path, FlushWork { files: vec![metadata], directories, upto: 0 }))
+    }
+
+    /// Gives the directory back before this is dropped: nothing is written to it any more. For a stop in a process that goes
+    /// on, where something may still refer to it.
+    pub fn unlock(&self) {
+        self.lock.lock().take();
     }
 
     /// Asks that a checkpoint as it is now becomes durable, without blocking: one replacement of the file, on a

@@ -42,6 +42,20 @@ impl<'a> Headers<'a> {
     pub fn last_with_key(&self, key: &[u8]) -> Option<Header<'a>> {
         (*self).filter(|header| header.key == key).last()
     }
+
+    /// The bytes of the headers that are left, and how many those are: what [`Headers::from_bytes`] takes.
+    pub fn as_bytes(&self) -> (&'a [u8], usize) {
+        (self.bytes, self.count)
+    }
+
+    /// So many headers in bytes; none if the bytes are something else.
+    pub fn from_bytes(bytes: &'a [u8], count: usize) -> Option<Headers<'a>> {
+        let mut source = SliceSource::new(bytes);
+        for _ in 0..count {
+            read_header(&mut source).ok()?;
+        }
+        (source.position() == bytes.len() as u64).then_some(Headers { bytes, count })
+    }
 }
 
 impl<'a> Iterator for Headers<'a> {

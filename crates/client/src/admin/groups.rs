@@ -18,7 +18,7 @@ use super::{Admin, left_out};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::group::offsets::{
-    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    COMMIT_NAMES_UNTIL, CommittedOffset, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
     read_committed,
 };
 use crate::group::protocol::decode_assignment;
@@ -343,9 +343,7 @@ impl Admin {
         offsets: &BTreeMap<TopicPartition, i64>,
     ) -> Result<(), Error> {
         let what = format!("committing offsets of group {group}");
-        let place = |(key, offset): (&TopicPartition, &i64)| {
-            (key.clone(), Committed { offset: *offset, leader_epoch: -1 })
-        };
+        let place = |(key, offset): (&TopicPartition, &i64)| (key.clone(), CommittedOffset::from(*offset));
         let offsets: &BTreeMap<_, _> = &offsets.iter().map(place).collect();
         self.of_group(group, &what, |coordinator| async move {
             let request = commit_request(group, offsets);

@@ -26,7 +26,6 @@ pub(crate) struct Assignment {
     /// Errors that nobody was told yet.
     failures: VecDeque<Error>,
     generations: u64,
-    scratch: Scratch,
 }
 
 #[derive(Debug)]
@@ -35,6 +34,10 @@ struct Progress {
     generation: u64,
     state: State,
     is_paused: bool,
+    /// What has arrived of a partition that is held, oldest first; it does not count towards the consumer's bound, so that a
+    /// held partition stops no other. None: it is not held.
+    held: Option<VecDeque<Chunk>>,
+    /// Of all chunks of the partition.
     buffered_bytes: usize,
     /// Behind the last record that may be read, as of the last answer.
     end_offset: Option<i64>,
@@ -73,6 +76,14 @@ enum State {
     /// An error was told; only a seek helps. What was taken before it can still be committed: the position is kept, if
     /// there was one.
     Failed(Option<Place>),
+}
+
+impl Progress {
+    /// Goes on elsewhere; it stays paused and held if it was, and forgets what has arrived.
+    fn replace(&mut self, anew: Progress) {
+        let held = self.held.as_ref().map(|_| VecDeque::new());
+        *self = Progress { is_paused: self.is_paused, held, ..anew };
+    }
 }
 
 impl State {
@@ -139,9 +150,31 @@ pub(crate) struct Locate {
 /// What [`Assignment::take`] has.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) batch: Option<Result<FetchedBatch, Error>>,
+    pub(crate) batch: Option<Result<Unopened, Error>>,
     /// There is room for more: the fetcher has work.
     pub(crate) has_room: bool,
+}
+
+/// A batch that was taken, before its checksum is verified and its records are decompressed. That is done without a lock;
+/// [`Assignment::opened`] gets the outcome.
+#[derive(Debug)]
+pub(crate) struct Unopened {
+    key: TopicPartition,
+    generation: u64,
+    bytes: Bytes,
+    /// Records before this offset were not asked for.
+    first_offset: i64,
+    /// Where the next batch begins, if it came too.
+    following: Option<i64>,
+}
+
+impl Unopened {
+    /// Verifies and decompresses it; the error says where reading can go on.
+    pub(crate) fn open(&self, config: &ConsumerConfig, scratch: &mut Scratch) -> Result<FetchedBatch, Error> {
+        let (key, bytes) = (self.key.clone(), self.bytes.clone());
+        FetchedBatch::open(key, bytes, self.first_offset, config.decompressed_bytes_max, scratch)
+            .map_err(|error| ending_at(error, self.following))
+    }
 }
 
 impl Assignment {
@@ -161,6 +194,7 @@ impl Assignment {
             generation: self.next_generation(),
             state: begin_at(start),
             is_paused: false,
+            held: None,
             buffered_bytes: 0,
             end_offset: None,
             leader_epoch: UNKNOWN_EPOCH,
@@ -181,9 +215,29 @@ impl Assignment {
 
     fn restart(&mut self, key: &TopicPartition, start: Start) -> Result<(), Error> {
         let anew = self.begin(start);
-        let progress = self.progress_mut(key)?;
-        *progress = Progress { is_paused: progress.is_paused, ..anew };
+        self.progress_mut(key)?.replace(anew);
         self.drop_stale();
+        Ok(())
+    }
+
+    /// Takes nothing more from a partition, and keeps what was read ahead; or goes on with it.
+    pub(crate) fn set_held(&mut self, key: &TopicPartition, is_held: bool) -> Result<(), Error> {
+        let progress = self.partitions.get_mut(key).ok_or_else(|| not_assigned(key))?;
+        match (is_held, progress.held.take()) {
+            (true, None) => {
+                let all = std::mem::take(&mut self.chunks).into_iter();
+                let (held, others): (VecDeque<_>, VecDeque<_>) = all.partition(|chunk| chunk.key == *key);
+                self.buffered_bytes -= held.iter().map(|chunk| chunk.size).sum::<usize>();
+                (progress.held, self.chunks) = (Some(held), others);
+            }
+            (true, held) => progress.held = held,
+            (false, None) => {}
+            (false, Some(held)) => {
+                self.buffered_bytes += held.iter().map(|chunk| chunk.size).sum::<usize>();
+                // It has waited for longest.
+                held.into_iter().rev().for_each(|chunk| self.chunks.push_front(chunk));
+            }
+        }
         Ok(())
     }
 
@@ -195,6 +249,7 @@ impl Assignment {
         if is_paused {
             progress.generation = generation;
             progress.buffered_bytes = 0;
+            progress.held.iter_mut().for_each(VecDeque::clear);
             // It was about what is behind the records that are forgotten now.
             progress.pending = None;
             progress.state = match progress.state {
@@ -252,8 +307,9 @@ impl Assignment {
         self.buffered_bytes -= stale.iter().map(|chunk| chunk.size).sum::<usize>();
     }
 
-    /// The next batch with something in it, in the order of arrival.
-    pub(crate) fn take(&mut self, config: &ConsumerConfig) -> Taken {
+    /// The next batch that is to be seen, in the order of arrival. It counts as taken once it is
+    /// [opened](Assignment::opened).
+    pub(crate) fn take(&mut self) -> Taken {
         let mut has_room = false;
         loop {
             if let Some(error) = self.failures.pop_front() {
@@ -265,33 +321,35 @@ impl Assignment {
                 self.finish_first();
                 continue;
             };
-            let (key, following) = (chunk.key.clone(), chunk.following());
-            let opened = self.open(key.clone(), bytes, config);
-            match opened {
-                Ok(batch) if batch.next_offset() <= batch.first_offset() => {}
-                Ok(batch) => {
-                    let place = Place { offset: batch.next_offset(), epoch: batch.leader_epoch() };
-                    self.advance(&key, place);
-                    return Taken { batch: Some(Ok(batch)), has_room };
-                }
-                Err(error) => {
-                    self.stop(&key);
-                    return Taken { batch: Some(Err(ending_at(error, following))), has_room };
-                }
-            }
+            let (key, generation, following) = (chunk.key.clone(), chunk.generation, chunk.following());
+            let State::Reading { position, .. } = self.partitions[&key].state else {
+                unreachable!("what is not read has no chunks")
+            };
+            let unopened = Unopened { key, generation, bytes, first_offset: position.offset, following };
+            return Taken { batch: Some(Ok(unopened)), has_room };
         }
     }
 
-    fn open(
+    /// A batch was opened, or cannot be: then its partition is not read any more until a seek. None if it is not to be handed
+    /// out: there is nothing behind the position in it, or reading has gone on elsewhere meanwhile.
+    pub(crate) fn opened(
         &mut self,
-        key: TopicPartition,
-        bytes: Bytes,
-        config: &ConsumerConfig,
-    ) -> Result<FetchedBatch, Error> {
-        let State::Reading { position, .. } = self.partitions[&key].state else {
-            unreachable!("what is not read has no chunks")
-        };
-        FetchedBatch::open(key, bytes, position.offset, config.decompressed_bytes_max, &mut self.scratch)
+        unopened: Unopened,
+        outcome: Result<FetchedBatch, Error>,
+    ) -> Option<Result<FetchedBatch, Error>> {
+        let key = &unopened.key;
+        self.current(key, unopened.generation)?;
+        match outcome {
+            Ok(batch) if batch.next_offset() <= batch.first_offset() => None,
+            Ok(batch) => {
+                self.advance(key, Place { offset: batch.next_offset(), epoch: batch.leader_epoch() });
+                Some(Ok(batch))
+            }
+            Err(error) => {
+                self.stop(key);
+                Some(Err(error))
+            }
+        }
     }
 
     fn advance(&mut self, key: &TopicPartition, next: Place) {
@@ -346,7 +404,7 @@ impl Assignment {
         let anew = self.begin(Position::End.into());
         if let Some(progress) = self.partitions.get_mut(key) {
             let state = State::Failed(progress.state.position());
-            *progress = Progress { is_paused: progress.is_paused, state, ..anew };
+            progress.replace(Progress { state, ..anew });
         }
         self.drop_stale();
     }
@@ -407,6 +465,7 @@ impl Assignment {
         let part = usize::try_from(config.partition_bytes_max).expect("the configuration was checked");
         let is_wanted = |one: &Progress| {
             !one.is_paused
+                && one.held.is_none()
                 && one.check == Check::Needless
                 && one.pending.is_none()
                 && one.buffered_bytes < part
@@ -522,8 +581,13 @@ impl Assignment {
                     *fetch = chunk.next;
                 }
                 progress.buffered_bytes += chunk.size;
-                self.buffered_bytes += chunk.size;
-                self.chunks.push_back(chunk);
+                match &mut progress.held {
+                    Some(held) => held.push_back(chunk),
+                    None => {
+                        self.buffered_bytes += chunk.size;
+                        self.chunks.push_back(chunk);
+                    }
+                }
             }
             Err(error) => {
                 let (partition, offset, reason) = (key.clone(), asked.offset, error.to_string());

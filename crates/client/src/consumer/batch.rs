@@ -81,8 +81,8 @@ impl FetchedBatch {
         self.first_offset
     }
 
-    /// The epoch of the leader that took it (KIP-101).
-    pub(crate) fn leader_epoch(&self) -> i32 {
+    /// The epoch of the leader that took it (KIP-101); -1 where a broker before Kafka 0.11 wrote it.
+    pub fn leader_epoch(&self) -> i32 {
         view(&self.bytes).partition_leader_epoch()
     }
 
@@ -105,9 +105,14 @@ impl FetchedBatch {
         }
     }
 
+    /// The bytes that the records are in.
+    pub(super) fn record_bytes(&self) -> &Bytes {
+        self.decompressed.as_ref().unwrap_or(&self.bytes)
+    }
+
     /// The records as values that can be kept; they share the bytes of the batch.
     pub fn owned_records(&self) -> impl Iterator<Item = Result<OwnedRecord, Error>> + '_ {
-        let all = self.decompressed.as_ref().unwrap_or(&self.bytes);
+        let all = self.record_bytes();
         let shared = |part: &[u8]| all.slice_ref(part);
         self.records().map(move |record| {
             let record = record?;

@@ -172,7 +172,8 @@ pub struct ConsumerConfig {
     pub partition_bytes_max: i32,
     /// No more is asked for while records that nobody has taken yet have this many bytes. 16 MiB by default.
     pub prefetch_bytes: usize,
-    /// A batch has at most this many bytes without compression; another one is an error. 64 MiB by default.
+    /// A batch has at most this many bytes without compression; another one is an error. 64 MiB by default, less than
+    /// 4 GiB.
     pub decompressed_bytes_max: usize,
 }
 
@@ -207,6 +208,9 @@ impl ConsumerConfig {
         if self.prefetch_bytes == 0 {
             return refused("prefetch_bytes has to be more than 0, or nothing is ever asked for");
         }
+        if u32::try_from(self.decompressed_bytes_max).is_err() {
+            return refused("decompressed_bytes_max is less than 4 GiB");
+        }
         if i32::try_from(self.max_wait.as_millis()).is_err() {
             return refused("max_wait is longer than a request can say, 24 days");
         }
@@ -231,6 +235,7 @@ mod tests {
             ConsumerConfig { min_bytes: -1, ..config() },
             ConsumerConfig { prefetch_bytes: 0, ..config() },
             ConsumerConfig { max_wait: Duration::MAX, ..config() },
+            ConsumerConfig { decompressed_bytes_max: 4 << 30, ..config() },
         ] {
             assert!(matches!(wrong.check(), Err(Error::Invalid(_))), "{wrong:?}");
         }

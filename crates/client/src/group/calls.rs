@@ -21,7 +21,7 @@ use super::assignor::Assignments;
 use super::config::{GroupConfig, GroupProtocol, Subscription};
 use super::membership::{Answer, Heartbeat, Partitions};
 use super::offsets::{
-    COMMIT_NAMES_UNTIL, Committed, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
+    COMMIT_NAMES_UNTIL, CommittedOffsets, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
     read_committed,
 };
 use super::protocol::encode_assignment;
@@ -292,11 +292,7 @@ impl Calls {
     }
 
     /// OffsetCommit (8): each offset is where to go on.
-    pub(crate) async fn commit(
-        &self,
-        identity: &Identity,
-        offsets: &BTreeMap<TopicPartition, Committed>,
-    ) -> Result<(), Error> {
+    pub(crate) async fn commit(&self, identity: &Identity, offsets: &CommittedOffsets) -> Result<(), Error> {
         let request = OffsetCommitRequest {
             generation_id_or_member_epoch: identity.generation,
             member_id: Cow::Borrowed(&identity.member_id),
@@ -311,7 +307,7 @@ impl Calls {
     pub(crate) async fn commit_in_transaction(
         &self,
         identity: &Identity,
-        offsets: &BTreeMap<TopicPartition, Committed>,
+        offsets: &CommittedOffsets,
         transaction: &Transaction<'_>,
     ) -> Result<(), Error> {
         // Without the generation, a member that was thrown out could still commit.
@@ -326,8 +322,8 @@ impl Calls {
             topic.partitions.push(TxnOffsetCommitRequestPartition {
                 partition_index: key.partition,
                 committed_offset: committed.offset,
-                committed_leader_epoch: committed.leader_epoch,
-                committed_metadata: Some(Cow::Borrowed("")),
+                committed_leader_epoch: committed.wire_epoch(),
+                committed_metadata: Some(Cow::Borrowed(&committed.metadata)),
                 ..Default::default()
             });
         }
@@ -351,10 +347,7 @@ impl Calls {
 
     /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is
     /// waited for (KIP-447).
-    pub(crate) async fn committed(
-        &self,
-        keys: &BTreeSet<TopicPartition>,
-    ) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
+    pub(crate) async fn committed(&self, keys: &BTreeSet<TopicPartition>) -> Result<CommittedOffsets, Error> {
         let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
         let request = fetch_request(&coordinator, &self.config.group_id, Some(keys))?;
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::calls::Identity;
 use super::config::GroupConfig;
 use super::held::Held;
-use super::offsets::Committed;
+use super::offsets::{CommittedOffset, CommittedOffsets};
 use crate::consumer::{Position, Start};
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
@@ -59,7 +59,12 @@ impl Change {
 
     /// Begins with it, or goes on; false if nobody wants it any more.
     pub(crate) fn take(&self) -> bool {
-        !self.done.as_ref().is_some_and(oneshot::Sender::is_closed) && self.offer.take()
+        !self.is_void() && self.offer.take()
+    }
+
+    /// Whether the member has stopped waiting for it.
+    pub(crate) fn is_void(&self) -> bool {
+        self.done.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
     /// It is done.
@@ -76,7 +81,7 @@ pub(crate) enum What {
     /// To be let go.
     Revoked(BTreeSet<TopicPartition>),
     /// To be read too, from where.
-    Assigned(BTreeMap<TopicPartition, Start>),
+    Assigned(BTreeMap<TopicPartition, Begin>),
     /// All partitions are somebody else's already.
     Lost,
     /// The group cannot be taken part in.
@@ -136,18 +141,27 @@ pub(crate) async fn lose(changes: &mpsc::UnboundedSender<Change>) {
     let _ = hand_over(changes, What::Lost, Offer::default()).await;
 }
 
+/// Where to begin with a partition.
+#[derive(Debug, Clone)]
+pub(crate) struct Begin {
+    pub(crate) start: Start,
+    /// What the group has committed, if it has.
+    pub(crate) committed: Option<CommittedOffset>,
+}
+
 /// Where to begin with partitions: behind what was committed, or where the configuration says.
 pub(crate) fn begin_at(
     keys: BTreeSet<TopicPartition>,
-    committed: &BTreeMap<TopicPartition, Committed>,
+    committed: &CommittedOffsets,
     config: &GroupConfig,
-) -> BTreeMap<TopicPartition, Start> {
+) -> BTreeMap<TopicPartition, Begin> {
     let begin = |key: TopicPartition| {
-        let begin = committed.get(&key).map_or(config.start_of(&key).into(), |committed| Start {
+        let committed = committed.get(&key).cloned();
+        let start = committed.as_ref().map_or(config.start_of(&key).into(), |committed| Start {
             position: Position::Offset(committed.offset),
-            epoch: committed.leader_epoch,
+            epoch: committed.wire_epoch(),
         });
-        (key, begin)
+        (key, Begin { start, committed })
     };
     keys.into_iter().map(begin).collect()
 }

@@ -14,15 +14,43 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// Where to go on, and the epoch of the leader that wrote the record before (KIP-320); -1 where it is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Committed {
-    pub(crate) offset: i64,
-    pub(crate) leader_epoch: i32,
+/// Where a group goes on in a partition, with what is kept beside the offset.
+///
+/// ```
+/// use mainstem_client::CommittedOffset;
+///
+/// let committed = CommittedOffset { metadata: "checked".into(), ..CommittedOffset::from(42) };
+/// assert_eq!((committed.offset, committed.leader_epoch), (42, None));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The offset of the next record to be read.
+    pub offset: i64,
+    /// The epoch of the leader that wrote the record before, if it is known: who goes on there notices when that record is
+    /// another one under a new leader (KIP-320).
+    pub leader_epoch: Option<i32>,
+    /// Text of the committer, which brokers keep as it is, up to `offset.metadata.max.bytes` (4,096 by default).
+    pub metadata: String,
+}
+
+impl From<i64> for CommittedOffset {
+    fn from(offset: i64) -> CommittedOffset {
+        CommittedOffset { offset, leader_epoch: None, metadata: String::new() }
+    }
 }
 
 /// Where to go on in partitions, as far as something is committed.
-pub(crate) type CommittedOffsets = BTreeMap<TopicPartition, Committed>;
+pub(crate) type CommittedOffsets = BTreeMap<TopicPartition, CommittedOffset>;
+
+/// An epoch that is not known.
+const UNKNOWN_EPOCH: i32 = -1;
+
+impl CommittedOffset {
+    /// The epoch as requests have it.
+    pub(crate) fn wire_epoch(&self) -> i32 {
+        self.leader_epoch.unwrap_or(UNKNOWN_EPOCH)
+    }
+}
 
 /// The last version of OffsetCommit with names of topics.
 pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
@@ -32,10 +60,7 @@ pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
 const STABLE_SINCE: i16 = 7;
 
 /// The request that commits offsets from outside of the group; a member adds its name.
-pub(crate) fn commit_request<'a>(
-    group: &'a str,
-    offsets: &'a BTreeMap<TopicPartition, Committed>,
-) -> OffsetCommitRequest<'a> {
+pub(crate) fn commit_request<'a>(group: &'a str, offsets: &'a CommittedOffsets) -> OffsetCommitRequest<'a> {
     let mut topics: BTreeMap<&str, OffsetCommitRequestTopic<'_>> = BTreeMap::new();
     for (key, committed) in offsets {
         let topic = topics.entry(&key.topic).or_insert_with(|| OffsetCommitRequestTopic {
@@ -45,8 +70,8 @@ pub(crate) fn commit_request<'a>(
         topic.partitions.push(OffsetCommitRequestPartition {
             partition_index: key.partition,
             committed_offset: committed.offset,
-            committed_leader_epoch: committed.leader_epoch,
-            committed_metadata: Some(Cow::Borrowed("")),
+            committed_leader_epoch: committed.wire_epoch(),
+            committed_metadata: Some(Cow::Borrowed(&committed.metadata)),
             ..Default::default()
         });
     }
@@ -105,7 +130,7 @@ pub(crate) fn fetch_request<'a>(
 pub(crate) fn read_committed(
     reply: &Reply<OffsetFetchRequest<'_>>,
     group: &str,
-) -> Result<BTreeMap<TopicPartition, Committed>, Error> {
+) -> Result<CommittedOffsets, Error> {
     let response = reply.read()?;
     let refused = || format!("cannot read the offsets of group {group}");
     reply.check(response.error_code, None, refused)?;
@@ -114,7 +139,11 @@ pub(crate) fn read_committed(
         for one in &topic.partitions {
             reply.check(one.error_code, None, refused)?;
             let key = TopicPartition::new(&*topic.name, one.partition_index);
-            let found = Committed { offset: one.committed_offset, leader_epoch: one.committed_leader_epoch };
+            let found = CommittedOffset {
+                offset: one.committed_offset,
+                leader_epoch: Some(one.committed_leader_epoch).filter(|epoch| *epoch >= 0),
+                metadata: one.metadata.as_deref().unwrap_or_default().to_owned(),
+            };
             committed.extend((found.offset >= 0).then_some((key, found)));
         }
     }

@@ -43,6 +43,9 @@ in_both_protocols!(
     a_pattern_finds_topics_that_come_later,
     who_was_thrown_out_is_told_so_when_it_closes,
     a_hook_says_where_to_begin,
+    what_is_kept_beside_an_offset_is_read_back_at_assignment,
+    a_revocation_stops_no_other_partition,
+    a_held_partition_goes_on_with_what_was_read_ahead,
 );
 
 mod classic_protocol_alone {
@@ -456,8 +459,9 @@ async fn an_offset_that_no_leader_has_written_is_told(world: World) {
     let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
     assert_eq!(take(&mut first, 10).await.len(), 10);
     let beyond = first.offsets.positions.places(&BTreeMap::from([(world.t(0), 10)]));
-    assert_eq!(beyond[&world.t(0)].leader_epoch, 0);
-    let beyond = BTreeMap::from([(world.t(0), offsets::Committed { offset: 15, ..beyond[&world.t(0)] })]);
+    assert_eq!(beyond[&world.t(0)].leader_epoch, Some(0));
+    let beyond =
+        BTreeMap::from([(world.t(0), CommittedOffset { offset: 15, ..beyond[&world.t(0)].clone() })]);
     let identity = first.shared.identity.lock().clone();
     first.offsets.calls.commit(&identity, &beyond).await.unwrap();
     first.close().await.unwrap();
@@ -588,4 +592,116 @@ async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -
         }
     }
     taken
+}
+
+/// The next event that is not a batch, and the batches before it.
+async fn next_change(member: &mut GroupConsumer) -> (GroupEvent, Vec<FetchedBatch>) {
+    let mut batches = Vec::new();
+    loop {
+        let event = tokio::time::timeout(Duration::from_secs(20), member.next_event());
+        match event.await.expect("something happens within 20 s").unwrap() {
+            GroupEvent::Batch(batch) => batches.push(batch),
+            event => return (event, batches),
+        }
+    }
+}
+
+/// Waits until a member was given partitions.
+async fn until_assigned(member: &mut GroupConsumer) -> BTreeMap<TopicPartition, Option<CommittedOffset>> {
+    match next_change(member).await {
+        (GroupEvent::Assigned(assigned), _) => assigned,
+        (event, _) => panic!("{event:?}"),
+    }
+}
+
+async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) {
+    world.create(2, &[]).await;
+    fill(&world, 2, 0..4).await;
+    let own = || GroupConfig { auto_commit: None, ..config(&world) };
+    let mut first = GroupConsumer::new(own()).unwrap();
+    let assigned = until_assigned(&mut first).await;
+    assert_eq!(assigned, BTreeMap::from([(world.t(0), None), (world.t(1), None)]));
+    let done = CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into() };
+    let done = BTreeMap::from([(world.t(0), done)]);
+    first.offsets().commit_with_metadata(&done).await.unwrap();
+    first.leave().await;
+    let mut second = GroupConsumer::new(own()).unwrap();
+    let assigned = until_assigned(&mut second).await;
+    assert_eq!(
+        (assigned.get(&world.t(0)), assigned[&world.t(1)].is_none()),
+        (Some(&done.get(&world.t(0)).cloned()), true)
+    );
+    assert_eq!(take_events(&mut second, 3).await, [1, 2, 3], "0 was committed");
+}
+
+/// The next numbers, at least so many, where nothing else happens.
+async fn take_events(member: &mut GroupConsumer, count: usize) -> Vec<i32> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        let event = tokio::time::timeout(Duration::from_secs(20), member.next_event());
+        match event.await.expect("something comes within 20 s").unwrap() {
+            GroupEvent::Batch(batch) => taken.extend(numbers(&batch)),
+            event => panic!("{event:?}"),
+        }
+    }
+    taken.sort_unstable();
+    taken
+}
+
+async fn a_revocation_stops_no_other_partition(world: World) {
+    world.create(2, &[]).await;
+    let own = || GroupConfig { auto_commit: None, ..config(&world) };
+    let mut first = GroupConsumer::new(own()).unwrap();
+    assert_eq!(until_assigned(&mut first).await.len(), 2);
+    let mut second = GroupConsumer::new(own()).unwrap();
+    let joining = tokio::spawn(async move {
+        let assigned = until_assigned(&mut second).await;
+        (second, assigned)
+    });
+    let revoking = match next_change(&mut first).await {
+        (GroupEvent::Revoking(revoking), _) => revoking,
+        (event, _) => panic!("{event:?}"),
+    };
+    let [given_up] = Vec::from_iter(revoking.partitions()).try_into().expect("one of two is given up");
+    let kept = world.t(1 - given_up.partition);
+    // Both partitions get records while the first member has not finished.
+    fill(&world, 2, 0..8).await;
+    let mut events = Vec::new();
+    while events.len() < 4 {
+        match tokio::time::timeout(Duration::from_secs(20), first.next_event()).await.unwrap().unwrap() {
+            GroupEvent::Batch(batch) => {
+                assert_eq!(*batch.partition(), kept);
+                events.extend(numbers(&batch));
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+    assert!(!joining.is_finished(), "the group waits");
+    let done = BTreeMap::from([(given_up.clone(), CommittedOffset::from(2))]);
+    first.offsets().commit_with_metadata(&done).await.unwrap();
+    let given_up = given_up.clone();
+    first.finish_revocation(revoking);
+    let refused = first.offsets().commit_with_metadata(&done).await;
+    assert!(matches!(refused, Err(Error::CommitFailed { .. })), "{refused:?}");
+    let taking_part = tokio::spawn(async move {
+        let (event, batches) = next_change(&mut first).await;
+        panic!("{event:?} {batches:?}");
+    });
+    let (mut second, assigned) = joining.await.unwrap();
+    assert_eq!(assigned[&given_up].as_ref().map(|committed| committed.offset), Some(2));
+    assert_eq!(take_events(&mut second, 2).await.len(), 2, "0 and 1 of it were committed");
+    taking_part.abort();
+}
+
+async fn a_held_partition_goes_on_with_what_was_read_ahead(world: World) {
+    world.create(2, &[]).await;
+    let own = GroupConfig { auto_commit: None, ..config(&world) };
+    let mut member = GroupConsumer::new(own).unwrap();
+    assert_eq!(until_assigned(&mut member).await.len(), 2);
+    member.hold(&world.t(0)).unwrap();
+    fill(&world, 2, 0..8).await;
+    assert_eq!(take_events(&mut member, 4).await, [1, 3, 5, 7]);
+    assert_eq!(member.position(&world.t(0)), Ok(Some(0)));
+    member.release(&world.t(0)).unwrap();
+    assert_eq!(take_events(&mut member, 4).await, [0, 2, 4, 6]);
 }

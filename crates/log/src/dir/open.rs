@@ -341,7 +341,7 @@ impl Opening<'_> {
             unopened: Mutex::default(),
             flusher,
             storage: self.storage,
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         }))
     }
 

@@ -59,8 +59,70 @@ fn in_doubt(assignment: &mut Assignment) -> Vec<Doubt> {
 }
 
 fn take(assignment: &mut Assignment) -> Option<Result<Vec<i64>, Error>> {
-    let batch = assignment.take(&config()).batch?;
-    Some(batch.map(|batch| batch.records().map(|record| record.unwrap().offset).collect()))
+    loop {
+        let unopened = match assignment.take().batch? {
+            Ok(unopened) => unopened,
+            Err(error) => return Some(Err(error)),
+        };
+        let outcome = unopened.open(&config(), &mut Scratch::default());
+        if let Some(batch) = assignment.opened(unopened, outcome) {
+            return Some(batch.map(|batch| batch.records().map(|record| record.unwrap().offset).collect()));
+        }
+    }
+}
+
+#[test]
+fn a_held_partition_forgets_nothing_and_stops_no_other() {
+    let other = TopicPartition::new("t", 1);
+    let mut assignment = Assignment::default();
+    let both = [key(), other.clone()].map(|key| (key, Position::Offset(0).into()));
+    assignment.assign(both);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    let under_way = asked(&assignment).unwrap();
+    assignment.set_held(&key(), true).unwrap();
+    assignment.set_held(&key(), true).unwrap();
+    assert_eq!(take(&mut assignment), None);
+    answer(&mut assignment, &under_way, 2);
+    let tight = ConsumerConfig { prefetch_bytes: 1, ..config() };
+    let wanted: Vec<_> = assignment.wanted(&tight).iter().map(|wish| wish.key.clone()).collect();
+    assert_eq!(wanted, [other], "what is held counts towards no bound, and no more is asked for");
+    assert_eq!(take(&mut assignment), None);
+    assignment.set_held(&key(), false).unwrap();
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])), "nothing has to be asked for again");
+    assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
+    assert_eq!(take(&mut assignment), None);
+    assert_eq!(assignment.buffered_bytes, 0);
+}
+
+#[test]
+fn a_seek_forgets_what_is_held() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    assignment.set_held(&key(), true).unwrap();
+    assignment.seek(&key(), Position::Offset(8)).unwrap();
+    assert!(asked(&assignment).is_none(), "it is held still");
+    assignment.set_held(&key(), false).unwrap();
+    assert_eq!(take(&mut assignment), None);
+    let after = asked(&assignment).unwrap();
+    answer(&mut assignment, &after, 8);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![8, 9])));
+    assert_eq!(take(&mut assignment), None);
+    assert_eq!(assignment.buffered_bytes, 0);
+}
+
+#[test]
+fn a_batch_that_is_opened_after_a_seek_is_not_handed_out() {
+    let mut assignment = at(0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    let unopened = assignment.take().batch.unwrap().unwrap();
+    assert_eq!(assignment.position(&key()), Ok(Some(0)), "what is not opened is not taken");
+    assignment.seek(&key(), Position::Offset(8)).unwrap();
+    let outcome = unopened.open(&config(), &mut Scratch::default());
+    assert!(outcome.is_ok() && assignment.opened(unopened, outcome).is_none());
+    assert_eq!(assignment.position(&key()), Ok(Some(8)));
 }
 
 #[test]
@@ -105,7 +167,7 @@ fn nothing_is_asked_for_while_enough_waits() {
     assert!(assignment.wanted(&tight).is_empty());
     assert!(assignment.wanted(&ConsumerConfig { partition_bytes_max: 1, ..config() }).is_empty());
     assert!(take(&mut assignment).is_some());
-    assert!(assignment.take(&tight).has_room);
+    assert!(assignment.take().has_room);
     assert_eq!(assignment.wanted(&tight).len(), 1);
 }
 

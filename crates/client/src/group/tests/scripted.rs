@@ -156,7 +156,7 @@ async fn hooks_hear_of_no_change_that_is_none() {
     }
     let (sender, mut changes) = mpsc::unbounded_channel();
     let offer = Offer::default();
-    let begin = BTreeMap::from([(t(0), Position::End.into())]);
+    let begin = BTreeMap::from([(t(0), handover::Begin { start: Position::End.into(), committed: None })]);
     let done = hand_over(&sender, What::Assigned(begin.clone()), offer.clone());
     assert!(offer.withdraw());
     member.change = changes.recv().await;
@@ -170,6 +170,30 @@ async fn hooks_hear_of_no_change_that_is_none() {
     assert!(!offer.withdraw(), "it is read already");
     done.await.unwrap();
     assert_eq!((hears.try_recv().unwrap(), member.assignment()), ("assigned 1".to_owned(), vec![t(0)]));
+}
+
+#[tokio::test]
+async fn a_revocation_that_was_overtaken_gives_up_nothing_that_comes_back() {
+    let broker = ScriptedBroker::start(1, |_| None);
+    let mut member = member(broker.client(), NoHooks);
+    let begin = BTreeMap::from([(t(0), handover::Begin { start: Position::End.into(), committed: None })]);
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let mut event = async |what: What| {
+        let waits = hand_over(&sender, what, Offer::default());
+        let event = member.begin_change(changes.recv().await.unwrap()).unwrap().unwrap();
+        (event, waits)
+    };
+    assert!(matches!(event(What::Assigned(begin.clone())).await.0, GroupEvent::Assigned(_)));
+    let (GroupEvent::Revoking(revoking), waits) = event(What::Revoked(BTreeSet::from([t(0)]))).await else {
+        panic!("it is to be given up")
+    };
+    assert_eq!(*revoking.partitions(), BTreeSet::from([t(0)]));
+    // The member is thrown out, and joins again.
+    drop(waits);
+    assert!(matches!(event(What::Lost).await.0, GroupEvent::Lost(lost) if lost == BTreeSet::from([t(0)])));
+    assert!(matches!(event(What::Assigned(begin)).await.0, GroupEvent::Assigned(_)));
+    member.finish_revocation(revoking);
+    assert_eq!(member.assignment(), [t(0)]);
 }
 
 #[tokio::test]

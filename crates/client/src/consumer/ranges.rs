@@ -1,0 +1,147 @@
+//! Records as places within a batch that is shared: nothing is copied, allocated or counted for each of them.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use mainstem_records::Headers;
+
+use super::batch::{FetchedBatch, FetchedRecords};
+use crate::error::Error;
+
+/// Where a record is within its [`FetchedBatch`], to be kept beside an `Arc` of that.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
+/// # use mainstem_client::{Producer, ProducerConfig, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), mainstem_client::Error> {
+/// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+/// # let address = broker.address();
+/// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+/// # producer.send(Record::new("orders", "one").key("k").header("trace", "4711")).await?.await?;
+/// # let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(address)?))?;
+/// # consumer.assign([(TopicPartition::new("orders", 0), Position::Beginning)]);
+/// let batch = Arc::new(consumer.next().await?);
+/// let record = batch.ranges().next().expect("a batch has records")?;
+/// assert_eq!((record.offset, batch.key_of(&record)), (0, Some(&b"k"[..])));
+/// assert_eq!(batch.value_of(&record), Some(&b"one"[..]));
+/// assert_eq!(batch.headers_of(&record).next().expect("there is one").key, b"trace");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordRange {
+    /// The record's place in its partition.
+    pub offset: i64,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: i64,
+    key: Part,
+    value: Part,
+    headers: Part,
+    header_count: u32,
+}
+
+/// A part of the bytes, or null.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    start: u32,
+    end: u32,
+}
+
+const NULL: Part = Part { start: u32::MAX, end: 0 };
+
+impl Part {
+    fn of(part: Option<&[u8]>, all: &[u8]) -> Part {
+        let Some(part) = part else { return NULL };
+        let start = part.as_ptr() as usize - all.as_ptr() as usize;
+        let at = |at: usize| u32::try_from(at).expect("the configuration keeps batches below 4 GiB");
+        Part { start: at(start), end: at(start + part.len()) }
+    }
+
+    fn range(self) -> Option<Range<usize>> {
+        (self != NULL).then_some(self.start as usize..self.end as usize)
+    }
+
+    fn len(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.range().fmt(f)
+    }
+}
+
+impl RecordRange {
+    /// Bytes of key, value and headers.
+    pub fn size(&self) -> u32 {
+        [self.key, self.value, self.headers].into_iter().fold(0, |sum, part| part.len().saturating_add(sum))
+    }
+}
+
+/// The records of a [`FetchedBatch`] as [`RecordRange`]s; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct SharedRecords<'a> {
+    records: FetchedRecords<'a>,
+    bytes: &'a Bytes,
+}
+
+impl Iterator for SharedRecords<'_> {
+    /// [`Error::Damaged`] if a record cannot be read.
+    type Item = Result<RecordRange, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.bytes;
+        let range = |record: mainstem_records::Record<'_>| {
+            let (headers, count) = record.headers.as_bytes();
+            RecordRange {
+                offset: record.offset,
+                timestamp_ms: record.timestamp,
+                key: Part::of(record.key, bytes),
+                value: Part::of(record.value, bytes),
+                headers: Part::of(Some(headers), bytes),
+                header_count: u32::try_from(count).expect("every header has a byte"),
+            }
+        };
+        Some(self.records.next()?.map(range))
+    }
+}
+
+/// What a [`RecordRange`] of the batch stands for. A range of another batch panics, or means something else.
+impl FetchedBatch {
+    /// The records as places in this batch.
+    pub fn ranges(&self) -> SharedRecords<'_> {
+        SharedRecords { records: self.records(), bytes: self.record_bytes() }
+    }
+
+    /// The key of a record.
+    pub fn key_of(&self, record: &RecordRange) -> Option<&[u8]> {
+        Some(&self.record_bytes()[record.key.range()?])
+    }
+
+    /// The value of a record.
+    pub fn value_of(&self, record: &RecordRange) -> Option<&[u8]> {
+        Some(&self.record_bytes()[record.value.range()?])
+    }
+
+    /// The value of a record, sharing the batch's bytes.
+    pub fn shared_value_of(&self, record: &RecordRange) -> Option<Bytes> {
+        Some(self.record_bytes().slice(record.value.range()?))
+    }
+
+    /// The key of a record, sharing the batch's bytes.
+    pub fn shared_key_of(&self, record: &RecordRange) -> Option<Bytes> {
+        Some(self.record_bytes().slice(record.key.range()?))
+    }
+
+    /// The headers of a record.
+    pub fn headers_of(&self, record: &RecordRange) -> Headers<'_> {
+        let bytes = &self.record_bytes()[record.headers.range().unwrap_or_default()];
+        Headers::from_bytes(bytes, record.header_count as usize).expect("it is a record of this batch")
+    }
+}
