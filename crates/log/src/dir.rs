@@ -7,10 +7,12 @@
 
 mod futures;
 mod open;
+mod segments;
 
 pub use futures::FoundFuture;
 pub use open::{LogDirOptions, NodeIdentity, OpenDirError};
 
+use self::segments::ClosedSegments;
 use crate::boot::BootRecord;
 use crate::checkpoint::{OffsetCheckpoint, OnDurable};
 use crate::descriptors::DescriptorCache;
@@ -121,6 +123,7 @@ pub struct LogDir {
     doomed: Mutex<Vec<Doomed>>,
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
+    segments: Mutex<ClosedSegments>,
     recovery_watch: Arc<RecoveryWatch>,
     producer_budget: Arc<ProducerBudget>,
     flusher: Flusher,
@@ -336,6 +339,7 @@ impl LogDir {
     pub fn forget(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let gone: BTreeSet<_> = partitions.iter().collect();
         self.unopened.lock().retain(|partition| !gone.contains(partition));
+        self.forget_segments(partitions)?;
         self.checkpoints.retain(|partition| !gone.contains(partition))
     }
 
@@ -428,11 +432,12 @@ impl LogDir {
             checkpoint.commit()?;
         }
         // Names which nobody had to wait for, such as those of deleted segments' directories.
+        let segments_crc = self.write_segments()?;
         self.storage.sync_dir(&self.path)?;
         if !self.unopened.lock().is_empty() {
             return Ok(false);
         }
-        CleanShutdown::new(&self.boot_id).write(&*self.storage, &self.path)?;
+        CleanShutdown::new(&self.boot_id, segments_crc).write(&*self.storage, &self.path)?;
         Ok(true)
     }
 }

@@ -28,6 +28,14 @@ pub enum LogError {
         /// What is wrong there.
         reason: &'static str,
     },
+    /// Segments that were there at the last orderly stop are gone or shorter.
+    #[error("{}: since the last orderly stop records are missing: {what}", .path.display())]
+    Missing {
+        /// The partition's directory.
+        path: PathBuf,
+        /// Which segments.
+        what: String,
+    },
     /// The directory belongs to a topic with another id, which had the same name.
     #[error("{} belongs to another topic of this name", .path.display())]
     OtherTopic {

@@ -14,6 +14,7 @@ pub fn checkpoint(data: &[u8]) {
 /// The clean-shutdown marker.
 pub fn clean_shutdown(data: &[u8]) {
     crate::marker::fuzz(data);
+    crate::segment_record::fuzz(data);
 }
 
 /// `partition.metadata`.

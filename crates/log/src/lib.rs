@@ -23,6 +23,7 @@ pub mod partition_dir;
 pub mod partition_metadata;
 pub mod placement;
 pub mod pool;
+pub mod segment_record;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;

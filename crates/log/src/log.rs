@@ -354,6 +354,8 @@ impl Log {
         }
         self.flushed(work.upto);
         self.note_checkpoints(self.durable_end);
+        let lengths = self.segments.iter().map(|segment| (segment.base_offset, u64::from(segment.len)));
+        self.dir.note_segments(&self.partition, lengths.collect());
         Ok(())
     }
 

@@ -26,12 +26,18 @@ pub struct CleanShutdown {
     pub broker_epoch: i64,
     /// The boot under which the directory was stopped; absent in a marker written by Kafka, whose reader ignores it.
     pub boot_id: Option<String>,
+    /// CRC-32C of the record of closed segments that goes with it; absent in a marker written by Kafka.
+    pub segments_crc: Option<u32>,
 }
 
 impl CleanShutdown {
-    /// A marker for a stop under this boot.
-    pub(crate) fn new(boot_id: &str) -> CleanShutdown {
-        CleanShutdown { broker_epoch: BROKER_EPOCH_UNKNOWN, boot_id: Some(boot_id.to_owned()) }
+    /// A marker for a stop under this boot, with the record of this checksum.
+    pub(crate) fn new(boot_id: &str, segments_crc: u32) -> CleanShutdown {
+        CleanShutdown {
+            broker_epoch: BROKER_EPOCH_UNKNOWN,
+            boot_id: Some(boot_id.to_owned()),
+            segments_crc: Some(segments_crc),
+        }
     }
 
     /// Reads the marker. `None` when there is none, or one that was not completed.
@@ -64,6 +70,9 @@ impl CleanShutdown {
         if let Some(boot_id) = &self.boot_id {
             marker["bootId"] = json!(boot_id);
         }
+        if let Some(crc) = self.segments_crc {
+            marker["segmentsCrc"] = json!(crc);
+        }
         marker.to_string()
     }
 }
@@ -77,6 +86,7 @@ fn parse(bytes: &[u8]) -> Option<CleanShutdown> {
     Some(CleanShutdown {
         broker_epoch: marker.get("brokerEpoch").and_then(Value::as_i64).unwrap_or(BROKER_EPOCH_UNKNOWN),
         boot_id: marker.get("bootId").and_then(Value::as_str).map(str::to_owned),
+        segments_crc: marker.get("segmentsCrc").and_then(Value::as_u64).and_then(|crc| crc.try_into().ok()),
     })
 }
 
@@ -97,6 +107,7 @@ mod tests {
             let expected = expected.map(|(broker_epoch, boot_id)| CleanShutdown {
                 broker_epoch,
                 boot_id: boot_id.map(str::to_owned),
+                segments_crc: None,
             });
             assert_eq!(parse(text.as_bytes()), expected, "{text:?}");
         };
@@ -107,7 +118,7 @@ mod tests {
         check(r#"{"version":1,"brokerEpoch":17}"#, None);
         check("{}", None);
         check("", None);
-        let ours = CleanShutdown::new("5a0c6e1e").format();
+        let ours = CleanShutdown::new("5a0c6e1e", 7).format();
         for cut in 0..ours.len() {
             check(&ours[..cut], None);
         }
@@ -115,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_marker_survives_its_file() {
-        let marker = CleanShutdown::new("5a0c6e1e-2f8d-4b59-9a29-0f1b0c8f3f55");
+        let marker = CleanShutdown::new("5a0c6e1e-2f8d-4b59-9a29-0f1b0c8f3f55", u32::MAX);
         assert_eq!(parse(marker.format().as_bytes()), Some(marker));
     }
 }

@@ -109,8 +109,9 @@ impl Log {
         config: Arc<LogConfig>,
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
-        let PartitionDirectory { path, names, created } = PartitionDirectory::open(dir, identity)?;
         let partition = identity.topic_partition();
+        dir.check_segments(&partition)?;
+        let PartitionDirectory { path, names, created } = PartitionDirectory::open(dir, identity)?;
         let noted = |offset: Option<i64>| offset.unwrap_or(0).max(0);
         let left = Left {
             last_stop: dir.last_stop(),

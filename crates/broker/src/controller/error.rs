@@ -135,6 +135,9 @@ fn advice(error: &LogError) -> &'static str {
             "raise the limit of open files (ulimit -n) above twice the number of partitions"
         }
         LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
+        LogError::Missing { .. } => {
+            "put the files back from a backup, or accept the loss (mainstem log accept-loss and the directory)"
+        }
         _ => "repair or move away its directory",
     }
 }

@@ -1,5 +1,6 @@
-//! `mainstem log`: looks at log files on disk, read-only.
+//! `mainstem log`: log files on disk.
 
+mod accept_loss;
 mod dump;
 mod verify;
 
@@ -19,6 +20,8 @@ enum LogCommand {
     Dump(dump::Dump),
     /// Check every file of a partition or of a data directory; exit code 1 if there is a fault.
     Verify(verify::Verify),
+    /// Let the next start serve a partition of which segments are missing.
+    AcceptLoss(accept_loss::AcceptLoss),
 }
 
 /// Runs the command.
@@ -26,5 +29,6 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
     match &arguments.command {
         LogCommand::Dump(dump) => dump::run(dump),
         LogCommand::Verify(verify) => verify::run(verify),
+        LogCommand::AcceptLoss(accept) => accept_loss::run(accept),
     }
 }

@@ -1,5 +1,6 @@
 //! Opening a log directory.
 
+use super::segments::ClosedSegments;
 use super::{Checkpoints, Doomed, Health, LastStop, LogDir, OnOffline, on_failure};
 use crate::boot::BootRecord;
 use crate::checkpoint::{
@@ -13,6 +14,7 @@ use crate::meta_properties::{FORMAT_VERSION, META_PROPERTIES, MetaProperties, Me
 use crate::partition_dir::{DirName, SetAside, TopicPartition};
 use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
+use crate::segment_record::SegmentRecord;
 use crate::storage::{OpenMode, Storage, StorageLock};
 use crate::uuid;
 use parking_lot::Mutex;
@@ -125,11 +127,13 @@ impl LogDirOptions {
         let scan = opening.scan()?;
         let before = opening.read_meta_properties()?;
         let last_stop = opening.last_stop(before.is_some(), &scan)?;
+        let read = SegmentRecord::read(&*opening.storage, path);
+        let segments = opening.failed("reading the record of its segments", read)?;
         // From here on the directory is written to. Until the marker is gone for good nothing may change that the
         // marker stands for; the identity is none of that.
         let meta = opening.take_possession(before)?;
         let checkpoints = opening.checkpoints(&scan)?;
-        opening.finish(self, Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints })
+        opening.finish(self, Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints, segments })
     }
 }
 
@@ -140,6 +144,7 @@ struct Found {
     last_stop: LastStop,
     meta: MetaProperties,
     checkpoints: Checkpoints,
+    segments: SegmentRecord,
 }
 
 struct Opening<'a> {
@@ -310,7 +315,7 @@ impl Opening<'_> {
     }
 
     fn finish(self, options: LogDirOptions, found: Found) -> Result<Arc<LogDir>, OpenDirError> {
-        let Found { lock, deleted, last_stop, meta, checkpoints } = found;
+        let Found { lock, deleted, last_stop, meta, checkpoints, segments } = found;
         let health = Arc::new(Health {
             path: self.path.to_owned(),
             boot_record: self.boot_record(),
@@ -339,6 +344,7 @@ impl Opening<'_> {
             descriptors: options.descriptors.unwrap_or_else(new_cache),
             doomed: Mutex::new(doomed),
             unopened: Mutex::default(),
+            segments: Mutex::new(ClosedSegments::new(segments)),
             flusher,
             storage: self.storage,
             lock: Mutex::new(Some(lock)),

@@ -372,6 +372,7 @@ fn a_log_that_is_shorter_than_it_was_left_has_its_leader_epoch_raised() {
         bench.stop_clean(log);
         let segment = files(&path, ".log").remove(0);
         change(&segment);
+        std::fs::write(path.join(crate::segment_record::ACCEPT_LOSS), b"").unwrap();
         let (log, recovery) = bench.open("a");
         assert_eq!((recovery.raise_leader_epoch, recovery.created), (raised, false), "{recovery:?}");
         let len = std::fs::metadata(&segment).unwrap().len();
@@ -382,4 +383,69 @@ fn a_log_that_is_shorter_than_it_was_left_has_its_leader_epoch_raised() {
     check(false, &|_| {});
     check(true, &|segment| open(segment).set_len(size(segment) / 100 * 66).unwrap());
     check(true, &|segment| open(segment).set_len(size(segment) + 100).unwrap());
+}
+
+/// Cuts or removes a segment of a log that was left in order; the next starts refuse the log and name the segment.
+fn check_refused(damage: impl Fn(&[PathBuf]), expected: &str) -> (Bench, PathBuf, Vec<(PathBuf, Vec<u8>)>) {
+    let bench = Bench::real(small_segments());
+    let log = filled(&bench);
+    let path = log.path().to_owned();
+    bench.stop_clean(log);
+    let kept =
+        files(&path, "").into_iter().map(|file| (file.clone(), std::fs::read(file).unwrap())).collect();
+    damage(&files(&path, ".log"));
+    let refused = |boot: &str| {
+        let dir = bench.dir(boot);
+        let error = bench.try_open(&dir).expect_err("records are missing");
+        assert!(error.to_string().contains(expected), "{error}");
+        // Neither a stop in order nor a kill makes it forgotten.
+        assert!(!dir.stop_clean().unwrap());
+    };
+    ["a", "a", "b"].into_iter().for_each(refused);
+    (bench, path, kept)
+}
+
+#[test]
+fn a_segment_that_is_missing_or_shorter_after_a_stop_in_order_is_named() {
+    check_refused(|logs| std::fs::remove_file(&logs[2]).unwrap(), "is gone");
+    check_refused(|logs| std::fs::remove_file(logs.last().unwrap()).unwrap(), "is gone");
+    check_refused(|logs| std::fs::write(&logs[1], b"").unwrap(), "00000000000000000014.log has 0 of ");
+    let cut = |logs: &[PathBuf]| {
+        let file = std::fs::OpenOptions::new().write(true).open(&logs[0]).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    };
+    check_refused(cut, "00000000000000000000.log has ");
+    check_refused(|logs| std::fs::remove_dir_all(logs[0].parent().unwrap()).unwrap(), "is gone");
+}
+
+#[test]
+fn a_log_whose_files_are_put_back_is_served_again() {
+    let (bench, _, kept) = check_refused(|logs| std::fs::remove_file(&logs[2]).unwrap(), "is gone");
+    kept.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let (log, _) = bench.open("b");
+    assert_eq!(bench.read_all(&log).len(), 100);
+    bench.stop_clean(log);
+    bench.stop_clean(bench.open("c").0);
+}
+
+#[test]
+fn the_loss_of_a_segment_is_accepted_once() {
+    let (bench, path, _) = check_refused(|logs| std::fs::remove_file(&logs[2]).unwrap(), "is gone");
+    std::fs::write(path.join(crate::segment_record::ACCEPT_LOSS), b"").unwrap();
+    let (log, _) = bench.open("b");
+    assert_eq!(log.ends().log_end, 100);
+    bench.stop_clean(log);
+    bench.stop_clean(bench.open("b").0);
+    std::fs::remove_file(&files(&path, ".log")[2]).unwrap();
+    assert!(matches!(bench.try_open(&bench.dir("b")), Err(LogError::Missing { .. })), "another loss");
+}
+
+#[test]
+fn a_partition_that_was_refused_and_deleted_leaves_nothing_to_its_successor() {
+    let (bench, _, _) = check_refused(|logs| std::fs::remove_file(&logs[2]).unwrap(), "is gone");
+    let dir = bench.dir("b");
+    bench.try_open(&dir).unwrap_err();
+    dir.set_aside(&[crate::partition_dir::TopicPartition::new("t", 0)], SetAside::Delete, 0).unwrap();
+    let (log, recovery) = bench.try_open(&dir).unwrap();
+    assert!(recovery.created && log.ends().log_end == 0);
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::disk::{PartitionDir, find_partitions};
+use crate::disk::{PartitionDir, find_partitions, losses_of};
 use crate::output::{counted, print, print_json};
 
 use findings::Findings;
@@ -19,7 +19,7 @@ use findings::Findings;
 /// What `log verify` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Checks every batch (length, CRC, records, order of offsets and epochs), every index entry, the leader epochs, the
+Checks that every segment is there which the last orderly stop left, every batch (length, CRC, records, order of offsets and epochs), every index entry, the leader epochs, the
 producer snapshots and the topic id. Nothing is changed. While a broker writes to the directory, the end of a partition
 may look cut off.")]
 pub(crate) struct Verify {
@@ -42,6 +42,11 @@ pub(crate) fn run(verify: &Verify) -> Result<()> {
     for partition in &partitions {
         bar.set_message(name(&partition.path));
         partition::check(partition, &mut findings, &mut |bytes| bar.inc(bytes))?;
+    }
+    for dir in &verify.dirs {
+        for (path, what) in losses_of(dir)? {
+            findings.fault(&path, None, format!("since the last orderly stop records are missing: {what}"));
+        }
     }
     bar.finish_and_clear();
     match verify.json {

@@ -9,7 +9,9 @@ use mainstem_wire::Uuid;
 
 use super::findings::Findings;
 use super::segment::{Cursor, SegmentCheck, read_text};
-use crate::disk::{EpochEntry, LEADER_EPOCH_CHECKPOINT, PartitionDir, check_snapshot, read_epochs};
+use crate::disk::{
+    EpochEntry, LEADER_EPOCH_CHECKPOINT, PartitionDir, check_snapshot, is_compacted, read_epochs,
+};
 
 const PARTITION_METADATA: &str = "partition.metadata";
 
@@ -25,7 +27,9 @@ pub(crate) fn check(
     findings.partitions += 1;
     check_metadata(partition, findings)?;
     let epochs = check_epochs(partition, findings)?;
-    let mut cursor = Cursor { next_offset: 0, leader_epoch: i32::MIN, epochs };
+    let has_gaps = is_compacted(&partition.path);
+    let first = partition.logs.first().map_or(0, |log| log.base_offset);
+    let mut cursor = Cursor { next_offset: first, has_gaps, leader_epoch: i32::MIN, epochs };
     let mut scratch = Scratch::new();
     for (at, file) in partition.logs.iter().enumerate() {
         let is_last = at + 1 == partition.logs.len();
@@ -191,6 +195,25 @@ mod tests {
             "{faults:?}"
         );
         assert!(notes.iter().any(|note| note.contains("00000000000000000004.index")), "{notes:?}");
+    }
+
+    #[test]
+    fn offsets_that_no_segment_has_are_a_fault_unless_compaction_took_them() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = data.path().join("orders-0");
+        fs::create_dir(&dir).unwrap();
+        for (base_offset, records) in [(3, 3), (9, 2)] {
+            let batch = batch(base_offset, records, 0, Compression::None);
+            fs::write(dir.join(format!("{base_offset:020}.log")), batch).unwrap();
+        }
+        let faults = || {
+            let mut findings = Findings::default();
+            check(&PartitionDir::read(&dir).unwrap().unwrap(), &mut findings, &mut |_| {}).unwrap();
+            findings.faults.into_iter().map(|fault| fault.what).collect::<Vec<_>>()
+        };
+        assert_eq!(faults(), ["no segment before it has offsets 6 to 8"]);
+        fs::write(data.path().join("cleaner-offset-checkpoint"), "0\n1\norders 0 9\n").unwrap();
+        assert_eq!(faults(), Vec::<String>::new());
     }
 
     #[test]

@@ -19,6 +19,8 @@ const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
 pub(crate) struct Cursor {
     /// The lowest offset that may come next.
     pub(crate) next_offset: i64,
+    /// Compaction may have taken offsets.
+    pub(crate) has_gaps: bool,
     /// The leader epoch of the last batch.
     pub(crate) leader_epoch: i32,
     /// What the partition's checkpoint says, oldest first.
@@ -43,6 +45,11 @@ impl SegmentCheck<'_> {
         if self.file.base_offset < self.cursor.next_offset {
             let what = format!("the segment before it goes on to offset {}", self.cursor.next_offset - 1);
             self.findings.fault(path, None, what);
+        }
+        if self.file.base_offset > self.cursor.next_offset && !self.cursor.has_gaps {
+            let (first, last) = (self.cursor.next_offset, self.file.base_offset - 1);
+            self.findings.fault(path, None, format!("no segment before it has offsets {first} to {last}"));
+            self.cursor.next_offset = self.file.base_offset;
         }
         let mut indexes = self.open_indexes()?;
         let mut walk = Walk::open(path).with_context(unreadable)?;

@@ -1,0 +1,56 @@
+//! `mainstem log accept-loss`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use mainstem_log::segment_record::ACCEPT_LOSS;
+use serde_json::json;
+
+use crate::disk::losses_of;
+use crate::output::{print, print_json};
+
+/// What `log accept-loss` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A partition of which segments are gone, or shorter than the last orderly stop left them, is offline until they are put
+back, or until this command says that it is to be served without them. The next start serves it then, and names in its
+log what is missing. It counts for what is missing now, and once.")]
+pub(crate) struct AcceptLoss {
+    /// Directories of partitions, such as ./mainstem-data/orders-0.
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Accepts what is missing in the directories, if something is missing in each.
+pub(crate) fn run(accept: &AcceptLoss) -> Result<()> {
+    let mut losses = Vec::new();
+    for dir in &accept.dirs {
+        let Some((_, what)) = losses_of(dir)?.into_iter().next() else {
+            bail!("nothing is missing in {}: there is nothing to accept", dir.display());
+        };
+        losses.push((dir, what));
+    }
+    losses.iter().try_for_each(|(dir, _)| accept_in(dir))?;
+    match accept.json {
+        true => {
+            let accepted = losses.iter().map(|(dir, what)| json!({ "dir": dir, "missing": what }));
+            print_json(&json!({ "accepted": accepted.collect::<Vec<_>>() }))
+        }
+        false => print(&losses.iter().map(|(dir, what)| line(dir, what)).collect::<String>()),
+    }
+}
+
+fn line(dir: &Path, what: &str) -> String {
+    format!("{}: the next start serves it without what is missing: {what}\n", dir.display())
+}
+
+fn accept_in(dir: &Path) -> Result<()> {
+    let path = dir.join(ACCEPT_LOSS);
+    let written = fs::create_dir_all(dir).and_then(|()| fs::write(&path, b""));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
