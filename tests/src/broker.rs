@@ -32,13 +32,20 @@ pub struct Setup {
     settings: Vec<(String, String)>,
     descriptors: Option<(u64, u64)>,
     log_dirs: usize,
+    data_dir: Option<PathBuf>,
 }
 
 impl Setup {
     /// A broker for the test `name` with the settings that all tests have.
     pub fn new(name: &str) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Setup { name: name.to_owned(), settings: settings.collect(), descriptors: None, log_dirs: 1 }
+        Setup {
+            name: name.to_owned(),
+            settings: settings.collect(),
+            descriptors: None,
+            log_dirs: 1,
+            data_dir: None,
+        }
     }
 
     /// With a soft and a hard limit of open descriptors.
@@ -50,6 +57,12 @@ impl Setup {
     /// With so many log directories.
     pub fn log_dirs(mut self, count: usize) -> Setup {
         self.log_dirs = count;
+        self
+    }
+
+    /// With its one log directory in a place of the test's.
+    pub fn data_dir(mut self, path: PathBuf) -> Setup {
+        self.data_dir = Some(path);
         self
     }
 
@@ -71,6 +84,7 @@ impl Setup {
             settings: self.settings,
             descriptors: self.descriptors,
             log_dirs: self.log_dirs,
+            data_dir: self.data_dir,
             running: None,
         };
         broker.start_again();
@@ -94,6 +108,7 @@ pub struct Broker {
     settings: Vec<(String, String)>,
     descriptors: Option<(u64, u64)>,
     log_dirs: usize,
+    data_dir: Option<PathBuf>,
     running: Option<Running>,
 }
 
@@ -210,7 +225,7 @@ impl Broker {
 
     /// Where its data is.
     pub fn data_dir(&self) -> PathBuf {
-        self.home().join("data")
+        self.data_dir.clone().unwrap_or_else(|| self.home().join("data"))
     }
 
     /// One of its log directories; the first is [`Broker::data_dir`].

@@ -5,4 +5,5 @@ pub mod client;
 pub mod hostile;
 pub mod kafka;
 pub mod log_dirs;
+pub mod small_disk;
 pub mod wait;

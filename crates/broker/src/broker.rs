@@ -94,6 +94,12 @@ impl Broker {
         self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
     }
 
+    /// Which disk is full, so that appends are refused.
+    pub(crate) fn full_disk(&self) -> Option<String> {
+        let dir = self.dirs.all().find(|dir| dir.is_full())?.path().display();
+        Some(format!("the disk of log directory {dir} is full: appends are refused, reads go on"))
+    }
+
     /// Somewhere a panic was caught: what it has left is looked for.
     pub(crate) fn note_panic(&self) {
         self.metrics.panicked();

@@ -82,7 +82,10 @@ impl Health {
         let phase = *self.phase.lock();
         match (phase, broker) {
             (Phase::Serving, Some(broker)) => match self.threads().and_then(|()| broker.health()) {
-                Ok(()) => (true, json!({ "status": "ok" })),
+                Ok(()) => match broker.full_disk() {
+                    None => (true, json!({ "status": "ok" })),
+                    Some(why) => (false, json!({ "status": "degraded", "reason": why })),
+                },
                 Err(why) => (false, json!({ "status": "failed", "reason": why })),
             },
             (Phase::Starting | Phase::Serving, _) => (false, json!({ "status": "starting" })),

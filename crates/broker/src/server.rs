@@ -465,6 +465,7 @@ fn wait_for_connections(broker: &Broker, time: Duration) {
 fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
     let mut partitions = broker.partitions();
     partitions.push(broker.controller.log().clone());
+    broker.dirs.all().for_each(|dir| dir.prepare_stop());
     if !sync_logs(&partitions, hurry, progress) {
         return false;
     }

@@ -209,6 +209,9 @@ impl Log {
         if let Some(duplicate) = self.judge_producer(batch)? {
             return Ok(duplicate);
         }
+        if batch.origin == Origin::Client && self.dir.is_full() {
+            return Err(AppendError::OutOfSpace(io::ErrorKind::StorageFull.into()));
+        }
         self.cut_leftovers()?;
         if self.roll_is_due(batch, &placement, mono_ms) {
             self.roll(mono_ms).map_err(|error| self.refuse(error))?;
@@ -422,6 +425,7 @@ impl Log {
         if let Err(later) = self.cut_leftovers() {
             tracing::warn!(partition = %self.partition, error = %later, "a partial write is cut before the next append");
         }
+        self.dir.note_full();
         AppendError::OutOfSpace(error)
     }
 
@@ -437,7 +441,10 @@ impl Log {
     /// What a failure to roll means for the append.
     fn refuse(&mut self, error: LogError) -> AppendError {
         match error {
-            LogError::Io { source, .. } if is_out_of_space(&source) => AppendError::OutOfSpace(source),
+            LogError::Io { source, .. } if is_out_of_space(&source) => {
+                self.dir.note_full();
+                AppendError::OutOfSpace(source)
+            }
             // The segment that is active stays so; the next append tries again.
             LogError::Io { source, .. } if is_short_of_handles(&source) => AppendError::Storage(source),
             LogError::Io { source, .. } => {

@@ -8,11 +8,13 @@
 mod futures;
 mod open;
 mod segments;
+mod space;
 
 pub use futures::FoundFuture;
 pub use open::{LogDirOptions, NodeIdentity, OpenDirError};
 
 use self::segments::ClosedSegments;
+use self::space::Space;
 use crate::boot::BootRecord;
 use crate::checkpoint::{OffsetCheckpoint, OnDurable};
 use crate::descriptors::DescriptorCache;
@@ -124,6 +126,8 @@ pub struct LogDir {
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
     segments: Mutex<ClosedSegments>,
+    /// None where nothing is kept in reserve.
+    space: Option<Space>,
     recovery_watch: Arc<RecoveryWatch>,
     producer_budget: Arc<ProducerBudget>,
     flusher: Flusher,
@@ -391,8 +395,11 @@ impl LogDir {
         self.health.fail(error);
     }
 
-    /// Takes the directory offline if an error is the medium's, and not that of one file.
+    /// Takes the directory offline if an error is the medium's, and not that of one file; notes a full disk.
     pub fn note_error(&self, error: &io::Error) {
+        if is_out_of_space(error) {
+            self.note_full();
+        }
         if is_medium_failure(error) {
             self.fail(error);
         }

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use mainstem_log::LogError;
+use mainstem_log::dir::LogDir;
+use mainstem_log::storage::is_out_of_space;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
@@ -119,11 +122,14 @@ impl Rounds {
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
+            dir.look_for_room();
             dir.remove_doomed(mono_ms);
             let checkpoints = dir.checkpoints();
             let due = [(recovery, &checkpoints.recovery_point), (log_start, &checkpoints.log_start)];
             for (_, checkpoint) in due.into_iter().filter(|(due, _)| *due) {
-                if let Err(error) = checkpoint.write() {
+                if let Err(error) = checkpoint.write()
+                    && !is_told(dir, &error)
+                {
                     tracing::warn!(dir = %dir.path().display(), "a checkpoint could not be written: {error}");
                 }
             }
@@ -132,10 +138,17 @@ impl Rounds {
 }
 
 fn write_epochs(partition: &Partition) {
-    if let Err(error) = partition.write_epochs() {
+    let Err((dir, error)) = partition.write_epochs() else { return };
+    if !matches!(&error, LogError::Io { source, .. } if is_told(&dir, source)) {
         let (topic, index) = (&partition.topic, partition.index);
         tracing::warn!(%topic, partition = index, "its leader epochs could not be written: {error}; it is tried again");
     }
+}
+
+/// Whether an error is that of a full disk, of which the directory tells once.
+fn is_told(dir: &LogDir, error: &io::Error) -> bool {
+    dir.note_error(error);
+    is_out_of_space(error)
 }
 
 /// Kafka's retention task, for one partition; what fails there is that partition's.

@@ -151,6 +151,7 @@ impl LogDirs {
                 doomed_due_mono_ms: mono_ms,
                 on_offline: Some(on_offline.clone()),
                 recovery_watch: options.recovery.clone(),
+                keep_reserve: true,
                 producer_budget: producer_budget.clone(),
                 ..Default::default()
             };

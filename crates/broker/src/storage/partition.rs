@@ -478,9 +478,12 @@ impl Partition {
     ///
     /// # Errors
     /// When the file cannot be replaced; it is tried again.
-    pub(crate) fn write_epochs(&self) -> Result<(), LogError> {
-        let epochs = self.with_log(|log| log.epochs_to_write());
-        epochs.ok().flatten().map_or(Ok(()), |epochs| epochs.write())
+    pub(crate) fn write_epochs(&self) -> Result<(), (Arc<LogDir>, LogError)> {
+        let epochs = self.with_log(|log| log.epochs_to_write().map(|epochs| (log.dir().clone(), epochs)));
+        match epochs {
+            Ok(Some((dir, epochs))) => epochs.write().map_err(|error| (dir, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Where the log was stopped by something else than the flusher, nothing more becomes durable.

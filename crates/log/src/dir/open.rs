@@ -1,6 +1,7 @@
 //! Opening a log directory.
 
 use super::segments::ClosedSegments;
+use super::space::Space;
 use super::{Checkpoints, Doomed, Health, LastStop, LogDir, OnOffline, on_failure};
 use crate::boot::BootRecord;
 use crate::checkpoint::{
@@ -53,6 +54,8 @@ pub struct LogDirOptions {
     pub on_offline: Option<OnOffline>,
     /// Watches the recoveries of the logs in it.
     pub recovery_watch: Arc<RecoveryWatch>,
+    /// Keeps some room in reserve for stops and starts on a full disk; clients' appends are refused on one.
+    pub keep_reserve: bool,
     /// Shared by the logs of all directories.
     pub producer_budget: Arc<ProducerBudget>,
 }
@@ -124,6 +127,8 @@ impl LogDirOptions {
         let opening = Opening { storage, path, identity, boot_id };
         opening.create()?;
         let lock = opening.lock()?;
+        let space = self.keep_reserve.then(|| Space::open(&opening.storage, path)).transpose();
+        let space = opening.failed("looking for room", space)?;
         let scan = opening.scan()?;
         let before = opening.read_meta_properties()?;
         let last_stop = opening.last_stop(before.is_some(), &scan)?;
@@ -133,7 +138,10 @@ impl LogDirOptions {
         // marker stands for; the identity is none of that.
         let meta = opening.take_possession(before)?;
         let checkpoints = opening.checkpoints(&scan)?;
-        opening.finish(self, Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints, segments })
+        opening.finish(
+            self,
+            Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints, segments, space },
+        )
     }
 }
 
@@ -145,6 +153,7 @@ struct Found {
     meta: MetaProperties,
     checkpoints: Checkpoints,
     segments: SegmentRecord,
+    space: Option<Space>,
 }
 
 struct Opening<'a> {
@@ -315,7 +324,7 @@ impl Opening<'_> {
     }
 
     fn finish(self, options: LogDirOptions, found: Found) -> Result<Arc<LogDir>, OpenDirError> {
-        let Found { lock, deleted, last_stop, meta, checkpoints, segments } = found;
+        let Found { lock, deleted, last_stop, meta, checkpoints, segments, space } = found;
         let health = Arc::new(Health {
             path: self.path.to_owned(),
             boot_record: self.boot_record(),
@@ -344,6 +353,7 @@ impl Opening<'_> {
             descriptors: options.descriptors.unwrap_or_else(new_cache),
             doomed: Mutex::new(doomed),
             unopened: Mutex::default(),
+            space,
             segments: Mutex::new(ClosedSegments::new(segments)),
             flusher,
             storage: self.storage,
