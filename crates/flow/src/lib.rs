@@ -11,13 +11,49 @@
 //! | [`letter`] | what a dead letter looks like |
 //!
 //! Architecture invariant: these know no clock, no I/O and no randomness.
+//!
+//! Around them an [`App`] has a task that is always inside the group's consumer (`driver.rs`), and a task for each partition
+//! (`runner.rs`). [`Route`]s name topics and their [`Handler`]s, which get [`Msg`]s of a [`Payload`] and a [`Cx`].
 
+mod app;
+mod attempt;
+mod batches;
+mod cx;
+mod driver;
+mod error;
+mod fault;
+mod filter;
+mod handler;
+mod http;
 pub mod judge;
+mod kafka;
 pub mod letter;
+mod message;
 pub mod metadata;
+mod metrics;
+pub mod payload;
+mod route;
+mod runner;
+mod signals;
 mod slice;
+mod status;
+mod transport;
 pub mod window;
 
+pub use app::{App, Running};
+pub use batches::Batch;
+pub use cx::Cx;
+pub use error::{Error, Result};
+pub use fault::Fault;
+pub use handler::{Handler, Input, OneArgument, Outcome, TwoArguments};
 pub use judge::{FaultClass, Judge, Retry, Tries, Verdict};
+#[cfg(feature = "derive")]
+pub use mainstem_flow_derive::Event;
+pub use message::{Msg, Received};
+#[cfg(feature = "proto")]
+pub use payload::Proto;
+pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
+pub use route::Route;
 pub use slice::{SLICES, slice_of};
+pub use status::{State, Status};
 pub use window::{Admitted, Limits, Window};

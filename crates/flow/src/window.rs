@@ -352,6 +352,11 @@ impl Window {
         between.filter(|range| !range.is_empty()).chain(self.restored.iter().cloned())
     }
 
+    /// Behind all that has arrived: a message before it cannot be admitted.
+    pub fn arrived(&self) -> i64 {
+        self.arrived
+    }
+
     /// The offset of an unfinished message.
     pub fn offset(&self, slot: u16) -> i64 {
         self.slots.get(slot).offset

@@ -220,7 +220,7 @@ fn nothing_that_is_accepted_is_a_letter_while_a_database_is_away_or_flaps() {
                     until_ms: 240_000,
                 };
                 let (letters, succeeded) = run(&load, seed);
-                assert_eq!(letters, [], "case {case}, {concurrency} at once, {fail_ms} ms, seed {seed}");
+                assert!(letters.is_empty(), "case {case}, {concurrency} at once, {fail_ms} ms, seed {seed}");
                 assert!(succeeded > 10_000, "case {case}: {succeeded}");
             }
         }

@@ -1,0 +1,398 @@
+//! The application: its routes, where it reads, and how it runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mainstem_client::{
+    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, OutOfRange, Position, Producer,
+    ProducerConfig, Subscription,
+};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::driver::{Driver, Routes};
+use crate::error::{Error, Result};
+use crate::kafka::{KafkaSink, KafkaSource};
+use crate::route::{Route, Topics};
+use crate::signals::Signals;
+use crate::status::Status;
+
+/// What an application has that its tasks share.
+#[derive(Debug)]
+pub(crate) struct AppState {
+    pub(crate) name: Arc<str>,
+    started: Instant,
+    started_wall_ms: i64,
+}
+
+impl AppState {
+    pub(crate) fn new(name: Arc<str>) -> AppState {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started_wall_ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
+        AppState { name, started: Instant::now(), started_wall_ms }
+    }
+
+    /// Milliseconds of the application's own clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn wall_ms(&self) -> i64 {
+        self.started_wall_ms.saturating_add(i64::try_from(self.now_ms()).unwrap_or(i64::MAX))
+    }
+}
+
+/// How long parts of stopping may take, and how often positions are committed.
+#[derive(Debug, Clone)]
+pub(crate) struct Times {
+    pub(crate) commit_every: Duration,
+    pub(crate) revoke_grace: Duration,
+    pub(crate) stop_within: Duration,
+    pub(crate) stuck_after: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times {
+            commit_every: Duration::from_secs(1),
+            revoke_grace: Duration::from_secs(10),
+            stop_within: Duration::from_secs(30),
+            stuck_after: Duration::from_secs(300),
+        }
+    }
+}
+
+/// A service: topics, and what is done with their messages. Its name is the name of its consumer group.
+///
+/// ```no_run
+/// use mainstem_flow::{App, Json, Msg, Route};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order { id: u64 }
+///
+/// #[tokio::main]
+/// async fn main() -> mainstem_flow::Result {
+///     App::new("billing", "kafka://127.0.0.1:9092")?
+///         .add(Route::topic("orders", |order: Msg<Json<Order>>| async move { println!("{}", order.id) }))
+///         .run().await
+/// }
+/// ```
+#[must_use = "an application does nothing before it runs"]
+pub struct App {
+    name: Arc<str>,
+    client: ClientConfig,
+    protocol: GroupProtocol,
+    start: Position,
+    times: Times,
+    routes: Vec<Route>,
+    http: Option<String>,
+}
+
+impl App {
+    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the name is empty or the URL is none of these.
+    pub fn new(name: impl Into<Arc<str>>, url: &str) -> Result<App> {
+        let name = name.into();
+        if name.is_empty() {
+            return Err(Error::Invalid(
+                "an application has to have a name: it is that of its group".to_owned(),
+            ));
+        }
+        let brokers = url.strip_prefix("kafka://").ok_or_else(|| {
+            Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT"))
+        })?;
+        let client = ClientConfig::new(brokers)?.client_id(&*name);
+        let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
+        Ok(App { name, client, protocol, start, times: Times::default(), routes: Vec::new(), http: None })
+    }
+
+    /// With a further route.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an application is no number, and `+` would say nothing"
+    )]
+    pub fn add(mut self, route: Route) -> App {
+        self.routes.push(route);
+        self
+    }
+
+    /// Where a partition begins of which the group has committed nothing. At its beginning by default.
+    pub fn start_at(mut self, position: Position) -> App {
+        self.start = position;
+        self
+    }
+
+    /// How partitions are shared out among processes. [`GroupProtocol::Classic`] by default.
+    pub fn protocol(mut self, protocol: GroupProtocol) -> App {
+        self.protocol = protocol;
+        self
+    }
+
+    /// How to connect, instead of the usual settings.
+    pub fn client(mut self, change: impl FnOnce(ClientConfig) -> ClientConfig) -> App {
+        self.client = change(self.client);
+        self
+    }
+
+    /// How often positions are committed. 1 s by default.
+    pub fn commit_every(mut self, time: Duration) -> App {
+        self.times.commit_every = time;
+        self
+    }
+
+    /// How long handlers have to end when their partition is given up; then they are dropped. 10 s by default.
+    pub fn revoke_grace(mut self, time: Duration) -> App {
+        self.times.revoke_grace = time;
+        self
+    }
+
+    /// How long handlers have to end when the application stops; then they are dropped. 30 s by default.
+    pub fn stop_within(mut self, time: Duration) -> App {
+        self.times.stop_within = time;
+        self
+    }
+
+    /// `/live` fails when a partition has made no progress for so long, without an outage. 5 min by default.
+    pub fn stuck_after(mut self, time: Duration) -> App {
+        self.times.stuck_after = time;
+        self
+    }
+
+    /// Serves `/live`, `/ready` and `/metrics` at this address, such as `127.0.0.1:8080`. Not served by default.
+    pub fn http(mut self, address: impl Into<String>) -> App {
+        self.http = Some(address.into());
+        self
+    }
+
+    /// Runs until it is stopped by SIGTERM or SIGINT: work under way is finished, committed, and the group is left. A second
+    /// signal ends it at once, with 2.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where routes cannot work together, or why it cannot go on.
+    pub async fn run(self) -> Result {
+        let mut signals = Signals::new()?;
+        let running = self.start()?;
+        let (status, stop) = (running.status.clone(), running.stop.clone());
+        let heeding = tokio::spawn(async move { signals.heed(&stop, &status).await });
+        let ended = running.wait().await;
+        heeding.abort();
+        ended
+    }
+
+    /// Runs in the background, and leaves signals alone.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where routes cannot work together.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(self) -> Result<Running> {
+        check_routes(&self.name, &self.routes)?;
+        let state = Arc::new(AppState::new(self.name.clone()));
+        let source = KafkaSource::new(self.group())?;
+        let producer = Producer::new(ProducerConfig::new(self.client.clone()))?;
+        let sink = Arc::new(KafkaSink::new(producer, Admin::new(self.client.clone())));
+        let (stop, stops) = watch::channel(Stop::No);
+        let topics = named_topics(&self.routes);
+        let routes = Routes::new(self.routes);
+        let status = Arc::new(Status::new(state.clone(), routes.states(), self.times.stuck_after));
+        let driver = Driver::new(state, routes, sink.clone(), self.times, status.clone());
+        let (http, admin, served) = (self.http, Admin::new(self.client), status.clone());
+        let task = tokio::spawn(async move {
+            let _serving = match http {
+                Some(address) => Some(crate::http::serve(&address, served).await?),
+                None => None,
+            };
+            let looking = tokio::spawn(look_for(admin, topics));
+            let ended = driver.run(source, stops).await;
+            looking.abort();
+            sink.close().await;
+            ended
+        });
+        Ok(Running { stop, status, task })
+    }
+
+    /// How it takes part in its group.
+    fn group(&self) -> GroupConfig {
+        let consumer = ConsumerConfig {
+            // Where the log was cut, what is there goes on to be handled; the window notices.
+            out_of_range: OutOfRange::Beginning,
+            ..ConsumerConfig::new(self.client.clone())
+        };
+        GroupConfig {
+            subscription: subscription(&self.routes),
+            protocol: self.protocol.clone(),
+            start: self.start,
+            auto_commit: None,
+            ..GroupConfig::new(self.name.clone(), [""; 0], consumer)
+        }
+    }
+}
+
+/// The topics of all routes; as one pattern if one of them is.
+fn subscription(routes: &[Route]) -> Subscription {
+    let named = named_topics(routes);
+    let patterns: Vec<String> = routes
+        .iter()
+        .filter_map(|route| match &route.topics {
+            Topics::Pattern(pattern) => {
+                // A group of the consumer protocol matches whole names by itself, and knows no anchors within.
+                let text = pattern.as_str();
+                let inner =
+                    text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text);
+                Some(format!("({inner})"))
+            }
+            Topics::Named(_) => None,
+        })
+        .collect();
+    if patterns.is_empty() {
+        return Subscription::Topics(named.into_iter().map(Into::into).collect());
+    }
+    let named = named.iter().map(|topic| regex::escape(topic));
+    Subscription::Pattern(named.chain(patterns).collect::<Vec<_>>().join("|").into())
+}
+
+fn named_topics(routes: &[Route]) -> Vec<String> {
+    let named = routes.iter().filter_map(|route| match &route.topics {
+        Topics::Named(topic) => Some(topic.clone()),
+        Topics::Pattern(_) => None,
+    });
+    named.collect()
+}
+
+/// Refuses routes that cannot work, or not together.
+fn check_routes(app: &str, routes: &[Route]) -> Result {
+    if routes.is_empty() {
+        return Err(Error::Invalid(format!("application {app} has no route; add one (App::add)")));
+    }
+    routes.iter().try_for_each(|route| route.check(app))?;
+    let named = named_topics(routes);
+    for (index, topic) in named.iter().enumerate() {
+        if named[..index].contains(topic) {
+            let reason =
+                format!("two routes of application {app} read topic {topic}; a message goes to one handler");
+            return Err(Error::Invalid(reason));
+        }
+    }
+    let letters = routes.iter().filter_map(|route| route.settings.letters.as_ref());
+    match letters.into_iter().find(|letters| named.contains(letters)) {
+        Some(letters) => Err(Error::Invalid(format!(
+            "dead letters would go to {letters}, which application {app} reads; name another topic (Route::dead_letters)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Says which topics are missing: their routes wait.
+async fn look_for(admin: Admin, topics: Vec<String>) {
+    for topic in topics {
+        match admin.find_topic(&topic).await {
+            Ok(None) => tracing::warn!("topic {topic} does not exist; its route waits until it is created"),
+            Err(error) => tracing::warn!("whether topic {topic} exists cannot be told: {error}"),
+            Ok(Some(_)) => {}
+        }
+    }
+}
+
+/// Whether an application is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    No,
+    /// What runs has its time.
+    Orderly,
+}
+
+/// An application that runs in the background. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    stop: watch::Sender<Stop>,
+    status: Arc<Status>,
+    task: JoinHandle<Result>,
+}
+
+impl Running {
+    /// Finishes work under way, commits, leaves the group, and waits for that.
+    ///
+    /// # Errors
+    /// Why the application had ended before.
+    pub async fn stop(self) -> Result {
+        let _ = self.stop.send(Stop::Orderly);
+        self.wait().await
+    }
+
+    /// Waits until the application ends.
+    ///
+    /// # Errors
+    /// Why it has ended, if it was not asked to.
+    pub async fn wait(self) -> Result {
+        // The sender is kept: without it the application would stop.
+        let ended = self.task.await;
+        drop(self.stop);
+        ended.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Ok(()),
+        })
+    }
+
+    /// Whether it has its partitions and makes progress.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("name", &self.name).field("routes", &self.routes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Msg, Text};
+
+    fn route(topic: &str) -> Route {
+        Route::topic(topic, |_: Msg<Text>| async {})
+    }
+
+    #[tokio::test]
+    async fn what_cannot_work_is_refused() {
+        let app = || App::new("billing", "kafka://127.0.0.1:9092").unwrap();
+        let pattern = Route::pattern("dlq\\..*", |_: Msg<Text>| async {});
+        for (app, reason) in [
+            (app(), "has no route"),
+            (
+                app().add(route("orders")).add(route("orders")),
+                "two routes of application billing read topic orders",
+            ),
+            (app().add(route("orders").dead_letters("orders")), "which the route reads itself"),
+            (
+                app().add(route("orders").dead_letters("moves")).add(route("moves")),
+                "which application billing reads",
+            ),
+            (app().add(pattern.dead_letters("dlq.all")), "which the route reads itself"),
+            (
+                app().add(Route::pattern("a(", |_: Msg<Text>| async {})),
+                "the pattern of topics \"a(\" is none",
+            ),
+            (app().add(route("")), "has to name a topic"),
+        ] {
+            let refused = app.start().unwrap_err().to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        assert!(App::new("", "kafka://a:1").is_err());
+        assert!(App::new("billing", "http://a:1").unwrap_err().to_string().contains("kafka://HOST:PORT"));
+    }
+
+    #[test]
+    fn a_pattern_subscribes_with_the_named_topics() {
+        let pattern = Route::pattern("eu\\..*", |_: Msg<Text>| async {});
+        let Subscription::Pattern(all) = subscription(&[route("a.b"), pattern]) else { panic!("it is one") };
+        assert_eq!(&*all, "a\\.b|(eu\\..*)");
+    }
+}

@@ -1,0 +1,142 @@
+//! What a handler can do besides its own work.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mainstem_client::{Record, TopicPartition};
+use parking_lot::Mutex;
+
+use crate::fault::Fault;
+use crate::payload::Encode;
+
+/// The context of one attempt to handle a message: what is sent with it leaves only if the attempt returns `Ok`. A clone is
+/// of the same attempt.
+#[derive(Clone)]
+pub struct Cx {
+    partition: Arc<PartitionCx>,
+    asked: Arc<Mutex<Asked>>,
+}
+
+/// What the attempts of a partition have in common.
+#[derive(Debug)]
+pub(crate) struct PartitionCx {
+    pub(crate) app: Arc<str>,
+    pub(crate) partition: TopicPartition,
+    pub(crate) is_revoked: AtomicBool,
+}
+
+/// What an attempt has asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) records: Vec<Record>,
+    pub(crate) seek: Option<i64>,
+    pub(crate) pause: Option<Duration>,
+    /// The attempt has ended: what a clone asks for now is asked in vain.
+    is_closed: bool,
+}
+
+impl Asked {
+    /// Forgets what was asked for, so that it can serve another attempt; no clone of an earlier one may live.
+    pub(crate) fn begin(&mut self) {
+        self.records.clear();
+        (self.seek, self.pause, self.is_closed) = (None, None, false);
+    }
+
+    /// Nothing more can be asked.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.seek.is_none() && self.pause.is_none()
+    }
+}
+
+impl Cx {
+    pub(crate) fn new(partition: Arc<PartitionCx>, asked: Arc<Mutex<Asked>>) -> Cx {
+        Cx { partition, asked }
+    }
+
+    /// Name of the application.
+    pub fn app(&self) -> &str {
+        &self.partition.app
+    }
+
+    /// The partition of the message.
+    pub fn partition(&self) -> &TopicPartition {
+        &self.partition.partition
+    }
+
+    /// Sends a record when this attempt has returned `Ok`; the message is finished when it is acknowledged. Records of one
+    /// message to one partition keep their order.
+    ///
+    /// # Errors
+    /// [`Fault::poison`] if the payload cannot be encoded; [`Fault::failed`] after the end of the attempt.
+    pub fn send<P: Encode + ?Sized>(
+        &self,
+        topic: &str,
+        key: Option<&[u8]>,
+        payload: &P,
+    ) -> Result<(), Fault> {
+        let value = payload.encode().map_err(|error| {
+            Fault::poison(format_args!("what is sent to {topic} cannot be encoded: {error}"))
+        })?;
+        let mut record = Record::new(topic, Bytes::new());
+        record.value = value;
+        record.key = key.map(Bytes::copy_from_slice);
+        if let Some(event_type) = payload.event_type() {
+            record = record.header("type", event_type.to_owned());
+        }
+        self.send_record(record)
+    }
+
+    /// The same with all that a record has.
+    ///
+    /// # Errors
+    /// [`Fault::failed`] after the end of the attempt.
+    pub fn send_record(&self, record: Record) -> Result<(), Fault> {
+        self.ask("send", |asked| asked.records.push(record))
+    }
+
+    /// Goes on elsewhere in this partition when this attempt has returned `Ok`: all other messages that were read count as
+    /// unread, and the committed offset follows.
+    ///
+    /// # Errors
+    /// [`Fault::failed`] after the end of the attempt.
+    pub fn seek(&self, offset: i64) -> Result<(), Fault> {
+        self.ask("seek", |asked| asked.seek = Some(offset))
+    }
+
+    /// Starts no message of this partition for some time when this attempt has returned `Ok`. [`Duration::ZERO`] ends a
+    /// pause.
+    ///
+    /// # Errors
+    /// [`Fault::failed`] after the end of the attempt.
+    pub fn pause(&self, time: Duration) -> Result<(), Fault> {
+        self.ask("pause", |asked| asked.pause = Some(time))
+    }
+
+    fn ask(&self, what: &str, ask: impl FnOnce(&mut Asked)) -> Result<(), Fault> {
+        let mut asked = self.asked.lock();
+        if asked.is_closed {
+            return Err(Fault::failed(format_args!("{what} was called after the handler had returned")));
+        }
+        ask(&mut asked);
+        Ok(())
+    }
+
+    /// Returns true if the partition is being given up, or the application stops: a handler that takes long should end. It
+    /// is dropped when its time is over, and the message is handled again elsewhere.
+    pub fn revoked(&self) -> bool {
+        self.partition.is_revoked.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cx").field(&self.partition.partition).finish()
+    }
+}

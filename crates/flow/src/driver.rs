@@ -1,0 +1,349 @@
+//! The task of an application: it is always inside the source's `next`, gives what comes to the tasks of partitions, commits
+//! what they have finished, and gives partitions up when theirs is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use mainstem_client::{CommittedOffset, FetchedBatch, TopicPartition};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::app::{AppState, Stop, Times};
+use crate::error::Result;
+use crate::route::{Route, RouteState, RunPartition, Topics};
+use crate::runner::{Command, Input, Partition, QUEUE_MAX, Shared};
+use crate::status::Status;
+use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
+
+/// The routes of an application, by topic.
+pub(crate) struct Routes {
+    routes: Vec<(Topics, RunPartition, Arc<RouteState>)>,
+}
+
+impl Routes {
+    pub(crate) fn new(routes: Vec<Route>) -> Routes {
+        Routes { routes: routes.into_iter().map(Route::into_running).collect() }
+    }
+
+    pub(crate) fn states(&self) -> Vec<Arc<RouteState>> {
+        self.routes.iter().map(|(_, _, state)| state.clone()).collect()
+    }
+
+    /// The route of a topic: one that names it comes before one whose pattern matches it, and topics of dead letters match
+    /// no pattern.
+    fn of(&self, group: &str, topic: &str) -> Option<(&RunPartition, &Arc<RouteState>)> {
+        let named =
+            self.routes.iter().find(|(topics, ..)| matches!(topics, Topics::Named(name) if name == topic));
+        let is_own_letters = || topic.starts_with(&crate::letter::topic(group, ""));
+        let matches = |(topics, ..): &&(Topics, RunPartition, Arc<RouteState>)| matches!(topics, Topics::Pattern(pattern) if pattern.is_match(topic) && !is_own_letters());
+        let found = named.or_else(|| self.routes.iter().find(matches));
+        found.map(|(_, run, state)| (run, state))
+    }
+}
+
+/// The task of a partition, as the driver sees it.
+struct Handle {
+    inputs: mpsc::UnboundedSender<Input>,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+    /// What is committed.
+    committed: Option<CommittedOffset>,
+    seeks: u64,
+}
+
+/// What a commit was for.
+struct Committed {
+    positions: BTreeMap<TopicPartition, CommittedOffset>,
+    outcome: Result<(), mainstem_client::Error>,
+    /// Revocations that are finished with it.
+    revocations: Vec<u64>,
+}
+
+/// Tasks of partitions that were told to end: done when all have.
+type Ending = BoxFuture<'static, (u64, Vec<Arc<Shared>>)>;
+
+/// The driver of an application.
+pub(crate) struct Driver {
+    app: Arc<AppState>,
+    routes: Routes,
+    sink: Arc<dyn Sink>,
+    times: Times,
+    status: Arc<Status>,
+    partitions: HashMap<TopicPartition, Handle>,
+    commands: (mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
+    ending: FuturesUnordered<Ending>,
+    /// Positions of partitions whose tasks have ended, and the revocations that wait for their commit.
+    last: (BTreeMap<TopicPartition, CommittedOffset>, Vec<u64>),
+    commit: Option<BoxFuture<'static, Committed>>,
+    commit_at: Instant,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        app: Arc<AppState>,
+        routes: Routes,
+        sink: Arc<dyn Sink>,
+        times: Times,
+        status: Arc<Status>,
+    ) -> Driver {
+        Driver {
+            commit_at: Instant::now() + times.commit_every,
+            app,
+            routes,
+            sink,
+            times,
+            status,
+            partitions: HashMap::new(),
+            commands: mpsc::unbounded_channel(),
+            ending: FuturesUnordered::new(),
+            last: Default::default(),
+            commit: None,
+        }
+    }
+
+    /// Runs until it is to stop, or cannot go on.
+    pub(crate) async fn run<S: Source>(mut self, mut source: S, mut stops: watch::Receiver<Stop>) -> Result {
+        let committer = source.committer();
+        let ended = self.drive(&mut source, &*committer, &mut stops).await;
+        self.status.stopping();
+        self.stop(&*committer).await;
+        source.leave().await;
+        self.status.stopped();
+        ended
+    }
+
+    async fn drive<S: Source>(
+        &mut self,
+        source: &mut S,
+        committer: &dyn Commit,
+        stops: &mut watch::Receiver<Stop>,
+    ) -> Result {
+        loop {
+            tokio::select! {
+                biased;
+                () = is_stopped(stops) => return Ok(()),
+                Some(command) = self.commands.1.recv() => self.obey(source, command)?,
+                Some((number, ended)) = self.ending.next(), if !self.ending.is_empty() => self.has_ended(number, ended),
+                done = ended(&mut self.commit) => self.committed(source, done),
+                () = tokio::time::sleep_until(self.commit_at) => self.commit_all(committer),
+                event = source.next() => self.take(source, event?),
+            }
+            self.commit_last(committer);
+        }
+    }
+
+    fn obey<S: Source>(&mut self, source: &mut S, command: Command) -> Result {
+        match command {
+            Command::Release(partition) => source.release(&partition),
+            Command::Seek(partition, offset, seeks) => {
+                if let Some(handle) = self.partitions.get_mut(&partition) {
+                    handle.seeks = seeks;
+                    source.seek(&partition, offset);
+                    source.release(&partition);
+                }
+            }
+            Command::Fail(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn take<S: Source>(&mut self, source: &mut S, event: Event) {
+        match event {
+            Event::Assigned(assigned) => {
+                for (partition, committed) in assigned {
+                    self.begin(source, partition, committed);
+                }
+                self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
+            }
+            Event::Batch(batch) => self.give(source, batch),
+            Event::Revoking(number, partitions) => self.revoke(number, &partitions),
+            Event::Lost(partitions) => {
+                tracing::warn!(
+                    "the group has given {} partitions to others: it has not heard of this process for too long",
+                    partitions.len()
+                );
+                for handle in partitions.iter().filter_map(|partition| self.partitions.remove(partition)) {
+                    handle.shared.cx.is_revoked.store(true, Ordering::Relaxed);
+                    // Nothing of it may go on, and nothing of it can be committed.
+                    handle.task.abort();
+                }
+                self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
+            }
+        }
+    }
+
+    fn begin<S: Source>(
+        &mut self,
+        source: &mut S,
+        partition: TopicPartition,
+        committed: Option<CommittedOffset>,
+    ) {
+        let Some((run, route)) = self.routes.of(&self.app.name, &partition.topic) else {
+            // It matches a pattern but is no route's: dead letters of this application.
+            return source.hold(&partition);
+        };
+        let shared = Arc::new(Shared::new(&self.app, partition.clone(), committed.as_ref()));
+        let (inputs, receiver) = mpsc::unbounded_channel();
+        let task = run(Partition {
+            app: self.app.clone(),
+            route: route.clone(),
+            shared: shared.clone(),
+            inputs: receiver,
+            commands: self.commands.0.clone(),
+            sink: self.sink.clone(),
+        });
+        let task = tokio::spawn(task);
+        tracing::info!(
+            "{partition} is handled from {} on",
+            match &committed {
+                Some(committed) => format!("offset {}", committed.offset),
+                None => "where the application starts".to_owned(),
+            }
+        );
+        self.partitions.insert(partition, Handle { inputs, shared, task, committed, seeks: 0 });
+    }
+
+    fn give<S: Source>(&mut self, source: &mut S, batch: FetchedBatch) {
+        let Some(handle) = self.partitions.get(batch.partition()) else { return };
+        let (shared, partition) = (&handle.shared, batch.partition().clone());
+        let queued = shared.queued.fetch_add(1, Ordering::SeqCst) + 1;
+        if queued >= QUEUE_MAX {
+            shared.is_held.store(true, Ordering::SeqCst);
+            source.hold(&partition);
+        }
+        // A task that has ended was told to.
+        let _ = handle.inputs.send(Input::Batch(handle.seeks, batch));
+    }
+
+    fn revoke(&mut self, number: u64, partitions: &BTreeSet<TopicPartition>) {
+        let handles = partitions.iter().filter_map(|partition| self.partitions.remove(partition)).collect();
+        self.end_tasks(number, handles, self.times.revoke_grace);
+        self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
+    }
+
+    fn end_tasks(&mut self, number: u64, handles: Vec<Handle>, grace: Duration) {
+        for handle in &handles {
+            let _ = handle.inputs.send(Input::Revoke(grace));
+        }
+        self.ending.push(Box::pin(async move {
+            let mut ended = Vec::new();
+            for handle in handles {
+                // A panic there is ours; it was reported when it happened. What it had finished counts.
+                let _ = handle.task.await;
+                let is_news = handle.shared.position() != handle.committed;
+                ended.extend(is_news.then_some(handle.shared));
+            }
+            (number, ended)
+        }));
+    }
+
+    fn has_ended(&mut self, number: u64, ended: Vec<Arc<Shared>>) {
+        let position = |shared: &Arc<Shared>| Some((shared.partition.clone(), shared.position()?));
+        self.last.0.extend(ended.iter().filter_map(position));
+        self.last.1.push(number);
+    }
+
+    /// Begins a commit of all that has moved, if none is under way.
+    fn commit_all(&mut self, committer: &dyn Commit) {
+        self.commit_at = Instant::now() + self.times.commit_every;
+        if self.commit.is_some() {
+            return;
+        }
+        let mut moved = BTreeMap::new();
+        for (partition, handle) in &mut self.partitions {
+            if let Some(position) =
+                handle.shared.position().filter(|new| handle.committed.as_ref() != Some(new))
+            {
+                handle.committed = Some(position.clone());
+                moved.insert(partition.clone(), position);
+            }
+        }
+        if !moved.is_empty() {
+            self.begin_commit(committer, moved, Vec::new());
+        }
+    }
+
+    /// Begins the last commit of partitions that are given up, if none is under way: of two the later could come first.
+    fn commit_last(&mut self, committer: &dyn Commit) {
+        if self.commit.is_some() || self.last.1.is_empty() {
+            return;
+        }
+        let (positions, revocations) = std::mem::take(&mut self.last);
+        self.begin_commit(committer, positions, revocations);
+    }
+
+    fn begin_commit(
+        &mut self,
+        committer: &dyn Commit,
+        positions: BTreeMap<TopicPartition, CommittedOffset>,
+        revocations: Vec<u64>,
+    ) {
+        let commit = match positions.is_empty() {
+            true => Box::pin(std::future::ready(Ok(()))),
+            false => committer.commit(positions.clone()),
+        };
+        self.commit =
+            Some(Box::pin(async move { Committed { outcome: commit.await, positions, revocations } }));
+    }
+
+    fn committed<S: Source>(&mut self, source: &mut S, done: Committed) {
+        if let Err(error) = done.outcome {
+            tracing::warn!("positions are not committed: {error}; what they cover runs again after a crash");
+            for partition in done.positions.keys() {
+                if let Some(handle) = self.partitions.get_mut(partition) {
+                    handle.committed = None;
+                }
+            }
+        }
+        done.revocations.into_iter().for_each(|number| source.finish_revocation(number));
+    }
+
+    /// Ends all tasks, and commits what they have finished.
+    async fn stop(&mut self, committer: &dyn Commit) {
+        let handles = self.partitions.drain().map(|(_, handle)| handle).collect();
+        self.end_tasks(0, handles, self.times.stop_within);
+        while let Some((number, ended)) = self.ending.next().await {
+            self.has_ended(number, ended);
+        }
+        if let Some(commit) = self.commit.take() {
+            let done = commit.await;
+            if let Err(error) = done.outcome {
+                tracing::warn!("positions are not committed: {error}");
+                // Those of partitions that have moved since are newer.
+                done.positions.into_iter().for_each(|(partition, position)| {
+                    self.last.0.entry(partition).or_insert(position);
+                });
+            }
+        }
+        let positions = std::mem::take(&mut self.last.0);
+        if !positions.is_empty()
+            && let Err(error) = committer.commit(positions).await
+        {
+            tracing::warn!("the last positions are not committed: {error}; what they cover runs again");
+        }
+    }
+}
+
+/// Waits until the application is to stop; who can say so no more will not.
+async fn is_stopped(stops: &mut watch::Receiver<Stop>) {
+    if stops.wait_for(|stop| *stop != Stop::No).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for what is under way, for ever if nothing is.
+async fn ended<T>(under_way: &mut Option<BoxFuture<'static, T>>) -> T {
+    match under_way {
+        Some(future) => {
+            let done = future.await;
+            *under_way = None;
+            done
+        }
+        None => std::future::pending().await,
+    }
+}

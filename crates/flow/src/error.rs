@@ -1,0 +1,26 @@
+//! Why an application cannot start, or has ended.
+
+/// Why an application cannot start, or has ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Its routes or settings make no sense together.
+    #[error("{0}")]
+    Invalid(String),
+    /// The brokers refuse what it needs, or cannot be reached.
+    #[error(transparent)]
+    Client(#[from] mainstem_client::Error),
+    /// A handler has asked for the end, by [`Fault::stop`](crate::Fault::stop).
+    #[error("{partition} at offset {offset}: the handler stops the application: {cause}")]
+    Stopped {
+        /// The partition of the message.
+        partition: mainstem_client::TopicPartition,
+        /// The message's offset: the next start begins there at the latest.
+        offset: i64,
+        /// The handler's words.
+        cause: String,
+    },
+}
+
+/// What an application ends with.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;

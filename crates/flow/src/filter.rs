@@ -1,0 +1,109 @@
+//! What is decided about a message before it is decoded. Pure: the time is given.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::message::Received;
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passage {
+    Pass,
+    /// It is left out.
+    Drop,
+    /// Its partition waits so long.
+    WaitMs(u64),
+}
+
+/// A rule of a route.
+pub(crate) enum Filter {
+    ExpireAfterMs(i64),
+    MinimumAgeMs(i64),
+    Own(Box<dyn Fn(&Received) -> bool + Send + Sync>),
+}
+
+impl Filter {
+    pub(crate) fn expire_after(age: Duration) -> Filter {
+        Filter::ExpireAfterMs(ms(age))
+    }
+
+    pub(crate) fn minimum_age(age: Duration) -> Filter {
+        Filter::MinimumAgeMs(ms(age))
+    }
+
+    pub(crate) fn own(passes: impl Fn(&Received) -> bool + Send + Sync + 'static) -> Filter {
+        Filter::Own(Box::new(passes))
+    }
+
+    /// `wall_ms`: milliseconds since 1970.
+    pub(crate) fn passage(&self, message: &Received, wall_ms: i64) -> Passage {
+        let age = wall_ms.saturating_sub(message.timestamp_ms());
+        match self {
+            Filter::ExpireAfterMs(max) if age > *max => Passage::Drop,
+            Filter::MinimumAgeMs(min) if age < *min => {
+                Passage::WaitMs(u64::try_from(min.saturating_sub(age)).unwrap_or(0))
+            }
+            Filter::Own(passes) if !passes(message) => Passage::Drop,
+            _ => Passage::Pass,
+        }
+    }
+}
+
+fn ms(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Filter::ExpireAfterMs(ms) => write!(f, "expire after {ms} ms"),
+            Filter::MinimumAgeMs(ms) => write!(f, "wait until {ms} ms old"),
+            Filter::Own(_) => f.write_str("own filter"),
+        }
+    }
+}
+
+/// Lets so many messages pass each second, and a tenth of a second's at once.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    per_second: u64,
+    /// When the next message may pass, in microseconds, if none had been saved up.
+    next_us: u64,
+}
+
+/// What was not used for so long is lost.
+const SAVED_US: u64 = 100_000;
+
+impl Throttle {
+    pub(crate) fn new(per_second: u32) -> Throttle {
+        Throttle { per_second: u64::from(per_second.max(1)), next_us: 0 }
+    }
+
+    /// Lets a message pass, or says how many milliseconds it has to wait.
+    pub(crate) fn take(&mut self, now_us: u64) -> Result<(), u64> {
+        let next = self.next_us.max(now_us.saturating_sub(SAVED_US));
+        if next > now_us {
+            return Err((next - now_us).div_ceil(1_000));
+        }
+        self.next_us = next + 1_000_000 / self.per_second;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttle_keeps_its_rate() {
+        let mut throttle = Throttle::new(100);
+        let mut passed = 0;
+        for now_ms in 0..10_000 {
+            passed += u32::from(throttle.take(now_ms * 1_000).is_ok());
+        }
+        assert!((1_000..=1_011).contains(&passed), "{passed} in 10 s");
+        assert_eq!(Throttle::new(100).take(0), Ok(()));
+        let mut throttle = Throttle::new(1);
+        assert_eq!((throttle.take(0), throttle.take(0)), (Ok(()), Err(1_000)));
+    }
+}

@@ -1,0 +1,145 @@
+//! Messages from brokers that speak Kafka's protocol, over the native client.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use mainstem_client::{
+    Admin, CommittedOffset, Error, ErrorCode, GroupConfig, GroupConsumer, GroupEvent, GroupOffsets, NewTopic,
+    Position, Producer, Record, Revoking, TopicPartition,
+};
+use parking_lot::Mutex;
+
+use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
+
+/// A member of a group.
+pub(crate) struct KafkaSource {
+    consumer: GroupConsumer,
+    revoking: HashMap<u64, Revoking>,
+    revocations: u64,
+}
+
+impl KafkaSource {
+    pub(crate) fn new(config: GroupConfig) -> Result<KafkaSource, Error> {
+        Ok(KafkaSource { consumer: GroupConsumer::new(config)?, revoking: HashMap::new(), revocations: 0 })
+    }
+}
+
+impl Source for KafkaSource {
+    async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            match self.consumer.next_event().await? {
+                GroupEvent::Assigned(assigned) => return Ok(Event::Assigned(assigned)),
+                GroupEvent::Batch(batch) => return Ok(Event::Batch(batch)),
+                GroupEvent::Lost(lost) => return Ok(Event::Lost(lost)),
+                GroupEvent::Revoking(revoking) => {
+                    self.revocations += 1;
+                    let partitions = revoking.partitions().clone();
+                    self.revoking.insert(self.revocations, revoking);
+                    return Ok(Event::Revoking(self.revocations, partitions));
+                }
+                // The client may come to know more.
+                _ => {}
+            }
+        }
+    }
+
+    fn hold(&mut self, partition: &TopicPartition) {
+        // One that was given up meanwhile brings nothing anyway.
+        let _ = self.consumer.hold(partition);
+    }
+
+    fn release(&mut self, partition: &TopicPartition) {
+        let _ = self.consumer.release(partition);
+    }
+
+    fn seek(&mut self, partition: &TopicPartition, offset: i64) {
+        let _ = self.consumer.seek(partition, Position::Offset(offset));
+    }
+
+    fn committer(&self) -> Arc<dyn Commit> {
+        Arc::new(KafkaCommit(self.consumer.offsets().clone()))
+    }
+
+    fn finish_revocation(&mut self, number: u64) {
+        if let Some(revoking) = self.revoking.remove(&number) {
+            self.consumer.finish_revocation(revoking);
+        }
+    }
+
+    async fn leave(self) {
+        self.consumer.leave().await;
+    }
+}
+
+struct KafkaCommit(GroupOffsets);
+
+impl Commit for KafkaCommit {
+    fn commit(
+        &self,
+        positions: BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let offsets = self.0.clone();
+        Box::pin(async move { offsets.commit_with_metadata(&positions).await })
+    }
+}
+
+/// Writes by a producer of its own.
+pub(crate) struct KafkaSink {
+    producer: Producer,
+    admin: Admin,
+    /// Of topics of dead letters.
+    partitions: Arc<Mutex<HashMap<String, i32>>>,
+}
+
+impl KafkaSink {
+    pub(crate) fn new(producer: Producer, admin: Admin) -> KafkaSink {
+        KafkaSink { producer, admin, partitions: Arc::default() }
+    }
+
+    /// Ends it; all that was written has its outcome already.
+    pub(crate) async fn close(&self) {
+        self.producer.clone().close_within(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+impl Sink for KafkaSink {
+    fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), Error>> {
+        let producer = self.producer.clone();
+        Box::pin(async move {
+            let mut deliveries = Vec::with_capacity(records.len());
+            for record in records {
+                deliveries.push(producer.send(record).await?);
+            }
+            for delivery in deliveries {
+                delivery.outcome().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn letter_partitions(&self, letters: String, source: Arc<str>) -> BoxFuture<'static, Result<i32, Error>> {
+        if let Some(known) = self.partitions.lock().get(&letters) {
+            return Box::pin(std::future::ready(Ok(*known)));
+        }
+        let (admin, partitions) = (self.admin.clone(), self.partitions.clone());
+        Box::pin(async move {
+            let count = create_if_missing(&admin, &letters, &source).await?;
+            partitions.lock().insert(letters, count);
+            Ok(count)
+        })
+    }
+}
+
+/// How many partitions a topic of dead letters has; as many as its source, if it has to be created.
+async fn create_if_missing(admin: &Admin, letters: &str, source: &str) -> Result<i32, Error> {
+    if admin.find_topic(letters).await?.is_none() {
+        let wide = admin.topic(source).await?.partitions.len();
+        let topic = NewTopic::new(letters).partitions(i32::try_from(wide).unwrap_or(i32::MAX));
+        match admin.create_topic(&topic).await {
+            Err(error) if error.code() != Some(ErrorCode::TOPIC_ALREADY_EXISTS) => return Err(error),
+            _ => {}
+        }
+    }
+    let found = admin.topic(letters).await?;
+    Ok(i32::try_from(found.partitions.len()).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,148 @@
+//! A message as a handler gets it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mainstem_client::{FetchedBatch, Headers, RecordRange, TopicPartition};
+
+use crate::letter::SourceRecord;
+use crate::payload::{DecodeError, Payload};
+
+/// A record that was read: it shares the bytes of its batch.
+#[derive(Clone)]
+pub struct Received {
+    batch: Arc<FetchedBatch>,
+    record: RecordRange,
+}
+
+impl Received {
+    pub(crate) fn new(batch: Arc<FetchedBatch>, record: RecordRange) -> Received {
+        Received { batch, record }
+    }
+
+    /// The partition that it comes from.
+    pub fn partition(&self) -> &TopicPartition {
+        self.batch.partition()
+    }
+
+    /// Its place there.
+    pub fn offset(&self) -> i64 {
+        self.record.offset
+    }
+
+    /// Milliseconds since 1970.
+    pub fn timestamp_ms(&self) -> i64 {
+        self.record.timestamp_ms
+    }
+
+    /// What messages belong together by.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.batch.key_of(&self.record)
+    }
+
+    /// The payload's bytes; none is a tombstone.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.batch.value_of(&self.record)
+    }
+
+    /// The same, to be kept: it keeps the whole batch in memory.
+    pub fn shared_value(&self) -> Option<Bytes> {
+        self.batch.shared_value_of(&self.record)
+    }
+
+    /// Names and values beside the payload.
+    pub fn headers(&self) -> Headers<'_> {
+        self.batch.headers_of(&self.record)
+    }
+
+    /// The value of the last header of a name.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().last_with_key(name.as_bytes()).and_then(|header| header.value)
+    }
+
+    /// Bytes of key, value and headers.
+    pub(crate) fn size(&self) -> u32 {
+        self.record.size()
+    }
+
+    /// A copy for a dead letter.
+    pub(crate) fn to_source(&self) -> SourceRecord {
+        let owned = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+        let header = |header: mainstem_client::Header<'_>| {
+            (String::from_utf8_lossy(header.key).into_owned(), header.value.map(owned))
+        };
+        SourceRecord {
+            topic: self.partition().topic.to_string(),
+            partition: self.partition().partition,
+            offset: self.offset(),
+            timestamp_ms: self.timestamp_ms(),
+            key: self.key().map(owned),
+            value: self.value().map(owned),
+            headers: self.headers().map(header).collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.partition(), self.offset())
+    }
+}
+
+/// A message: a record with its decoded payload. It derefs to the event.
+pub struct Msg<P: Payload> {
+    received: Received,
+    payload: P,
+}
+
+impl<P: Payload> Msg<P> {
+    /// Decodes a record.
+    ///
+    /// # Errors
+    /// Why it is not what the payload stands for.
+    pub fn decode(received: Received) -> Result<Msg<P>, DecodeError> {
+        let payload = P::decode(&received)?;
+        Ok(Msg { received, payload })
+    }
+
+    /// The key as bytes.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.received.key()
+    }
+
+    /// The record as it was read.
+    pub fn record(&self) -> &Received {
+        &self.received
+    }
+
+    /// The partition that it comes from.
+    pub fn partition(&self) -> &TopicPartition {
+        self.received.partition()
+    }
+
+    /// Its place there.
+    pub fn offset(&self) -> i64 {
+        self.received.offset()
+    }
+
+    /// The event, of which the record is not needed any more.
+    pub fn into_event(self) -> P::Event {
+        self.payload.into_event()
+    }
+}
+
+impl<P: Payload> Deref for Msg<P> {
+    type Target = P::Event;
+
+    fn deref(&self) -> &P::Event {
+        self.payload.event()
+    }
+}
+
+impl<P: Payload> fmt::Debug for Msg<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Msg({:?})", self.received)
+    }
+}

@@ -1,0 +1,603 @@
+//! Runs the handler over one partition: a task that admits what has arrived to the window, starts what may run, and does
+//! what the judge says about failures.
+//!
+//! ```text
+//! driver ──inputs──▶ backlog ──filters──▶ window ──▶ running ──Ok──▶ writing (outputs) ──▶ finished
+//!    ▲                                      ▲           │                                      │
+//!    └──── commands (release, seek, fail)   └── retry ──┴── writing (dead letter) ─────────────┘
+//! ```
+//!
+//! It is one future that is polled by hand: what ends and what starts is taken many at a time under one lock, and nothing is
+//! allocated for a message that succeeds and sends nothing.
+
+mod backlog;
+mod writing;
+
+pub(crate) use backlog::QUEUE_MAX;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_buffered::FuturesUnorderedBounded;
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use mainstem_client::{CommittedOffset, FetchedBatch, TopicPartition};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+
+use crate::FaultClass;
+use crate::app::AppState;
+use crate::attempt::{Ended, Failure};
+use crate::cx::{Asked, Cx, PartitionCx};
+use crate::error::Error;
+use crate::judge::{Mark, Tries, Verdict};
+use crate::letter::Stage;
+use crate::message::Received;
+use crate::metadata;
+use crate::route::RouteState;
+use crate::transport::{BoxFuture, Sink};
+use crate::window::{Limits, MESSAGES_MAX, Window};
+use backlog::Backlog;
+use writing::{Written, write_letter, write_outputs};
+
+/// Steps of one kind that are done before others have their turn.
+const STEPS_MAX: usize = 128;
+/// Rounds of all steps before other tasks have their turn.
+const ROUNDS_MAX: usize = 16;
+/// A timer is not set further ahead.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// What a partition's task is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Records. The number is that of the last seek before them.
+    Batch(u64, FetchedBatch),
+    /// Nothing more is started; what runs has so long. The task ends.
+    Revoke(Duration),
+}
+
+/// What a partition's task asks of the driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// There is room for more of this partition.
+    Release(TopicPartition),
+    /// Goes on at an offset; batches from there on carry this number.
+    Seek(TopicPartition, i64, u64),
+    /// The application ends.
+    Fail(Error),
+}
+
+/// What a partition's task is made of.
+pub(crate) struct Partition {
+    pub(crate) app: Arc<AppState>,
+    pub(crate) route: Arc<RouteState>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inputs: mpsc::UnboundedReceiver<Input>,
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) sink: Arc<dyn Sink>,
+}
+
+/// What the driver sees of a partition's task.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) partition: TopicPartition,
+    pub(crate) progress: Mutex<Progress>,
+    /// Batches that were not taken yet.
+    pub(crate) queued: AtomicUsize,
+    /// The driver holds the partition.
+    pub(crate) is_held: AtomicBool,
+    pub(crate) cx: Arc<PartitionCx>,
+}
+
+/// How far a partition is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// None until it is known where it begins.
+    pub(crate) window: Option<Window>,
+    /// First offset and epoch of each run of batches of one leader epoch, ascending; those behind the frontier and one before.
+    epochs: Vec<(i64, i32)>,
+    /// When the frontier last moved or was at the end of all, in ms of the application's clock.
+    pub(crate) moved_ms: u64,
+}
+
+impl Shared {
+    /// A partition that begins behind what was committed, if something was.
+    pub(crate) fn new(
+        app: &AppState,
+        partition: TopicPartition,
+        committed: Option<&CommittedOffset>,
+    ) -> Shared {
+        let cx = PartitionCx {
+            app: app.name.clone(),
+            partition: partition.clone(),
+            is_revoked: AtomicBool::new(false),
+        };
+        let progress = Progress {
+            window: committed.map(|committed| restored(&partition, committed)),
+            epochs: committed.and_then(|one| Some((one.offset - 1, one.leader_epoch?))).into_iter().collect(),
+            moved_ms: app.now_ms(),
+        };
+        Shared {
+            partition,
+            progress: Mutex::new(progress),
+            queued: AtomicUsize::new(0),
+            is_held: AtomicBool::new(false),
+            cx: Arc::new(cx),
+        }
+    }
+
+    /// Where the partition goes on after a crash; none until that is known.
+    pub(crate) fn position(&self) -> Option<CommittedOffset> {
+        let mut progress = self.progress.lock();
+        let window = progress.window.as_ref()?;
+        let offset = window.frontier();
+        let metadata = metadata::encode(offset, window.finished());
+        let before = progress.epochs.partition_point(|(first, _)| *first < offset);
+        progress.epochs.drain(..before.saturating_sub(1));
+        let leader_epoch =
+            progress.epochs.first().filter(|(first, _)| *first < offset).map(|(_, epoch)| *epoch);
+        Some(CommittedOffset { offset, leader_epoch, metadata })
+    }
+}
+
+/// The window behind what was committed; metadata that say nothing are left out.
+fn restored(partition: &TopicPartition, committed: &CommittedOffset) -> Window {
+    let finished = metadata::decode(committed.offset, &committed.metadata).unwrap_or_else(|ignored| {
+        tracing::warn!(
+            "{partition}: the metadata of the committed offset {} is ignored, {ignored}; messages behind the offset that \
+             were finished run again",
+            committed.offset
+        );
+        Vec::new()
+    });
+    Window::new(committed.offset, finished, Limits::default())
+}
+
+impl Progress {
+    /// A batch of a leader epoch begins at an offset.
+    fn note_epoch(&mut self, offset: i64, epoch: i32) {
+        if epoch >= 0 && self.epochs.last().is_none_or(|(_, last)| *last != epoch) {
+            self.epochs.push((offset, epoch));
+        }
+    }
+}
+
+/// How messages are started.
+pub(crate) struct Dispatch<S> {
+    start: S,
+    /// So many together, and how long the first one waits for others.
+    together: Option<(usize, u64)>,
+}
+
+impl<S, F> Dispatch<S>
+where
+    S: Fn(Received, Vec<Received>, Cx, u16) -> F,
+    F: Future<Output = Ended>,
+{
+    /// Each alone.
+    pub(crate) fn alone(start: S) -> Dispatch<S> {
+        Dispatch { start, together: None }
+    }
+
+    /// Many together, in one slice.
+    pub(crate) fn together(max: usize, linger: Duration, start: S) -> Dispatch<S> {
+        Dispatch { start, together: Some((max, u64::try_from(linger.as_millis()).unwrap_or(u64::MAX))) }
+    }
+}
+
+/// A message that is not finished.
+#[derive(Default)]
+struct Slot {
+    received: Option<Received>,
+    tries: Tries,
+    mark: Mark,
+    first_failed_wall_ms: i64,
+    /// What its attempt asks for.
+    asked: Arc<Mutex<Asked>>,
+    /// The others of its batch.
+    others: Vec<u16>,
+}
+
+/// The task of a partition.
+struct Runner<S, F> {
+    partition: Partition,
+    dispatch: Dispatch<S>,
+    running: FuturesUnorderedBounded<F>,
+    writing: FuturesUnordered<BoxFuture<'static, Written>>,
+    slots: Vec<Slot>,
+    backlog: Backlog,
+    ended: Vec<Ended>,
+    starting: Vec<u16>,
+    /// Nothing is started before.
+    paused_until_ms: u64,
+    /// Where to go on when nothing runs any more.
+    seek: Option<i64>,
+    /// Set by a revocation: when what runs is dropped.
+    drop_at: Option<Instant>,
+    /// When the oldest message of a batch that is not full arrived.
+    lingers_since_ms: Option<u64>,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// Runs a partition until it is revoked.
+pub(crate) async fn run<S, F>(partition: Partition, dispatch: Dispatch<S>)
+where
+    S: Fn(Received, Vec<Received>, Cx, u16) -> F + Send,
+    F: Future<Output = Ended> + Send,
+{
+    let concurrency = if dispatch.together.is_some() { 1 } else { partition.route.settings.concurrency };
+    let mut runner = Runner {
+        backlog: Backlog::default(),
+        running: FuturesUnorderedBounded::new(concurrency),
+        writing: FuturesUnordered::new(),
+        slots: Vec::new(),
+        ended: Vec::with_capacity(STEPS_MAX),
+        starting: Vec::with_capacity(MESSAGES_MAX),
+        paused_until_ms: 0,
+        seek: None,
+        drop_at: None,
+        lingers_since_ms: None,
+        timer: Box::pin(tokio::time::sleep(FAR)),
+        partition,
+        dispatch,
+    };
+    std::future::poll_fn(|cx| runner.poll(cx)).await;
+}
+
+impl<S, F> Runner<S, F>
+where
+    S: Fn(Received, Vec<Received>, Cx, u16) -> F,
+    F: Future<Output = Ended>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS_MAX {
+            let now_ms = self.partition.app.now_ms();
+            let mut is_busy = self.take_inputs(cx);
+            is_busy |= self.take_ended(cx, now_ms);
+            is_busy |= self.take_written(cx, now_ms);
+            is_busy |= self.go_elsewhere();
+            is_busy |= self.admit(now_ms);
+            is_busy |= self.start(now_ms);
+            if self.is_done() {
+                return Poll::Ready(());
+            }
+            if !is_busy && self.wait(cx, now_ms).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn take_inputs(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut is_busy = false;
+        // What is in the backlog comes first; a revocation is heard all the same.
+        while let Poll::Ready(input) = self.partition.inputs.poll_recv(cx) {
+            is_busy = true;
+            match input {
+                Some(Input::Batch(seeks, batch)) => self.backlog.push(seeks, batch),
+                Some(Input::Revoke(grace)) => self.revoke(grace),
+                // The driver is gone.
+                None => {
+                    self.revoke(Duration::ZERO);
+                    break;
+                }
+            }
+        }
+        is_busy
+    }
+
+    fn revoke(&mut self, grace: Duration) {
+        let drop_at = Instant::now() + grace;
+        self.drop_at = Some(self.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+        self.partition.shared.cx.is_revoked.store(true, Ordering::Relaxed);
+        if let Some(window) = &mut self.partition.shared.progress.lock().window {
+            window.revoke();
+        }
+    }
+
+    /// Returns true if the partition is given up and nothing of it runs.
+    fn is_done(&mut self) -> bool {
+        let Some(drop_at) = self.drop_at else { return false };
+        let runs = !self.running.is_empty() || !self.writing.is_empty();
+        if runs && Instant::now() < drop_at {
+            return false;
+        }
+        if runs {
+            tracing::warn!(
+                "{}: {} handlers are dropped, as the partition is given up and their time is over",
+                self.partition.shared.partition,
+                self.running.len()
+            );
+        }
+        true
+    }
+
+    fn take_ended(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
+        while self.ended.len() < STEPS_MAX
+            && let Poll::Ready(Some(ended)) = Pin::new(&mut self.running).poll_next(cx)
+        {
+            self.ended.push(ended);
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        let is_busy = !ended.is_empty();
+        self.finish_plain(&mut ended, now_ms);
+        for one in ended.drain(..) {
+            match one.outcome {
+                Ok(()) => self.succeeded(one.slot, now_ms),
+                Err(failure) => self.failed(one.slot, failure, now_ms),
+            }
+        }
+        self.ended = ended;
+        is_busy
+    }
+
+    /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are left.
+    fn finish_plain(&mut self, ended: &mut Vec<Ended>, now_ms: u64) {
+        let (shared, route) = (&self.partition.shared, &self.partition.route);
+        let (mut progress, mut judge) = (shared.progress.lock(), route.judge.lock());
+        let Some(window) = &mut progress.window else { return };
+        let slots = &mut self.slots;
+        let before = ended.len();
+        ended.retain(|one| {
+            let slot = &mut slots[usize::from(one.slot)];
+            let is_plain = one.outcome.is_ok() && slot.others.is_empty() && slot.asked.lock().is_empty();
+            if is_plain {
+                if Arc::strong_count(&slot.asked) > 1 {
+                    slot.asked.lock().close();
+                }
+                judge.succeeded();
+                slot.received = None;
+                window.finish(one.slot, now_ms);
+            }
+            !is_plain
+        });
+        if ended.len() < before {
+            progress.moved_ms = now_ms;
+            drop((progress, judge));
+            route.metrics.handled.add((before - ended.len()) as u64);
+        }
+    }
+
+    /// An attempt has succeeded that is a batch, or asks for something.
+    fn succeeded(&mut self, slot: u16, now_ms: u64) {
+        self.partition.route.judge.lock().succeeded();
+        let asked = &self.slots[usize::from(slot)].asked;
+        let records = {
+            let mut asked = asked.lock();
+            asked.close();
+            if let Some(pause) = asked.pause {
+                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                self.paused_until_ms = now_ms.saturating_add(pause_ms);
+            }
+            self.seek = asked.seek.or(self.seek);
+            std::mem::take(&mut asked.records)
+        };
+        if records.is_empty() {
+            return self.finish(slot, now_ms);
+        }
+        self.writing.push(write_outputs(self.partition.sink.clone(), slot, records));
+    }
+
+    /// A message, or a batch, is finished.
+    fn finish(&mut self, slot: u16, now_ms: u64) {
+        let mut done = std::mem::take(&mut self.slots[usize::from(slot)].others);
+        done.push(slot);
+        self.partition.route.metrics.handled.add(done.len() as u64);
+        self.finish_slots(&done, now_ms);
+    }
+
+    fn finish_slots(&mut self, done: &[u16], now_ms: u64) {
+        let mut progress = self.partition.shared.progress.lock();
+        progress.moved_ms = now_ms;
+        let Some(window) = &mut progress.window else { return };
+        for slot in done {
+            self.slots[usize::from(*slot)].received = None;
+            window.finish(*slot, now_ms);
+        }
+    }
+
+    fn failed(&mut self, slot: u16, failure: Failure, now_ms: u64) {
+        self.slots[usize::from(slot)].asked.lock().close();
+        self.partition.route.metrics.failed.add(1);
+        if !self.slots[usize::from(slot)].others.is_empty() {
+            return self.batch_failed(slot, &failure, now_ms);
+        }
+        let offset = self.offset(slot);
+        let one = &mut self.slots[usize::from(slot)];
+        if one.tries.failures == 0 {
+            one.first_failed_wall_ms = self.partition.app.wall_ms();
+        }
+        let seed = offset.unsigned_abs();
+        let verdict =
+            self.partition.route.judge.lock().failed(&mut one.tries, one.mark, failure.class, seed, now_ms);
+        tracing::debug!(partition = %self.partition.shared.partition, offset, ?verdict, "{}", failure.cause);
+        match verdict {
+            Verdict::Retry { at_ms } => self.retry(&[slot], at_ms, now_ms),
+            Verdict::Letter => self.set_aside(slot, &failure),
+            Verdict::Stop => self.stop(slot, &failure),
+        }
+    }
+
+    /// What of a batch was not marked runs again, each message alone.
+    fn batch_failed(&mut self, slot: u16, failure: &Failure, now_ms: u64) {
+        if failure.class == FaultClass::Stop {
+            return self.stop(slot, failure);
+        }
+        let others = std::mem::take(&mut self.slots[usize::from(slot)].others);
+        let all = std::iter::once(slot).chain(others);
+        let is_done = |index: usize| failure.marks.get(index).copied().unwrap_or(false);
+        let (done, again): (Vec<_>, Vec<_>) = all.enumerate().partition(|(index, _)| is_done(*index));
+        let slots = |these: Vec<(usize, u16)>| these.into_iter().map(|(_, slot)| slot).collect::<Vec<_>>();
+        tracing::debug!(
+            partition = %self.partition.shared.partition,
+            "a batch failed, and its {} messages run again one by one: {}",
+            again.len(),
+            failure.cause
+        );
+        self.finish_slots(&slots(done), now_ms);
+        self.retry(&slots(again), now_ms, now_ms);
+    }
+
+    fn retry(&mut self, again: &[u16], at_ms: u64, now_ms: u64) {
+        self.partition.route.metrics.retries.add(again.len() as u64);
+        let mut progress = self.partition.shared.progress.lock();
+        let Some(window) = &mut progress.window else { return };
+        again.iter().for_each(|slot| window.retry(*slot, at_ms, now_ms));
+    }
+
+    fn set_aside(&mut self, slot: u16, failure: &Failure) {
+        let one = &self.slots[usize::from(slot)];
+        let Some(received) = &one.received else { return };
+        self.partition.route.metrics.letters.add(1);
+        let first_failed_ms = one.first_failed_wall_ms;
+        // The judge does not count what no attempt would have helped.
+        let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
+        let letter = writing::letter_of(&self.partition, received, failure, deliveries, first_failed_ms);
+        self.writing.push(write_letter(self.partition.sink.clone(), slot, letter));
+    }
+
+    fn stop(&mut self, slot: u16, failure: &Failure) {
+        let (partition, offset) = (self.partition.shared.partition.clone(), self.offset(slot));
+        let error = Error::Stopped { partition, offset, cause: failure.cause.clone() };
+        // A driver that is gone has nothing to end.
+        let _ = self.partition.commands.send(Command::Fail(error));
+        self.revoke(Duration::ZERO);
+    }
+
+    fn offset(&self, slot: u16) -> i64 {
+        self.slots[usize::from(slot)].received.as_ref().map_or(-1, Received::offset)
+    }
+
+    fn take_written(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
+        let mut is_busy = false;
+        while let Poll::Ready(Some(written)) = Pin::new(&mut self.writing).poll_next(cx) {
+            is_busy = true;
+            match written {
+                Written::Outputs(slot, Ok(())) => self.finish(slot, now_ms),
+                Written::Outputs(slot, Err(fault)) => {
+                    self.failed(slot, Failure::new(Stage::Send, &fault), now_ms);
+                }
+                Written::Letter(slot) => self.finish_slots(&[slot], now_ms),
+            }
+        }
+        is_busy
+    }
+
+    /// After a seek, or where the log begins anew: the window starts over when nothing runs any more.
+    fn go_elsewhere(&mut self) -> bool {
+        let Some(offset) = self.seek.filter(|_| self.running.is_empty() && self.writing.is_empty()) else {
+            return false;
+        };
+        self.seek = None;
+        let shared = &self.partition.shared;
+        self.backlog.clear();
+        shared.queued.store(0, Ordering::SeqCst);
+        let mut progress = shared.progress.lock();
+        progress.window = Some(Window::new(offset, [], Limits::default()));
+        progress.epochs.clear();
+        drop(progress);
+        self.slots.iter_mut().for_each(|slot| slot.received = None);
+        let seeks = self.backlog.next_seek();
+        let _ = self.partition.commands.send(Command::Seek(shared.partition.clone(), offset, seeks));
+        true
+    }
+
+    fn admit(&mut self, now_ms: u64) -> bool {
+        if self.drop_at.is_some() || self.seek.is_some() {
+            return false;
+        }
+        let slice = self.dispatch.together.map(|_| 0);
+        let admitted = self.backlog.admit(&self.partition, &mut self.slots, slice, now_ms, STEPS_MAX);
+        if let Some(begins) = admitted.begins_anew {
+            tracing::warn!(
+                "{}: the log goes on at offset {begins}, before what was read; the topic may have been created anew, or its \
+                 log was cut. All from there on is handled",
+                self.partition.shared.partition
+            );
+            self.seek = Some(begins);
+        }
+        if admitted.count > 0 && self.dispatch.together.is_some() {
+            self.lingers_since_ms.get_or_insert(now_ms);
+        }
+        admitted.is_busy
+    }
+
+    fn start(&mut self, now_ms: u64) -> bool {
+        if self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms) {
+            return false;
+        }
+        let room = self.running.capacity() - self.running.len();
+        self.starting.clear();
+        {
+            let mut progress = self.partition.shared.progress.lock();
+            let Some(window) = &mut progress.window else { return false };
+            window.tick(now_ms);
+            match self.dispatch.together {
+                None => self.starting.extend(std::iter::from_fn(|| window.start()).take(room.min(STEPS_MAX))),
+                Some((max, _)) if room > 0 => drop(window.start_batch(max, &mut self.starting)),
+                Some(_) => {}
+            }
+        }
+        if self.starting.is_empty() {
+            return false;
+        }
+        let mark = self.partition.route.judge.lock().started();
+        let starting = std::mem::take(&mut self.starting);
+        match self.dispatch.together {
+            None => starting.iter().for_each(|slot| self.start_attempt(*slot, &[], mark)),
+            Some(_) => {
+                self.lingers_since_ms = None;
+                self.start_attempt(starting[0], &starting[1..], mark);
+            }
+        }
+        self.starting = starting;
+        true
+    }
+
+    fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark) {
+        let rest: Vec<Received> =
+            others.iter().filter_map(|other| self.slots[usize::from(*other)].received.clone()).collect();
+        let one = &mut self.slots[usize::from(slot)];
+        one.mark = mark;
+        one.others.extend_from_slice(others);
+        if Arc::strong_count(&one.asked) > 1 {
+            // A clone of an earlier attempt's context lives still.
+            one.asked = Arc::default();
+        }
+        one.asked.lock().begin();
+        let Some(first) = one.received.clone() else { return };
+        let cx = Cx::new(self.partition.shared.cx.clone(), one.asked.clone());
+        let attempt = (self.dispatch.start)(first, rest, cx, slot);
+        self.running.push(attempt);
+    }
+
+    /// Returns true if a batch waits for more messages.
+    fn lingers(&self, now_ms: u64) -> bool {
+        let (Some((max, linger_ms)), Some(since)) = (self.dispatch.together, self.lingers_since_ms) else {
+            return false;
+        };
+        let progress = self.partition.shared.progress.lock();
+        let unfinished = progress.window.as_ref().map_or(0, Window::unfinished);
+        unfinished < max.min(MESSAGES_MAX) && now_ms < since.saturating_add(linger_ms)
+    }
+
+    /// Sets the timer; ready if its time has come already.
+    fn wait(&mut self, cx: &mut Context<'_>, now_ms: u64) -> Poll<()> {
+        let due_ms = self.partition.shared.progress.lock().window.as_ref().and_then(Window::next_due_ms);
+        let linger_ms = self.dispatch.together.map_or(0, |(_, linger_ms)| linger_ms);
+        let lingers_ms = self.lingers_since_ms.map(|since| since.saturating_add(linger_ms));
+        let paused_ms = Some(self.paused_until_ms).filter(|until| *until > now_ms);
+        let nearest =
+            [due_ms, lingers_ms.filter(|at| *at > now_ms), self.backlog.waits_until_ms(), paused_ms];
+        let nearest = nearest.into_iter().flatten().min();
+        let in_ms = nearest.map_or(FAR, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(FAR));
+        let at = self.drop_at.map_or(Instant::now() + in_ms, |drop_at| drop_at.min(Instant::now() + in_ms));
+        self.timer.as_mut().reset(at);
+        self.timer.as_mut().poll(cx)
+    }
+}

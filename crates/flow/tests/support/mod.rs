@@ -1,0 +1,167 @@
+//! A broker in this process, and what tests write and read there.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::unwrap_used, reason = "it is for tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use mainstem_broker::EmbeddedBroker;
+use mainstem_client::{
+    Admin, ClientConfig, CommittedOffset, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, GroupEvent,
+    GroupProtocol, NewTopic, OwnedRecord, Position, Producer, ProducerConfig, Record, TopicPartition,
+};
+use mainstem_flow::App;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What groups wait for is short.
+const SETTINGS: &[(&str, &str)] = &[
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.min.session.timeout.ms", "100"),
+    ("group.consumer.min.heartbeat.interval.ms", "50"),
+    ("group.consumer.heartbeat.interval.ms", "50"),
+    ("group.consumer.assignment.interval.ms", "0"),
+    ("offsets.topic.num.partitions", "1"),
+];
+
+/// Both protocols of groups.
+pub(crate) fn protocols() -> [GroupProtocol; 2] {
+    [GroupProtocol::Classic, GroupProtocol::Consumer { assignor: None }]
+}
+
+pub(crate) struct World {
+    broker: EmbeddedBroker,
+    producer: Producer,
+    address: String,
+}
+
+impl World {
+    pub(crate) fn start() -> World {
+        World::with(&[])
+    }
+
+    pub(crate) fn with(settings: &[(&str, &str)]) -> World {
+        let broker = EmbeddedBroker::start(&[SETTINGS, settings].concat());
+        let address = broker.address().to_owned();
+        let producer = Producer::new(ProducerConfig::new(ClientConfig::new(&address).unwrap())).unwrap();
+        World { broker, producer, address }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.broker.start_again();
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn client(&self) -> ClientConfig {
+        ClientConfig { retry_backoff: Duration::from_millis(5), ..ClientConfig::new(&self.address).unwrap() }
+    }
+
+    pub(crate) fn admin(&self) -> Admin {
+        Admin::new(self.client())
+    }
+
+    pub(crate) fn app(&self, name: &str) -> App {
+        let app = App::new(name, &format!("kafka://{}", self.address)).unwrap();
+        app.client(|client| ClientConfig { retry_backoff: Duration::from_millis(5), ..client })
+    }
+
+    pub(crate) fn t(&self, topic: &str, partition: i32) -> TopicPartition {
+        TopicPartition::new(topic, partition)
+    }
+
+    pub(crate) async fn create(&self, topic: &str, partitions: i32) {
+        self.admin().create_topic(&NewTopic::new(topic).partitions(partitions)).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self, topic: &str) {
+        self.admin().delete_topic(topic).await.unwrap();
+    }
+
+    pub(crate) async fn exists(&self, topic: &str) -> bool {
+        self.admin().find_topic(topic).await.unwrap().is_some()
+    }
+
+    pub(crate) fn record(&self, topic: &str, value: &str) -> Record {
+        Record::new(topic, value.to_owned())
+    }
+
+    pub(crate) async fn write(&self, topic: &str, key: Option<&str>, value: &str) {
+        let record = self.record(topic, value);
+        self.write_record(match key {
+            Some(key) => record.key(key.to_owned()),
+            None => record,
+        })
+        .await;
+    }
+
+    pub(crate) async fn write_record(&self, record: Record) {
+        self.producer.send(record).await.unwrap().await.unwrap();
+    }
+
+    /// The first records of a topic, at least so many; waits for it and them.
+    pub(crate) async fn read(&self, topic: &str, count: usize) -> Vec<OwnedRecord> {
+        let deadline = Instant::now() + LIMIT;
+        while !self.exists(topic).await {
+            assert!(Instant::now() < deadline, "there is no topic {topic}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let partitions = self.admin().topic(topic).await.unwrap().partitions.len() as i32;
+        let mut consumer = Consumer::new(ConsumerConfig::new(self.client())).unwrap();
+        consumer.assign((0..partitions).map(|one| (self.t(topic, one), Position::Beginning)));
+        let mut records = Vec::new();
+        while records.len() < count {
+            let batch = tokio::time::timeout(LIMIT, consumer.next()).await;
+            let batch = batch.unwrap_or_else(|_| panic!("{topic} has {} of {count}", records.len())).unwrap();
+            records.extend(batch.owned_records().map(Result::unwrap));
+        }
+        records
+    }
+
+    pub(crate) async fn committed(&self, group: &str) -> BTreeMap<TopicPartition, i64> {
+        self.admin().group_offsets(group).await.unwrap()
+    }
+
+    /// Commits as a member of a group.
+    pub(crate) async fn commit(
+        &self,
+        group: &str,
+        topic: &str,
+        offsets: BTreeMap<TopicPartition, CommittedOffset>,
+    ) {
+        let config = GroupConfig::new(group, [topic], ConsumerConfig::new(self.client()));
+        let mut member = GroupConsumer::new(GroupConfig { auto_commit: None, ..config }).unwrap();
+        let wanted: BTreeSet<_> = offsets.keys().cloned().collect();
+        while !matches!(member.next_event().await.unwrap(), GroupEvent::Assigned(has) if wanted.iter().all(|one| has.contains_key(one)))
+        {
+        }
+        member.offsets().commit_with_metadata(&offsets).await.unwrap();
+        member.leave().await;
+    }
+}
+
+/// Waits for a condition.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// An address of this machine that nothing listens at now.
+pub(crate) fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// What an address answers.
+pub(crate) async fn get(address: &str, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
