@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
-use mainstem_tests::kafka::{BY_NAME, LATEST, batch, bytes_of, fetch_request, fetch_topic, produce_request};
+use mainstem_tests::kafka::{
+    BY_NAME, LATEST, batch, bytes_of, fetch_request, fetch_topic, produce_request, refusal,
+};
 use mainstem_tests::wait::eventually;
-use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::produce_request::ProduceRequest;
+use mainstem_wire::{ErrorCode, Uuid};
 
 const TOPIC: &str = "topic";
 
@@ -178,6 +180,36 @@ fn more_partitions_than_descriptors_are_told() {
     for partition in 0..300 {
         assert_eq!(client.offset_at(TOPIC, partition, LATEST).unwrap(), 1);
     }
+}
+
+#[test]
+fn what_a_start_would_refuse_a_creation_refuses() {
+    const DESCRIPTORS: u64 = 600;
+    // Five each, beside a quarter for closed segments and 64 for others.
+    const PARTITIONS: i32 = 77;
+    let mut broker = Setup::new("descriptor-budget").limit_descriptors(DESCRIPTORS, DESCRIPTORS).start();
+    let mut client = broker.connect();
+    let refused = |result| assert_eq!(refusal::<Uuid>(result), ErrorCode::POLICY_VIOLATION);
+    refused(client.create_topic(TOPIC, 1_000, &[]));
+    refused(client.create_topic(TOPIC, PARTITIONS + 1, &[]));
+    client.create_topic(TOPIC, PARTITIONS - 1, &[]).unwrap();
+    refused(client.create_topic("two", 2, &[]));
+    client.create_topic("one", 1, &[]).unwrap();
+    for clean in [false, true, false] {
+        for partition in 0..PARTITIONS - 1 {
+            client.produce(TOPIC, partition, 1, &batch(&[b"a"])).unwrap();
+        }
+        match clean {
+            true => broker.stop(),
+            false => broker.kill(),
+        }
+        broker.start_again();
+        client = broker.connect();
+        assert!(client.offset_at(TOPIC, PARTITIONS - 2, LATEST).unwrap() > 0);
+    }
+    client.delete_topic("one").unwrap();
+    client.create_topic("another", 1, &[]).unwrap();
+    broker.assert_healthy();
 }
 
 #[test]

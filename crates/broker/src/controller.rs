@@ -126,6 +126,7 @@ impl Controller {
     /// logs.
     pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
         self.check_empty(&broker.dirs)?;
+        self.heart.write().limit_partitions(broker.dirs.partitions_max());
         server::reconfigure(broker, self.heart.read().config().clone());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {

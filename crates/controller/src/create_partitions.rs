@@ -44,6 +44,10 @@ impl MetadataHeart {
             } else {
                 self.growth(topic, left)
             };
+            let grown = grown.and_then(|growth| {
+                let taken = PARTITIONS_PER_REQUEST_MAX - left;
+                self.check_partition_room(taken + growth.partitions.len()).map(|()| growth)
+            });
             let grown = grown.and_then(|growth| match permit(growth.partitions.len()) {
                 true => Ok(growth),
                 false => Err(ApiError::quota_exceeded()),

@@ -43,6 +43,7 @@ impl MetadataHeart {
         let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
         let mut plans: Vec<Plan> = Vec::new();
         let mut topics: Vec<CreatableTopicResult<'static>> = Vec::new();
+        let mut partitions = 0;
         for topic in &request.topics {
             let is_repeated = repeated[topic.name.as_ref()];
             if is_repeated && topics.iter().any(|result| result.name == topic.name) {
@@ -55,12 +56,16 @@ impl MetadataHeart {
             } else {
                 self.plan(topic, &plans, random)
             };
+            let planned = planned.and_then(|plan| {
+                self.check_partition_room(partitions + plan.partitions.len()).map(|()| plan)
+            });
             match planned {
                 Ok(plan) if !permit(plan.partitions.len()) => {
                     topics.push(refused(&topic.name, ApiError::quota_exceeded()));
                 }
                 Ok(plan) => {
                     topics.push(self.created(&plan, request.validate_only));
+                    partitions += plan.partitions.len();
                     plans.push(plan);
                 }
                 Err(error) => topics.push(refused(&topic.name, error)),

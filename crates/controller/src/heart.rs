@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use mainstem_wire::ErrorCode;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
+use super::error::ApiError;
 use super::error::ReplayError;
 use super::image::{ConfigResource, MetadataChange, MetadataImage, ResourceKind};
 use mainstem_config::BrokerConfig;
@@ -43,6 +45,8 @@ pub struct MetadataHeart {
     ahead: State,
     /// Records that are decided and not committed, the oldest first.
     pending: VecDeque<Vec<u8>>,
+    /// How many partitions a start could open.
+    partitions_max: usize,
 }
 
 /// An image, and the broker's configuration under the values that it holds.
@@ -90,7 +94,31 @@ impl MetadataHeart {
             committed: state.clone(),
             ahead: state,
             pending: VecDeque::new(),
+            partitions_max: usize::MAX,
         }
+    }
+
+    /// Has creations refused that would make more partitions than this: what a start would refuse. Those that are there
+    /// stay.
+    pub fn limit_partitions(&mut self, max: usize) {
+        self.partitions_max = max;
+    }
+
+    /// Checks that so many more partitions can be opened by a start.
+    ///
+    /// # Errors
+    /// POLICY_VIOLATION.
+    pub(super) fn check_partition_room(&self, more: usize) -> Result<(), ApiError> {
+        let there: usize = self.ahead.image.topics().map(|topic| topic.partitions.len()).sum();
+        if there + more <= self.partitions_max {
+            return Ok(());
+        }
+        let message = format!(
+            "Too many partitions: {there} are there and {} are allowed by the limit of open files of the node; raise it \
+             (ulimit -n) and start the node again.",
+            self.partitions_max
+        );
+        Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message))
     }
 
     /// The cluster's id, which is kept in the data directory.

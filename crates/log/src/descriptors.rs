@@ -9,6 +9,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Most handles that a cache keeps.
+const BUDGET_MAX: u64 = 16_384;
+
 /// What some systems (macOS) accept as the soft limit where the hard one is unlimited.
 const LIMIT_PORTABLE_MAX: u64 = 10_240;
 
@@ -31,9 +34,19 @@ pub fn raise_descriptor_limit() -> u64 {
 /// Handles that a cache may keep under a limit, when `reserved` descriptors are needed otherwise (connections,
 /// listeners, segments that are written): what remains, but at least a sixteenth of the limit and at most 16,384.
 pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
-    const BUDGET_MAX: u64 = 16_384;
     let least = (limit / 16).max(1);
     limit.saturating_sub(reserved).max(least).min(BUDGET_MAX) as usize
+}
+
+/// Descriptors that a partition has at a start after a kill, and at a stop, until its first sync: the log, both indexes,
+/// the snapshot of its producers, and one in use. Later it has one.
+const DESCRIPTORS_PER_PARTITION: u64 = 5;
+
+/// How many partitions a start can open under a limit, after whatever stop, beside the cache of a process that has
+/// [`descriptor_budget`] of a quarter of the limit, and 64 for listeners and the like.
+pub fn partitions_within(limit: u64) -> usize {
+    let others = (limit / 4).min(BUDGET_MAX) + 64;
+    usize::try_from(limit.saturating_sub(others) / DESCRIPTORS_PER_PARTITION).unwrap_or(usize::MAX)
 }
 
 /// Open handles of files that can be opened again at any time, at most a budget of them.

@@ -132,7 +132,7 @@ impl ControllerError {
 fn advice(error: &LogError) -> &'static str {
     match error {
         LogError::Io { source, .. } if is_short_of_handles(source) => {
-            "raise the limit of open files (ulimit -n) above twice the number of partitions"
+            "raise the limit of open files (ulimit -n) above seven times the number of partitions"
         }
         LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
         LogError::Missing { .. } => {

@@ -9,7 +9,7 @@ use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
 use mainstem_log::ProducerBudget;
 use mainstem_log::boot::boot_id;
-use mainstem_log::descriptors::{DescriptorCache, descriptor_budget};
+use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, partitions_within};
 use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffline, OpenDirError};
 use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
@@ -109,6 +109,8 @@ pub(crate) struct LogDirs {
     names: Vec<(String, PathBuf)>,
     /// None of them had a cluster's id.
     is_new_cluster: bool,
+    /// The limit of open descriptors.
+    descriptors: u64,
 }
 
 impl LogDirs {
@@ -159,7 +161,8 @@ impl LogDirs {
         };
         let metadata = open(&metadata, &identity)?;
         identity.cluster_id = Some(metadata.cluster_id().to_owned());
-        let mut dirs = LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names, is_new_cluster };
+        let mut dirs =
+            LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names, is_new_cluster, descriptors };
         for path in paths {
             if dirs.data.iter().any(|dir| dir.path() == path) {
                 continue;
@@ -199,6 +202,11 @@ impl LogDirs {
             Some(dir) => Err(LogDirsError::MetadataMissing { path: dir.path().to_owned() }),
             None => Ok(()),
         }
+    }
+
+    /// How many partitions a start can open under the limit of descriptors.
+    pub(crate) fn partitions_max(&self) -> usize {
+        partitions_within(self.descriptors)
     }
 
     /// Whether the cluster began with this start.
