@@ -86,6 +86,7 @@ pub struct App {
     client: ClientConfig,
     protocol: GroupProtocol,
     start: Position,
+    session_timeout: Option<Duration>,
     times: Times,
     routes: Vec<Route>,
     http: Option<String>,
@@ -108,7 +109,8 @@ impl App {
         })?;
         let client = ClientConfig::new(brokers)?.client_id(&*name);
         let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
-        Ok(App { name, client, protocol, start, times: Times::default(), routes: Vec::new(), http: None })
+        let (times, routes) = (Times::default(), Vec::new());
+        Ok(App { name, client, protocol, start, session_timeout: None, times, routes, http: None })
     }
 
     /// With a further route.
@@ -130,6 +132,13 @@ impl App {
     /// How partitions are shared out among processes. [`GroupProtocol::Classic`] by default.
     pub fn protocol(mut self, protocol: GroupProtocol) -> App {
         self.protocol = protocol;
+        self
+    }
+
+    /// Partitions of a process that is not heard of for so long go to others. 45 s by default; with the consumer protocol it is
+    /// the brokers' to say.
+    pub fn session_timeout(mut self, time: Duration) -> App {
+        self.session_timeout = Some(time);
         self
     }
 
@@ -224,12 +233,16 @@ impl App {
             out_of_range: OutOfRange::Beginning,
             ..ConsumerConfig::new(self.client.clone())
         };
+        let usual = GroupConfig::new(self.name.clone(), [""; 0], consumer);
+        let session_timeout = self.session_timeout.unwrap_or(usual.session_timeout);
         GroupConfig {
+            session_timeout,
+            heartbeat_interval: usual.heartbeat_interval.min(session_timeout / 3),
             subscription: subscription(&self.routes),
             protocol: self.protocol.clone(),
             start: self.start,
             auto_commit: None,
-            ..GroupConfig::new(self.name.clone(), [""; 0], consumer)
+            ..usual
         }
     }
 }

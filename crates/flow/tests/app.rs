@@ -12,6 +12,7 @@ use mainstem_flow::letter;
 use mainstem_flow::{Batch, Cx, Event, Fault, Handler, Json, Msg, Raw, Retry, Route, State, Text};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use support::kafka::Kafka;
 use support::{World, eventually};
 
 /// What handlers have seen.
@@ -69,6 +70,11 @@ async fn what_cannot_be_decoded_becomes_a_letter_that_says_why() {
     world.write_record(world.record("orders", "{").key("a").header("trace", "4711").partition(2)).await;
     world.write_record(world.record("orders", "{\"id\":7}").key("a").partition(2)).await;
     let letters = world.read("dlq.billing.orders", 1).await;
+    let test = "what_cannot_be_decoded_becomes_a_letter_that_says_why";
+    if let Some(words) = Kafka::java_reads(test, world.address(), "dlq.billing.orders") {
+        let expected = ["{", "a", "trace=4711", "__dlq.errors.topic=orders", "__dlq.errors.partition=2"];
+        assert_eq!(words[..5], expected, "Java's consumer reads the same: {words:?}");
+    }
     let one = &letters[0];
     assert_eq!(
         (one.partition.partition, one.key.as_deref(), one.value.as_deref()),

@@ -323,12 +323,23 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why its coordinator refuses.
     pub async fn group_offsets(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let committed = self.group_offsets_with_metadata(group).await?;
+        Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+    }
+
+    /// The same with what is kept beside the offsets.
+    ///
+    /// # Errors
+    /// As [`Admin::group_offsets`].
+    pub async fn group_offsets_with_metadata(
+        &self,
+        group: &str,
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
             let request = fetch_request(&coordinator, group, None)?;
             let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
-            let committed = read_committed(&reply, group)?;
-            Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
+            read_committed(&reply, group)
         })
         .await
     }

@@ -2,7 +2,11 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
+pub(crate) mod kafka;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_broker::EmbeddedBroker;
@@ -30,8 +34,13 @@ pub(crate) fn protocols() -> [GroupProtocol; 2] {
     [GroupProtocol::Classic, GroupProtocol::Consumer { assignor: None }]
 }
 
+enum Broker {
+    Mainstem(Box<EmbeddedBroker>),
+    Kafka(kafka::Kafka),
+}
+
 pub(crate) struct World {
-    broker: EmbeddedBroker,
+    broker: Broker,
     producer: Producer,
     address: String,
 }
@@ -44,12 +53,26 @@ impl World {
     pub(crate) fn with(settings: &[(&str, &str)]) -> World {
         let broker = EmbeddedBroker::start(&[SETTINGS, settings].concat());
         let address = broker.address().to_owned();
+        World::of(Broker::Mainstem(Box::new(broker)), address)
+    }
+
+    /// With Apache Kafka's broker; none where it cannot run.
+    pub(crate) fn kafka(test: &str) -> Option<World> {
+        let kafka = kafka::Kafka::broker(test)?;
+        let address = kafka.address.clone();
+        Some(World::of(Broker::Kafka(kafka), address))
+    }
+
+    fn of(broker: Broker, address: String) -> World {
         let producer = Producer::new(ProducerConfig::new(ClientConfig::new(&address).unwrap())).unwrap();
         World { broker, producer, address }
     }
 
     pub(crate) fn restart(&mut self) {
-        self.broker.start_again();
+        // Kafka's takes too long to be started in each round.
+        if let Broker::Mainstem(broker) = &mut self.broker {
+            broker.start_again();
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -102,6 +125,16 @@ impl World {
         self.producer.send(record).await.unwrap().await.unwrap();
     }
 
+    /// Gives a record to the producer, and does not wait for it.
+    pub(crate) async fn write_some(&self, topic: &str, key: &str, value: &str) {
+        drop(self.producer.send(self.record(topic, value).key(key.to_owned())).await.unwrap());
+    }
+
+    /// Waits until all is written.
+    pub(crate) async fn flush(&self) {
+        self.producer.flush().await;
+    }
+
     /// The first records of a topic, at least so many; waits for it and them.
     pub(crate) async fn read(&self, topic: &str, count: usize) -> Vec<OwnedRecord> {
         let deadline = Instant::now() + LIMIT;
@@ -140,6 +173,32 @@ impl World {
         }
         member.offsets().commit_with_metadata(&offsets).await.unwrap();
         member.leave().await;
+    }
+}
+
+/// A directory that goes with this.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Directory {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mainstem-{name}-{}-{number}", std::process::id()));
+        // What a killed process with the same id left there is nobody's.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the directory for temporary files, which the system cleans.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

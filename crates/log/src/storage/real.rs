@@ -69,7 +69,7 @@ impl Storage for RealStorage {
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(RealLock { _file: file })),
+            Ok(()) => Ok(Box::new(RealLock { file })),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -94,7 +94,14 @@ impl Storage for RealStorage {
 
 #[derive(Debug)]
 struct RealLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // A child that this process is just starting has the descriptor too, and would hold the lock until it runs.
+        let _ = self.file.unlock();
+    }
 }
 
 impl StorageLock for RealLock {}

@@ -1,0 +1,351 @@
+//! What handlers promise, with three processes that are killed and stopped while they work: nothing is lost, a key's
+//! messages run in order, a kill repeats only what was not committed, and what its handler accepts is never a dead letter.
+//!
+//! `MAINSTEM_FLOW_ROUNDS` says how many kills there are; a few by default.
+#![allow(clippy::unwrap_used, reason = "it is for tests")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_client::{GroupProtocol, TopicPartition};
+use mainstem_flow::{App, Fault, Msg, Retry, Route, Text, metadata};
+use support::World;
+
+const MEMBERS: usize = 3;
+const PARTITIONS: i32 = 6;
+const KEYS: u64 = 40;
+const ROUNDS: u64 = 6;
+/// Messages between two rounds.
+const MESSAGES: u64 = 200;
+
+/// A process of the application: this test, run again. Does nothing by itself.
+#[test]
+fn member() {
+    let Ok(directory) = std::env::var("FLOW_MEMBER") else { return };
+    let address = std::env::var("FLOW_ADDRESS").unwrap();
+    let protocol = match std::env::var("FLOW_PROTOCOL").unwrap().as_str() {
+        "consumer" => GroupProtocol::Consumer { assignor: None },
+        _ => GroupProtocol::Classic,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let running = app(Path::new(&directory), &address, protocol).start().unwrap();
+        let (sender, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            // A line asks for an orderly end; the end of the input says that nobody is there any more.
+            let mut line = String::new();
+            match std::io::stdin().lock().read_line(&mut line) {
+                Ok(bytes) if bytes > 0 => drop(sender.send(())),
+                _ => std::process::exit(1),
+            }
+        });
+        told.await.unwrap();
+        running.stop().await.unwrap();
+    });
+}
+
+/// Writes down when a message starts and ends; fails while there is a file of the name "away".
+fn app(directory: &Path, address: &str, protocol: GroupProtocol) -> App {
+    let ledger = Arc::new(OpenOptions::new().append(true).open(directory.join("ledger")).unwrap());
+    let away = directory.join("away");
+    let route = Route::topic("counts", move |line: Msg<Text>| {
+        let (ledger, away) = (ledger.clone(), away.clone());
+        async move {
+            let (topic_partition, offset) = (line.partition().partition, line.offset());
+            let note = |what: &str| {
+                // One write to a file that is open for appending is one line, whoever writes besides.
+                let line = format!("{what} {topic_partition} {offset} {}\n", *line);
+                (&*ledger).write_all(line.as_bytes())
+            };
+            note("start")?;
+            tokio::time::sleep(Duration::from_micros(offset.unsigned_abs() % 7 * 400)).await;
+            if away.exists() {
+                note("fail")?;
+                return Err(Fault::failed("the database is away"));
+            }
+            note("end")?;
+            Ok(())
+        }
+    });
+    let app = App::new("counters", &format!("kafka://{address}")).unwrap().protocol(protocol);
+    let app = app.session_timeout(Duration::from_millis(1_000)).commit_every(Duration::from_millis(50));
+    app.add(route.concurrency(8).retry(Retry::exponential(5, 100).attempts(3)))
+}
+
+struct Members {
+    directory: PathBuf,
+    address: String,
+    protocol: &'static str,
+    children: Vec<Child>,
+}
+
+impl Members {
+    fn start(directory: &Path, address: &str, protocol: &'static str) -> Members {
+        File::create(directory.join("ledger")).unwrap();
+        let (directory, address) = (directory.to_owned(), address.to_owned());
+        let mut members = Members { directory, address, protocol, children: Vec::new() };
+        (0..MEMBERS).for_each(|_| members.children.push(members.one()));
+        members
+    }
+
+    fn one(&self) -> Child {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "member", "--nocapture", "--test-threads=1"])
+            .env("FLOW_MEMBER", &self.directory)
+            .env("FLOW_ADDRESS", &self.address)
+            .env("FLOW_PROTOCOL", self.protocol)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.children[index].kill().unwrap();
+        self.children[index].wait().unwrap();
+    }
+
+    fn signal(&self, index: usize, name: &str) {
+        let id = self.children[index].id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    fn restart(&mut self, index: usize) {
+        self.children[index] = self.one();
+    }
+
+    /// Ends one in order; it must not take longer than that takes.
+    fn stop(&mut self, index: usize) {
+        self.children[index].stdin.take().unwrap().write_all(b"stop\n").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ended = loop {
+            match self.children[index].try_wait().unwrap() {
+                Some(ended) => break ended,
+                None => assert!(Instant::now() < deadline, "a member does not stop"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // One that has ended is not there any more.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A line of the ledger.
+#[derive(Debug)]
+struct Line {
+    what: String,
+    partition: i32,
+    offset: i64,
+    key: u64,
+    number: u64,
+}
+
+fn ledger(directory: &Path) -> Vec<Line> {
+    let text = std::fs::read_to_string(directory.join("ledger")).unwrap();
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, partition, offset, key, number] = words[..] else { panic!("{line:?}") };
+        let (partition, offset) = (partition.parse().unwrap(), offset.parse().unwrap());
+        let (key, number) = (key.parse().unwrap(), number.parse().unwrap());
+        Line { what: what.to_owned(), partition, offset, key, number }
+    };
+    text.lines().map(line).collect()
+}
+
+/// What was committed when the ledger had so many lines.
+struct Snapshot {
+    lines: usize,
+    finished: BTreeMap<i32, Vec<Range<i64>>>,
+}
+
+impl Snapshot {
+    async fn take(world: &World, directory: &Path) -> Snapshot {
+        let committed = world.admin().group_offsets_with_metadata("counters").await.unwrap();
+        let finished = committed.into_iter().map(|(TopicPartition { partition, .. }, committed)| {
+            let mut ranges = metadata::decode(committed.offset, &committed.metadata).unwrap();
+            ranges.push(0..committed.offset);
+            (partition, ranges)
+        });
+        // What has started before the commit was read, but is covered by it, is none of a later process.
+        let finished = finished.collect();
+        Snapshot { lines: ledger(directory).len(), finished }
+    }
+
+    fn covers(&self, line: &Line) -> bool {
+        self.finished
+            .get(&line.partition)
+            .is_some_and(|all| all.iter().any(|range| range.contains(&line.offset)))
+    }
+}
+
+/// Writes the next numbers of all keys in turn.
+async fn count(world: &World, written: &mut u64, messages: u64) {
+    for _ in 0..messages {
+        let (key, number) = (*written % KEYS, *written / KEYS);
+        world.write_some("counts", &key.to_string(), &format!("{key} {number}")).await;
+        *written += 1;
+    }
+    world.flush().await;
+}
+
+/// Waits until all that was written has ended.
+async fn until_all_ended(directory: &Path, written: u64) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let mut ended: Vec<(u64, u64)> = ledger(directory)
+            .iter()
+            .filter(|one| one.what == "end")
+            .map(|one| (one.key, one.number))
+            .collect();
+        ended.sort_unstable();
+        ended.dedup();
+        if ended.len() as u64 == written {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{} of {written} have ended", ended.len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A message starts only when those before it of its key have ended.
+fn check_order(lines: &[Line]) {
+    let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
+    for line in lines {
+        let next = ended.entry(line.key).or_default();
+        assert!(line.number <= *next, "{line:?} comes when {next} of its key is next");
+        if line.what == "end" && line.number == *next {
+            *next += 1;
+        }
+    }
+}
+
+/// Nothing starts that was committed before.
+fn check_repeats(lines: &[Line], snapshots: &[Snapshot]) {
+    for snapshot in snapshots {
+        for line in lines[snapshot.lines..].iter().filter(|line| line.what == "start") {
+            assert!(!snapshot.covers(line), "{line:?} was committed before");
+        }
+    }
+}
+
+fn rounds() -> u64 {
+    std::env::var("MAINSTEM_FLOW_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
+}
+
+/// Our broker, which notices soon that a process is gone.
+fn mainstem() -> World {
+    World::with(&[
+        ("group.consumer.min.session.timeout.ms", "500"),
+        ("group.consumer.session.timeout.ms", "1000"),
+    ])
+}
+
+/// Kills, rebalances, outages and restarts of the broker, in turn.
+async fn kills(protocol: &'static str, mut world: World) {
+    world.create("counts", PARTITIONS).await;
+    let directory = support::Directory::new("flow-kills");
+    let mut members = Members::start(directory.path(), world.address(), protocol);
+    let (mut written, mut snapshots) = (0, Vec::new());
+    for round in 0..rounds() {
+        let index = (round % MEMBERS as u64) as usize;
+        count(&world, &mut written, MESSAGES).await;
+        if round % 3 == 1 {
+            File::create(directory.path().join("away")).unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        members.kill(index);
+        snapshots.push(Snapshot::take(&world, directory.path()).await);
+        if round % 3 == 1 {
+            std::fs::remove_file(directory.path().join("away")).unwrap();
+        }
+        if round % 3 == 2 {
+            world.restart();
+        }
+        count(&world, &mut written, MESSAGES / 4).await;
+        members.restart(index);
+        if round % 4 == 3 {
+            members.stop((index + 1) % MEMBERS);
+            snapshots.push(Snapshot::take(&world, directory.path()).await);
+            members.restart((index + 1) % MEMBERS);
+        }
+        let lines = ledger(directory.path());
+        check_order(&lines);
+        check_repeats(&lines, &snapshots);
+    }
+    until_all_ended(directory.path(), written).await;
+    (0..MEMBERS).for_each(|index| members.stop(index));
+    let lines = ledger(directory.path());
+    check_order(&lines);
+    check_repeats(&lines, &snapshots);
+    assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
+    let committed: i64 = world.committed("counters").await.values().sum();
+    assert_eq!(committed, written as i64);
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_and_repeats_only_what_was_not_committed() {
+    kills("classic", mainstem()).await;
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_and_repeats_only_what_was_not_committed_with_the_consumer_protocol() {
+    kills("consumer", mainstem()).await;
+}
+
+/// Who is stopped is thrown out, and goes on with what it had when it wakes: others may have handled that by then.
+async fn stops(protocol: &'static str, world: World) {
+    world.create("counts", PARTITIONS).await;
+    let directory = support::Directory::new("flow-stops");
+    let mut members = Members::start(directory.path(), world.address(), protocol);
+    let mut written = 0;
+    for round in 0..rounds().div_ceil(3) {
+        let index = (round % MEMBERS as u64) as usize;
+        count(&world, &mut written, MESSAGES).await;
+        members.signal(index, "-STOP");
+        count(&world, &mut written, MESSAGES / 2).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        members.signal(index, "-CONT");
+    }
+    until_all_ended(directory.path(), written).await;
+    (0..MEMBERS).for_each(|index| members.stop(index));
+    assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
+    let committed: i64 = world.committed("counters").await.values().sum();
+    assert_eq!(committed, written as i64);
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_and_wakes_loses_nothing() {
+    stops("classic", mainstem()).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_and_wakes_loses_nothing_with_the_consumer_protocol() {
+    stops("consumer", mainstem()).await;
+}
+
+#[tokio::test]
+async fn kills_and_stops_on_apache_kafka() {
+    for protocol in ["classic", "consumer"] {
+        let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
+        kills(protocol, world).await;
+        let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
+        stops(protocol, world).await;
+    }
+}

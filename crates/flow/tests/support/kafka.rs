@@ -1,0 +1,121 @@
+//! Apache Kafka 4.3.0 in a JVM beside the tests: its broker, and its own consumer. Needs a JDK and Kafka's jars, which
+//! `cargo xtask test` puts into `target/interop`; `MAINSTEM_KAFKA_JARS` names another folder with them. Without them a test
+//! says that it is skipped; under `CI=true` it fails.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{Directory, SETTINGS, free_address};
+
+const VERSION: &str = "4.3.0";
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// The JVM. It ends with this.
+pub(crate) struct Kafka {
+    process: Child,
+    commands: ChildStdin,
+    told: mpsc::Receiver<Vec<String>>,
+    directory: Directory,
+    pub(crate) address: String,
+}
+
+impl Kafka {
+    /// The JVM; none where it cannot run, which is said.
+    fn jvm(test: &str) -> Option<Kafka> {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let installed = || workspace.join(format!("target/interop/kafka-{VERSION}/lib"));
+        let jars = std::env::var_os("MAINSTEM_KAFKA_JARS").map_or_else(installed, PathBuf::from);
+        if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
+            let is_ci = std::env::var("CI").as_deref() == Ok("true");
+            assert!(!is_ci, "{test} cannot run: no jars in {}", jars.display());
+            let skipped =
+                format!("skipped: {test}: no jars of Kafka {VERSION}; cargo xtask test installs them\n");
+            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+            return None;
+        }
+        let directory = Directory::new("flow-kafka");
+        let mut process = Command::new("java")
+            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+            .arg(format!("{}/*", jars.display()))
+            .arg(workspace.join("tests/native-client/KafkaPeer.java"))
+            .arg(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(directory.path().join("stderr.log")).unwrap())
+            .spawn()
+            .unwrap();
+        let (commands, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let (sender, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // A test that has ended does not listen any more.
+                let _ = sender.send(line.split('\t').map(str::to_owned).collect());
+            }
+        });
+        Some(Kafka { process, commands, told, directory, address: String::new() })
+    }
+
+    /// The same with a broker that answers.
+    pub(crate) fn broker(test: &str) -> Option<Kafka> {
+        let mut kafka = Kafka::jvm(test)?;
+        let (address, controller) = (free_address(), free_address());
+        let settings: String = SETTINGS.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let data = kafka.directory.path().join("data");
+        let properties = format!(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n\
+             controller.quorum.bootstrap.servers={controller}\ngroup.coordinator.rebalance.protocols=classic,consumer\n\
+             listeners=PLAINTEXT://{address},CONTROLLER://{controller}\nadvertised.listeners=PLAINTEXT://{address}\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={}\n\
+             offsets.topic.replication.factor=1\ngroup.consumer.min.session.timeout.ms=500\n\
+             group.consumer.session.timeout.ms=1000\n{settings}",
+            data.display()
+        );
+        let file = kafka.directory.path().join("server.properties");
+        std::fs::write(&file, properties).unwrap();
+        kafka.tell(&["broker", file.to_str().unwrap()]);
+        let deadline = Instant::now() + START_LIMIT;
+        while TcpStream::connect(&address).is_err() {
+            assert!(Instant::now() < deadline, "Kafka's broker does not start:\n{}", kafka.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        kafka.address = address;
+        Some(kafka)
+    }
+
+    fn tell(&mut self, words: &[&str]) {
+        writeln!(self.commands, "{}", words.join("\t")).and_then(|()| self.commands.flush()).unwrap();
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("stderr.log")).unwrap_or_default()
+    }
+
+    /// What Java's consumer reads of a topic: value, key and headers as NAME=VALUE of its first record.
+    pub(crate) fn java_reads(test: &str, address: &str, topic: &str) -> Option<Vec<String>> {
+        let mut kafka = Kafka::jvm(test)?;
+        kafka.tell(&["member", "reader", address, "java-reads", "classic", topic]);
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let words = kafka
+                .told
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("Java reads nothing:\n{}", kafka.log()));
+            if words[0] == "read" {
+                return Some(words[2..].to_vec());
+            }
+        }
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
