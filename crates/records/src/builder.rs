@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// The most bytes that a batch may have, header included: what its length field can say, less a margin for a
 /// codec that makes its input longer.
-const BATCH_BYTES_MAX: usize = (i32::MAX as usize) - (1 << 24);
+pub(crate) const BATCH_BYTES_MAX: usize = (i32::MAX as usize) - (1 << 24);
 
 /// The producer's fields of a batch header; the default says that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod error;
 mod filter;
 #[doc(hidden)]
 pub mod fuzz;
+mod in_place;
 mod record;
 mod rewrite;
 mod scan;
@@ -33,7 +34,8 @@ pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use filter::{KeyedRecord, RecordFilter, Selection, empty_batch};
-pub use record::{Header, Headers, Record, RecordIter};
+pub use in_place::SingleRecord;
+pub use record::{Header, Headers, Record, RecordCursor, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};
 pub use scan::RecordStamp;
 pub use scratch::Scratch;

@@ -79,6 +79,13 @@ impl<'a> Iterator for Headers<'a> {
 
 impl ExactSizeIterator for Headers<'_> {}
 
+/// Where a reader is among the records of one batch, without borrowing them: see [`Batch::record_at`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordCursor {
+    position: usize,
+    index: u32,
+}
+
 /// Iterates over the records of a batch; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct RecordIter<'a> {
@@ -156,6 +163,26 @@ impl<'a> Batch<'a> {
             base_timestamp: self.base_timestamp(),
             append_time,
         })
+    }
+}
+
+impl Batch<'_> {
+    /// The record at `cursor`, which moves behind it, in what [`Batch::decompressed`] gave for this batch. `None` after the
+    /// last one.
+    ///
+    /// # Errors
+    /// When the record is malformed; the cursor stays.
+    pub fn record_at<'b>(
+        &self,
+        records: &'b [u8],
+        cursor: &mut RecordCursor,
+    ) -> Result<Option<Record<'b>>, InvalidBatch> {
+        let mut rest = self.records_in(records)?;
+        rest.records = records.get(cursor.position..).unwrap_or_default();
+        rest.next_index = cursor.index;
+        let Some(record) = rest.next().transpose()? else { return Ok(None) };
+        *cursor = RecordCursor { position: records.len() - rest.records.len(), index: rest.next_index };
+        Ok(Some(record))
     }
 }
 

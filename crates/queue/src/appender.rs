@@ -1,0 +1,355 @@
+//! Appending: exclusively without a lock, or shared under the writer lock.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, SingleRecord};
+
+use crate::byte_lock::{Kind, LockFile};
+use crate::control::lock_bytes;
+use crate::error::{QueueError, Result};
+use crate::lock::{self, Acquired, Slot};
+use crate::queue::Inner;
+use crate::writer::{LEADER_EPOCH, Place, Writer, wall_ms};
+
+/// Appends messages. Each message, and each batch, is seen by readers whole or not at all.
+#[derive(Debug)]
+pub struct Appender {
+    mode: Mode,
+    builder: BatchBuilder,
+    encoded: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Exclusive(Exclusive),
+    Shared(Shared),
+}
+
+/// The only appender of a queue.
+#[derive(Debug)]
+struct Exclusive {
+    inner: Arc<Inner>,
+    lock: LockFile,
+    writer: Writer,
+}
+
+/// One of several appenders.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    inner: Arc<Inner>,
+    slot: Slot,
+    writer: Writer,
+    /// What was begun has to be cleared before anything else.
+    is_dirty: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(inner: &Arc<Inner>) -> Result<Shared> {
+        inner.check_writable()?;
+        let slot = Slot::claim(&inner.directory, &inner.control)?;
+        let acquired = slot.acquire(&inner.control, inner.options.writer_patience)?;
+        // What another one leaves when it dies between two appends is found by nobody else: an exclusive appender has no word
+        // in the lock.
+        let writer = repaired(inner);
+        slot.release(&inner.control);
+        debug_assert!(matches!(acquired, Acquired::InOrder | Acquired::FromTheDead));
+        Ok(Shared { inner: Arc::clone(inner), slot, writer: writer?, is_dirty: false })
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.slot.is_ours()
+    }
+
+    /// Appends one message under the lock.
+    pub(crate) fn append(
+        &mut self,
+        key: Option<&[u8]>,
+        value: &[u8],
+        headers: &[Header<'_>],
+        timestamp: Option<i64>,
+    ) -> Result<i64> {
+        self.lock()?;
+        // Under the lock, so that timestamps rise with offsets as far as the clock does.
+        let now = wall_ms();
+        let appended = self.writer.append(key, value, headers, timestamp.unwrap_or(now), now);
+        self.unlock();
+        appended
+    }
+
+    fn lock(&mut self) -> Result<()> {
+        let acquired = self.slot.acquire(&self.inner.control, self.inner.options.writer_patience)?;
+        if acquired == Acquired::FromTheDead || self.is_dirty {
+            self.is_dirty = true;
+            if let Err(error) = self.writer.repair() {
+                self.unlock();
+                return Err(error);
+            }
+            self.is_dirty = false;
+        }
+        Ok(())
+    }
+
+    fn unlock(&self) {
+        self.slot.release(&self.inner.control);
+    }
+}
+
+/// A writer over what a dead one may have left, for the holder of the lock.
+fn repaired(inner: &Arc<Inner>) -> Result<Writer> {
+    Writer::repaired(inner.directory.clone(), Arc::clone(&inner.control), inner.rules)
+}
+
+impl Appender {
+    pub(crate) fn shared(shared: Shared) -> Appender {
+        Appender::of(Mode::Shared(shared))
+    }
+
+    pub(crate) fn exclusive(inner: &Arc<Inner>) -> Result<Appender> {
+        inner.check_writable()?;
+        // A slot that this process has for its shared appends would keep it out.
+        *inner.writer.lock() = None;
+        let lock = lock::open_for_locks(&inner.directory, true)?;
+        let locked = lock.try_lock(lock_bytes::APPENDING, Kind::Exclusive);
+        if !locked.map_err(|error| QueueError::io("locking", &inner.control.path, error))? {
+            let reason = "others have it open for appending, and an exclusive appender has to be alone; end them, or append \
+                          in shared mode";
+            return Err(QueueError::Busy { path: inner.directory.clone(), reason: reason.to_owned() });
+        }
+        let writer = repaired(inner)?;
+        // A holder that died with it is no more: nobody else can have it.
+        inner.control.lock().store(0, std::sync::atomic::Ordering::Relaxed);
+        Ok(Appender::of(Mode::Exclusive(Exclusive { inner: Arc::clone(inner), lock, writer })))
+    }
+
+    fn of(mode: Mode) -> Appender {
+        Appender { mode, builder: BatchBuilder::new(options()), encoded: Vec::new() }
+    }
+
+    /// Appends a message without key and headers, with the time of now; returns its offset.
+    ///
+    /// # Errors
+    /// See [`QueueError`]; then it is not in the queue. So for all that follow.
+    pub fn append(&mut self, value: impl AsRef<[u8]>) -> Result<i64> {
+        self.append_with(None, value.as_ref(), &[], None)
+    }
+
+    /// Appends a message. `timestamp` is in ms since 1970; without one it is now.
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn append_with(
+        &mut self,
+        key: Option<&[u8]>,
+        value: &[u8],
+        headers: &[Header<'_>],
+        timestamp: Option<i64>,
+    ) -> Result<i64> {
+        self.check_process()?;
+        match &mut self.mode {
+            Mode::Shared(shared) => shared.append(key, value, headers, timestamp),
+            Mode::Exclusive(exclusive) => {
+                let now = wall_ms();
+                exclusive.writer.append(key, value, headers, timestamp.unwrap_or(now), now)
+            }
+        }
+    }
+
+    /// Reserves the place of a message of `len` bytes, to be written where readers will find it.
+    /// [`Reservation::commit`] publishes it; without that, it never was. In shared mode all other appenders wait meanwhile.
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>> {
+        self.check_process()?;
+        let layout = SingleRecord::new(None, len, &[])?;
+        let size = layout.size();
+        if let Mode::Shared(shared) = &mut self.mode {
+            shared.lock()?;
+        }
+        let now = wall_ms();
+        let placed = self.writer().place(size, 1, now);
+        match placed {
+            Ok(place) => {
+                layout.begin(None, &[], self.writer().bytes(place, size));
+                Ok(Reservation { appender: self, layout, place, timestamp: now, is_done: false })
+            }
+            Err(error) => {
+                self.unlock();
+                Err(error)
+            }
+        }
+    }
+
+    /// Collects messages into one batch, which has one CRC and is published at once by [`Messages::commit`].
+    pub fn batch(&mut self) -> Messages<'_> {
+        self.builder.clear();
+        Messages { appender: self }
+    }
+
+    fn writer(&mut self) -> &mut Writer {
+        match &mut self.mode {
+            Mode::Exclusive(exclusive) => &mut exclusive.writer,
+            Mode::Shared(shared) => &mut shared.writer,
+        }
+    }
+
+    fn unlock(&mut self) {
+        if let Mode::Shared(shared) = &self.mode {
+            shared.unlock();
+        }
+    }
+
+    /// A child process takes a slot of its own; an exclusive appender stays with the parent.
+    fn check_process(&mut self) -> Result<()> {
+        match &mut self.mode {
+            Mode::Shared(shared) if !shared.is_ours() => {
+                *shared = Shared::new(&Arc::clone(&shared.inner))?;
+                Ok(())
+            }
+            Mode::Exclusive(exclusive) if !exclusive.lock.is_ours() => {
+                let reason =
+                    "the exclusive appender is the parent process's; make one here when that has ended";
+                Err(QueueError::Busy { path: exclusive.inner.directory.clone(), reason: reason.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn append_encoded(&mut self) -> Result<i64> {
+        self.encoded.clear();
+        self.builder.finish(&mut self.encoded)?;
+        self.check_process()?;
+        let encoded = std::mem::take(&mut self.encoded);
+        let appended = match Batch::split_first(&encoded) {
+            Ok((batch, _)) => self.append_whole(&batch),
+            Err(error) => unreachable!("a batch that was just built is none: {error}"),
+        };
+        self.encoded = encoded;
+        appended
+    }
+
+    fn append_whole(&mut self, batch: &Batch<'_>) -> Result<i64> {
+        if let Mode::Shared(shared) = &mut self.mode {
+            shared.lock()?;
+        }
+        let appended = self.writer().append_batch(batch, wall_ms());
+        self.unlock();
+        appended
+    }
+}
+
+fn options() -> BatchOptions {
+    BatchOptions { partition_leader_epoch: LEADER_EPOCH, ..BatchOptions::default() }
+}
+
+/// The place of one message, at first filled with zeros or anything else: all of it has to be written.
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    appender: &'a mut Appender,
+    layout: SingleRecord,
+    place: Place,
+    timestamp: i64,
+    is_done: bool,
+}
+
+impl Reservation<'_> {
+    /// Publishes the message; returns its offset.
+    pub fn commit(mut self) -> i64 {
+        let (place, size, timestamp) = (self.place, self.layout.size(), self.timestamp);
+        let writer = self.appender.writer();
+        self.layout.finish(place.offset, LEADER_EPOCH, timestamp, writer.bytes(place, size));
+        writer.publish(place, size, 1, timestamp);
+        self.is_done = true;
+        place.offset
+    }
+
+    /// Takes the message back, as dropping it does.
+    pub fn roll_back(self) {}
+
+    /// The bytes that the reservation takes in its segment.
+    fn whole(&self) -> (Place, usize) {
+        (self.place, self.layout.size())
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let (place, _) = self.whole();
+        let value = self.layout.value();
+        let writer = match &self.appender.mode {
+            Mode::Exclusive(exclusive) => &exclusive.writer,
+            Mode::Shared(shared) => &shared.writer,
+        };
+        writer.written(place, value)
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let (place, size) = self.whole();
+        let value = self.layout.value();
+        &mut self.appender.writer().bytes(place, size)[value]
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let (place, size) = self.whole();
+            self.appender.writer().clear(place, size);
+        }
+        self.appender.unlock();
+    }
+}
+
+/// Messages that become one batch.
+#[derive(Debug)]
+pub struct Messages<'a> {
+    appender: &'a mut Appender,
+}
+
+impl Messages<'_> {
+    /// Adds a message without key and headers, with the time of now.
+    ///
+    /// # Errors
+    /// [`QueueError::Build`] if the batch cannot take it; those before it stay.
+    pub fn push(&mut self, value: impl AsRef<[u8]>) -> Result<()> {
+        self.push_with(None, value.as_ref(), &[], None)
+    }
+
+    /// Adds a message. `timestamp` is in ms since 1970; without one it is now.
+    ///
+    /// # Errors
+    /// As [`Messages::push`].
+    pub fn push_with(
+        &mut self,
+        key: Option<&[u8]>,
+        value: &[u8],
+        headers: &[Header<'_>],
+        timestamp: Option<i64>,
+    ) -> Result<()> {
+        let timestamp = timestamp.unwrap_or_else(wall_ms);
+        Ok(self.appender.builder.append(timestamp, key, Some(value), headers)?)
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.appender.builder.record_count() as usize
+    }
+
+    /// Returns true if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Publishes all of them; returns the first one's offset.
+    ///
+    /// # Errors
+    /// [`QueueError::Build`] if there is none, and what [`Appender::append`] has; then none of them is in the queue.
+    pub fn commit(self) -> Result<i64> {
+        self.appender.append_encoded()
+    }
+}

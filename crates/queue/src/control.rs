@@ -1,0 +1,292 @@
+//! The control file: what the processes of a queue share beside its segments.
+//!
+//! Page 0 is written when the queue is made and when it is recovered. Page 1 has the words that change with each append; those
+//! that readers write lie in cache lines of their own. The slots of the writing processes follow. docs/format.md has the
+//! bytes.
+//!
+//! What is published is named by one word, [`Control::end`]: how often the queue was rolled, and how many bytes of the
+//! open segment are readable. The base offset of that segment is in one of two places, by turns, so that a reader that has
+//! read `end` finds the base that belongs to it unless the queue was rolled twice meanwhile, which the word tells it.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::error::{QueueError, Result};
+use crate::map::Map;
+use crate::options::Rules;
+
+/// The control file's name in a queue's directory.
+pub(crate) const FILE: &str = "queue.control";
+/// Of the format; another one is refused.
+pub(crate) const VERSION: u32 = 1;
+/// How many processes may have a queue open for appending at once.
+pub(crate) const SLOTS: usize = 256;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"MSQUEUE\0");
+const PAGE: usize = 4096;
+const SLOT_BYTES: usize = 16;
+/// The size of the file.
+pub(crate) const BYTES: usize = 2 * PAGE + SLOTS * SLOT_BYTES;
+
+/// Bytes beyond the file that are locked, never written.
+pub(crate) mod lock_bytes {
+    /// Held while the queue is made, opened or recovered.
+    pub(crate) const OPENING: u64 = 1 << 40;
+    /// Shared by all that append under the writer lock, exclusive for an exclusive appender.
+    pub(crate) const APPENDING: u64 = OPENING + 1;
+    /// The first slot's; held by the process that has the slot.
+    pub(crate) const SLOTS: u64 = OPENING + 16;
+}
+
+/// Page 0.
+mod fixed {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 8;
+    pub(super) const CRC: usize = 12;
+    pub(super) const RULES: usize = 16;
+    pub(super) const RULES_END: usize = 56;
+    pub(super) const BOOT: usize = 512;
+}
+
+/// Page 1.
+mod word {
+    const START: usize = super::PAGE;
+    pub(super) const END: usize = START;
+    pub(super) const NEXT_OFFSET: usize = START + 8;
+    pub(super) const TOUCHED: usize = START + 16;
+    pub(super) const BASES: usize = START + 24;
+    pub(super) const SLEEPERS: usize = START + 64;
+    pub(super) const WAKE: usize = START + 68;
+    pub(super) const LOCK: usize = START + 128;
+    pub(super) const INDEX_ENTRIES: usize = START + 192;
+    pub(super) const TIME_ENTRIES: usize = START + 196;
+    pub(super) const INDEXED_TO: usize = START + 200;
+    pub(super) const MAX_TIMESTAMP: usize = START + 208;
+    pub(super) const MAX_TIMESTAMP_OFFSET: usize = START + 216;
+    pub(super) const SEGMENT_CREATED_MS: usize = START + 224;
+    pub(super) const SYNCED_END: usize = START + 256;
+    pub(super) const LOG_START: usize = START + 264;
+}
+
+/// What is published of the open segment: a value of [`Control::end`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// How often the queue was rolled, modulo 2^32; another one is another segment.
+    pub(crate) roll: u32,
+    /// Readable bytes of the open segment.
+    pub(crate) bytes: u32,
+}
+
+impl End {
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.roll) << 32 | u64::from(self.bytes)
+    }
+
+    pub(crate) fn unpack(word: u64) -> End {
+        End { roll: (word >> 32) as u32, bytes: word as u32 }
+    }
+}
+
+/// The mapped control file.
+#[derive(Debug)]
+pub(crate) struct Control {
+    map: Map,
+    pub(crate) path: PathBuf,
+    pub(crate) is_writable: bool,
+}
+
+impl Control {
+    /// Maps the control file of a directory.
+    pub(crate) fn map(file: &File, directory: &Path, is_writable: bool) -> Result<Control> {
+        let path = directory.join(FILE);
+        match Map::new(file, BYTES, is_writable) {
+            Ok(map) => Ok(Control { map, path, is_writable }),
+            Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
+                Err(QueueError::NoSharedMapping { path, source })
+            }
+            Err(source) => Err(QueueError::io("mapping", &path, source)),
+        }
+    }
+
+    /// Writes page 0 of a new queue; the boot follows when everything else is there.
+    pub(crate) fn initialize(&mut self, rules: &Rules) {
+        let rules = rules.encode();
+        self.map.unpublished(fixed::RULES..fixed::RULES_END).copy_from_slice(&rules);
+        self.map.unpublished(fixed::CRC..fixed::RULES).copy_from_slice(&crc32c::crc32c(&rules).to_le_bytes());
+        self.map.unpublished(fixed::VERSION..fixed::CRC).copy_from_slice(&VERSION.to_le_bytes());
+        self.map.unpublished(fixed::MAGIC..fixed::VERSION).copy_from_slice(&MAGIC.to_le_bytes());
+    }
+
+    /// Returns false if page 0 was never written.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.map.published(fixed::MAGIC..fixed::VERSION).iter().any(|byte| *byte != 0)
+    }
+
+    /// The rules of the queue.
+    ///
+    /// # Errors
+    /// If page 0 is not one of this version, or damaged.
+    pub(crate) fn rules(&self) -> Result<Rules> {
+        let directory = self.path.parent().unwrap_or(&self.path).to_owned();
+        let field = |range: std::ops::Range<usize>| self.map.published(range);
+        if *field(fixed::MAGIC..fixed::VERSION) != MAGIC.to_le_bytes() {
+            let reason = format!("{FILE} is not a queue's control file; choose another directory");
+            return Err(QueueError::NoQueue { path: directory, reason });
+        }
+        let version = self.map.u32(fixed::VERSION).load(Ordering::Relaxed);
+        if version != VERSION {
+            let path = self.path.clone();
+            return Err(QueueError::OtherVersion { path, found: version, known: VERSION });
+        }
+        let rules = field(fixed::RULES..fixed::RULES_END);
+        let is_whole = *field(fixed::CRC..fixed::RULES) == crc32c::crc32c(rules).to_le_bytes();
+        let rules = Rules::decode(rules).filter(|_| is_whole);
+        rules.ok_or_else(|| QueueError::NoQueue {
+            path: directory,
+            reason: format!(
+                "{FILE} is damaged; `mainstem queue repair` makes it anew from the segments beside it"
+            ),
+        })
+    }
+
+    /// The boot under which the words were last right; zeros if none.
+    pub(crate) fn boot(&self) -> [u8; 16] {
+        let mut boot = [0; 16];
+        boot.copy_from_slice(self.map.published(fixed::BOOT..fixed::BOOT + 16));
+        boot
+    }
+
+    pub(crate) fn set_boot(&mut self, boot: [u8; 16]) {
+        self.map.unpublished(fixed::BOOT..fixed::BOOT + 16).copy_from_slice(&boot);
+    }
+
+    /// What is published: what was written before it is seen after it.
+    pub(crate) fn end(&self) -> End {
+        End::unpack(self.map.u64(word::END).load(Ordering::Acquire))
+    }
+
+    /// The open segment: its base offset, and what is published of it.
+    pub(crate) fn open_segment(&self) -> (i64, End) {
+        loop {
+            let end = self.end();
+            let base = self.base(end.roll).load(Ordering::Acquire);
+            fence(Ordering::Acquire);
+            let again = End::unpack(self.map.u64(word::END).load(Ordering::Relaxed));
+            // The other place is written on the way to the next segment, this one on the way to the one after it.
+            if again.roll == end.roll {
+                return (base, end);
+            }
+        }
+    }
+
+    fn base(&self, roll: u32) -> &AtomicI64 {
+        self.map.i64(word::BASES + 8 * (roll as usize & 1))
+    }
+
+    /// Publishes. Readers that do not sleep see it at once; [`Control::wake`] is for the others.
+    pub(crate) fn publish(&self, end: End, next_offset: i64) {
+        self.map.u64(word::END).store(end.pack(), Ordering::Release);
+        self.map.i64(word::NEXT_OFFSET).store(next_offset, Ordering::Release);
+    }
+
+    /// Publishes the first byte of another segment, which has to be there.
+    pub(crate) fn publish_segment(&self, roll: u32, base: i64) {
+        self.base(roll).store(base, Ordering::Release);
+        self.publish(End { roll, bytes: 0 }, base);
+    }
+
+    /// The offset that the next message gets: never more than what is published.
+    pub(crate) fn next_offset(&self) -> i64 {
+        self.map.i64(word::NEXT_OFFSET).load(Ordering::Acquire)
+    }
+
+    /// Bytes of the open segment that an append may have written to, published or not.
+    pub(crate) fn touched(&self) -> &AtomicU64 {
+        self.map.u64(word::TOUCHED)
+    }
+
+    /// 1 if a reader sleeps, or is about to.
+    pub(crate) fn sleepers(&self) -> &AtomicU32 {
+        self.map.u32(word::SLEEPERS)
+    }
+
+    /// What sleepers wait on; it changes with each wake-up.
+    pub(crate) fn wake_sequence(&self) -> &AtomicU32 {
+        self.map.u32(word::WAKE)
+    }
+
+    pub(crate) fn lock(&self) -> &AtomicU32 {
+        self.map.u32(word::LOCK)
+    }
+
+    /// Entries of the open segment's offset index.
+    pub(crate) fn index_entries(&self) -> &AtomicU32 {
+        self.map.u32(word::INDEX_ENTRIES)
+    }
+
+    /// Entries of its time index.
+    pub(crate) fn time_entries(&self) -> &AtomicU32 {
+        self.map.u32(word::TIME_ENTRIES)
+    }
+
+    /// The position of the newest batch that the offset index names.
+    pub(crate) fn indexed_to(&self) -> &AtomicU32 {
+        self.map.u32(word::INDEXED_TO)
+    }
+
+    /// The greatest timestamp of the open segment, or -1.
+    pub(crate) fn max_timestamp(&self) -> &AtomicI64 {
+        self.map.i64(word::MAX_TIMESTAMP)
+    }
+
+    /// The last offset of the first batch that has it.
+    pub(crate) fn max_timestamp_offset(&self) -> &AtomicI64 {
+        self.map.i64(word::MAX_TIMESTAMP_OFFSET)
+    }
+
+    /// When the open segment was made, by the wall clock.
+    pub(crate) fn segment_created_ms(&self) -> &AtomicI64 {
+        self.map.i64(word::SEGMENT_CREATED_MS)
+    }
+
+    /// Messages before this offset survive a power cut.
+    pub(crate) fn synced_end(&self) -> &AtomicI64 {
+        self.map.i64(word::SYNCED_END)
+    }
+
+    /// The first offset that is there.
+    pub(crate) fn log_start(&self) -> &AtomicI64 {
+        self.map.i64(word::LOG_START)
+    }
+
+    /// How often a slot was taken.
+    pub(crate) fn slot_generation(&self, slot: usize) -> &AtomicU32 {
+        self.map.u32(2 * PAGE + slot * SLOT_BYTES)
+    }
+
+    /// The process that has it, as it calls itself: for messages alone.
+    pub(crate) fn slot_pid(&self, slot: usize) -> &AtomicU32 {
+        self.map.u32(2 * PAGE + slot * SLOT_BYTES + 4)
+    }
+
+    /// Forgets what a boot that is over left: locks, sleepers, slots.
+    pub(crate) fn reset_shared_state(&self) {
+        self.lock().store(0, Ordering::Relaxed);
+        self.sleepers().store(0, Ordering::Relaxed);
+    }
+}
+
+/// What tells one start of the machine from another.
+pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
+    const PATH: &str = "/proc/sys/kernel/random/boot_id";
+    let text = std::fs::read_to_string(PATH)?;
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let mut boot = [0; 16];
+    for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = str::from_utf8(pair).unwrap_or_default();
+        *byte = u8::from_str_radix(pair, 16).unwrap_or_default();
+    }
+    Ok(boot)
+}

@@ -1,0 +1,51 @@
+//! An embedded queue: processes of one host exchange messages through mapped memory, without a server.
+//!
+//! ```
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let directory = directory.path().join("trades");
+//! use mainstem_queue::Queue;
+//!
+//! let queue = Queue::open(&directory)?;
+//! queue.append(b"hello")?;
+//! for message in queue.tailer("me")? {
+//!     assert_eq!(message?.value(), b"hello");
+//! }
+//! # Ok::<(), mainstem_queue::QueueError>(())
+//! ```
+//!
+//! The directory of a queue is a partition of Kafka: closed segments and their indexes are byte for byte what a broker writes,
+//! and each batch has its CRC. Beside them one control file says what is published; docs/format.md has its bytes.
+//!
+//! # Promises
+//!
+//! - A message, and a batch of messages, is seen whole or not at all, in one order by all.
+//! - What was published survives the death of any process, at any instruction. [`Queue::sync`] has it survive the power too, and
+//!   says so to all processes ([`Ends::synced`]).
+//! - Readers wait for nobody: a writer that died or was stopped does not hold them up. Writers in shared mode wait for a
+//!   living holder of the lock, and take it over from a dead one.
+//! - A full disk is an error before anything is written: segments have their space from the beginning.
+//!
+//! Processes that may write the directory trust each other; see [`Options::read_only`] for those that only read.
+
+mod appender;
+mod byte_lock;
+mod control;
+mod error;
+mod lock;
+mod map;
+mod options;
+mod queue;
+mod recovery;
+mod retention;
+mod segment;
+mod tailer;
+mod tailers;
+mod writer;
+
+pub use appender::{Appender, Messages, Reservation};
+pub use error::{QueueError, Result};
+pub use mainstem_records::{Header, Headers, Record};
+pub use options::Options;
+pub use queue::{Ends, Queue};
+pub use tailer::{Follow, Message, Start, Tailer, Wait};
+pub use tailers::TailerInfo;

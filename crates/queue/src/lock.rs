@@ -1,0 +1,171 @@
+//! The writer lock of processes that append together: a word in the control file that no death can leave locked.
+//!
+//! The word names the slot of its holder and how often that slot was taken. A process has a lock of the kernel on its slot's
+//! byte for as long as it lives. Taking and giving back the free lock is one atomic operation each, without a system call. Who
+//! waits for longer than [`PROBE`] looks whether the holder's byte is still locked; if not, the holder is dead, the word is
+//! exchanged for the waiter's own, and what the dead one left is repaired before anything else.
+
+use std::fs::File;
+use std::hint;
+use std::path::Path;
+use std::process;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+
+use crate::byte_lock::{Kind, LockFile};
+use crate::control::{Control, FILE, SLOTS, lock_bytes};
+use crate::error::{QueueError, Result};
+
+/// After so long a waiter looks whether the holder lives.
+const PROBE: Duration = Duration::from_millis(5);
+/// Looks at the word before it sleeps: about as long as an append takes.
+const SPINS: usize = 200;
+/// Somebody sleeps until the lock is free.
+const CONTENDED: u32 = 1 << 31;
+const SLOT_BITS: u32 = 10;
+const GENERATION_MASK: u32 = (1 << (31 - SLOT_BITS)) - 1;
+
+/// The identity under which a process takes the lock.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    file: LockFile,
+    index: usize,
+    word: u32,
+}
+
+/// How the lock was had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// It was free, or was given back.
+    InOrder,
+    /// Its holder had died with it.
+    FromTheDead,
+}
+
+/// Opens the control file once more: what locks it has to be an open file of its own.
+pub(crate) fn open_for_locks(directory: &Path, is_writable: bool) -> Result<LockFile> {
+    let path = directory.join(FILE);
+    let file = File::options().read(true).write(is_writable).open(&path);
+    Ok(LockFile::new(file.map_err(|error| QueueError::io("opening", &path, error))?))
+}
+
+impl Slot {
+    /// Takes a slot that no living process has.
+    ///
+    /// # Errors
+    /// [`QueueError::Busy`] if an exclusive appender is at work, or too many processes are.
+    pub(crate) fn claim(directory: &Path, control: &Control) -> Result<Slot> {
+        let file = open_for_locks(directory, true)?;
+        let failed = |error| QueueError::io("locking", &control.path, error);
+        let busy = |reason: &str| QueueError::Busy { path: directory.to_owned(), reason: reason.to_owned() };
+        if !file.try_lock(lock_bytes::APPENDING, Kind::Shared).map_err(failed)? {
+            return Err(busy(
+                "another process appends exclusively; end it, or have it append in shared mode",
+            ));
+        }
+        for index in 0..SLOTS {
+            if file.try_lock(lock_bytes::SLOTS + index as u64, Kind::Exclusive).map_err(failed)? {
+                let generation =
+                    control.slot_generation(index).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+                control.slot_pid(index).store(process::id(), Ordering::Relaxed);
+                let word = (index as u32 + 1) | (generation & GENERATION_MASK) << SLOT_BITS;
+                return Ok(Slot { file, index, word });
+            }
+        }
+        Err(busy("256 processes have it open for appending; end one of them"))
+    }
+
+    /// Returns false in a child of the process that claimed the slot.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.file.is_ours()
+    }
+
+    /// Takes the lock; waits for a living holder.
+    ///
+    /// # Errors
+    /// [`QueueError::WriterBlocked`] after `patience`.
+    pub(crate) fn acquire(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
+        for _ in 0..SPINS {
+            if control
+                .lock()
+                .compare_exchange_weak(0, self.word, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Ok(Acquired::InOrder);
+            }
+            hint::spin_loop();
+        }
+        self.wait(control, patience)
+    }
+
+    #[cold]
+    fn wait(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
+        let begin = Instant::now();
+        let mine = self.word | CONTENDED;
+        loop {
+            let seen = control.lock().load(Ordering::Relaxed);
+            let exchange = |from: u32, to: u32| {
+                control.lock().compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            };
+            if seen == 0 {
+                if exchange(0, mine) {
+                    return Ok(Acquired::InOrder);
+                }
+                continue;
+            }
+            let contended = seen | CONTENDED;
+            if seen != contended && !exchange(seen, contended) {
+                continue;
+            }
+            let timeout = timespec(PROBE);
+            match futex::wait(control.lock(), futex::Flags::empty(), contended, Some(&timeout)) {
+                Err(rustix::io::Errno::TIMEDOUT) => {}
+                _ => continue,
+            }
+            if self.is_dead(control, contended)? {
+                if exchange(contended, mine) {
+                    return Ok(Acquired::FromTheDead);
+                }
+            } else if patience.is_some_and(|patience| begin.elapsed() >= patience) {
+                let path = control.path.parent().unwrap_or(&control.path).to_owned();
+                let slot = (contended & ((1 << SLOT_BITS) - 1)) as usize - 1;
+                let pid = control.slot_pid(slot.min(SLOTS - 1)).load(Ordering::Relaxed);
+                return Err(QueueError::WriterBlocked { path, pid });
+            }
+        }
+    }
+
+    /// Returns true if the process that took the lock with this word is no more.
+    fn is_dead(&self, control: &Control, word: u32) -> Result<bool> {
+        let slot = (word & ((1 << SLOT_BITS) - 1)) as usize;
+        let Some(slot) = slot.checked_sub(1).filter(|slot| *slot < SLOTS) else { return Ok(true) };
+        let generation = (word & !CONTENDED) >> SLOT_BITS;
+        let now = control.slot_generation(slot).load(Ordering::Acquire) & GENERATION_MASK;
+        if now != generation {
+            // Another process has the slot, so the byte was free in between.
+            return Ok(true);
+        }
+        if slot == self.index {
+            return Ok(false);
+        }
+        let locked = self.file.is_locked_elsewhere(lock_bytes::SLOTS + slot as u64);
+        Ok(!locked.map_err(|error| QueueError::io("locking", &control.path, error))?)
+    }
+
+    /// Gives the lock back.
+    pub(crate) fn release(&self, control: &Control) {
+        let word = control.lock().swap(0, Ordering::Release);
+        if word & CONTENDED != 0 {
+            let _ = futex::wake(control.lock(), futex::Flags::empty(), 1);
+        }
+    }
+}
+
+pub(crate) fn timespec(duration: Duration) -> rustix::thread::Timespec {
+    rustix::thread::Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}

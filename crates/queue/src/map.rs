@@ -1,0 +1,155 @@
+//! A file mapped into memory and shared with other processes.
+//!
+//! Every access to mapped memory of this crate goes through this module, which holds all that is unsafe about it. Two rules
+//! make it sound, as far as memory that other processes write can be:
+//!
+//! - words that several processes write are atomics;
+//! - bytes are written by the holder of the writer lock alone, and only those that nobody was given yet; what was
+//!   published is read and never written again.
+//!
+//! Processes that may write the directory are trusted with that: one that breaks the rules, or cuts a file that is mapped,
+//! can harm the others. What only reads the directory needs no write permission and can harm nobody.
+
+#![allow(unsafe_code, reason = "memory that is shared between processes")]
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// A mapping of the first bytes of a file, shared.
+#[derive(Debug)]
+pub(crate) struct Map {
+    start: NonNull<u8>,
+    len: usize,
+    is_writable: bool,
+}
+
+// SAFETY: the mapping belongs to no thread, and the rules above hold for threads as for processes.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps `len` bytes, which the file has to have for as long as they are used.
+    ///
+    /// # Errors
+    /// What the kernel says: a file system that has no shared mappings answers ENODEV.
+    pub(crate) fn new(file: &File, len: usize, is_writable: bool) -> io::Result<Map> {
+        let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        if len == 0 {
+            return Ok(Map { start: NonNull::dangling(), len, is_writable });
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Map { start, len, is_writable })
+    }
+
+    /// The mapped bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that were published, or that nobody writes meanwhile.
+    ///
+    /// # Panics
+    /// If they are not mapped.
+    pub(crate) fn published(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: the range is mapped for as long as `self` lives, and by the rules above nobody writes to it.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
+    }
+
+    /// Bytes that nobody was given yet, for the one that holds the writer lock.
+    ///
+    /// # Panics
+    /// If they are not mapped, or not for writing.
+    pub(crate) fn unpublished(&mut self, range: Range<usize>) -> &mut [u8] {
+        assert!(self.is_writable, "the file is mapped for reading");
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: as above; the caller holds the writer lock and this is its only mapping for writing, borrowed uniquely, so
+        // that there is no other reference to these bytes.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(range.start), range.len()) }
+    }
+
+    /// A word that several processes read and write. A mapping for reading must not be stored to.
+    ///
+    /// # Panics
+    /// If it is not mapped, or not aligned.
+    pub(crate) fn u64(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: `word` checks that it is mapped and aligned; memory that is accessed by atomics alone may be shared.
+        unsafe { AtomicU64::from_ptr(self.word(at)) }
+    }
+
+    /// The same for a signed one.
+    pub(crate) fn i64(&self, at: usize) -> &AtomicI64 {
+        // SAFETY: as for `u64`.
+        unsafe { AtomicI64::from_ptr(self.word(at)) }
+    }
+
+    /// The same for one of 32 bits.
+    pub(crate) fn u32(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as for `u64`.
+        unsafe { AtomicU32::from_ptr(self.word(at)) }
+    }
+
+    fn word<T>(&self, at: usize) -> *mut T {
+        assert!(at.is_multiple_of(align_of::<T>()) && at + size_of::<T>() <= self.len, "word at {at}");
+        // SAFETY: the address is within the mapping, which is aligned to a page.
+        unsafe { self.start.as_ptr().add(at).cast() }
+    }
+
+    /// Makes pages present for writing, so that the first store to each does not wait for the kernel. What cannot be done
+    /// is left to the stores themselves.
+    pub(crate) fn populate(&self, range: Range<usize>) {
+        let range = self.pages(range);
+        if range.is_empty() {
+            return;
+        }
+        // SAFETY: the range is mapped; populating changes no byte, and where the file has been cut it is an error.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.start.as_ptr().add(range.start).cast(),
+                range.len(),
+                Advice::LinuxPopulateWrite,
+            )
+        };
+    }
+
+    /// Gives resident pages back; their content stays in the file.
+    pub(crate) fn forget(&self, range: Range<usize>) {
+        let range = self.pages(range);
+        if range.is_empty() {
+            return;
+        }
+        // SAFETY: the pages of a shared mapping of a file are read from it again when they are next touched.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.start.as_ptr().add(range.start).cast(),
+                range.len(),
+                Advice::LinuxDontNeed,
+            )
+        };
+    }
+
+    /// The whole pages of a range, within the mapping.
+    fn pages(&self, range: Range<usize>) -> Range<usize> {
+        let page = rustix::param::page_size();
+        let end = range.end.min(self.len);
+        range.start.next_multiple_of(page)..end - end % page
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the mapping is ours, and every reference into it borrows `self`.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! An open queue: what its appenders and tailers in this process share.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use crate::appender::{Appender, Shared as SharedWriter};
+use crate::byte_lock::{Kind, LockFile};
+use crate::control::{self, BYTES, Control, FILE, lock_bytes};
+use crate::error::{QueueError, Result};
+use crate::options::{Options, Rules};
+use crate::tailer::{Start, Tailer};
+use crate::tailers::{self, TailerInfo};
+use crate::{lock, recovery, segment};
+
+/// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What appenders and tailers keep alive.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) directory: PathBuf,
+    pub(crate) control: Arc<Control>,
+    pub(crate) rules: Rules,
+    pub(crate) options: Options,
+    pub(crate) writer: Mutex<Option<SharedWriter>>,
+    syncing: Mutex<()>,
+}
+
+/// The first and the next offset of a queue, and what of it survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The first offset that is there.
+    pub start: i64,
+    /// Messages before this offset are on the disk.
+    pub synced: i64,
+    /// The offset that the next message gets.
+    pub next: i64,
+}
+
+impl Queue {
+    /// Opens the queue in a directory, and makes it if it is not there, with the rules of [`Options::new`].
+    ///
+    /// # Errors
+    /// See [`QueueError`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Queue> {
+        Options::new().open(directory)
+    }
+
+    pub(crate) fn open_with(directory: &Path, options: &Options) -> Result<Queue> {
+        let is_writable = !options.read_only;
+        if options.create && is_writable {
+            fs::create_dir_all(directory).map_err(|error| QueueError::io("making", directory, error))?;
+        }
+        let (file, lock) = open_control(directory, options)?;
+        let kind = if is_writable { Kind::Exclusive } else { Kind::Shared };
+        let path = directory.join(FILE);
+        lock.lock(lock_bytes::OPENING, kind).map_err(|error| QueueError::io("locking", &path, error))?;
+        let control = prepare(&file, directory, options)?;
+        let rules = control.rules()?;
+        let inner = Inner {
+            directory: directory.to_owned(),
+            control: Arc::new(control),
+            rules,
+            options: options.clone(),
+            writer: Mutex::new(None),
+            syncing: Mutex::new(()),
+        };
+        Ok(Queue { inner: Arc::new(inner) })
+    }
+
+    /// Appends one message with the time of now, in shared mode: any thread of any process may do so at any time. Returns its
+    /// offset.
+    ///
+    /// # Errors
+    /// See [`QueueError`]; then it is not in the queue.
+    pub fn append(&self, value: impl AsRef<[u8]>) -> Result<i64> {
+        self.shared_writer(|writer| writer.append(None, value.as_ref(), &[], None))
+    }
+
+    fn shared_writer<T>(&self, append: impl FnOnce(&mut SharedWriter) -> Result<T>) -> Result<T> {
+        let mut place = self.inner.writer.lock();
+        // A child process takes a slot of its own.
+        if place.as_ref().is_none_or(|writer| !writer.is_ours()) {
+            *place = Some(SharedWriter::new(&self.inner)?);
+        }
+        append(place.as_mut().expect("it was just made"))
+    }
+
+    /// An appender that shares the queue with appenders of other threads and processes.
+    ///
+    /// # Errors
+    /// [`QueueError::Busy`] while an exclusive appender is at work.
+    pub fn appender(&self) -> Result<Appender> {
+        Ok(Appender::shared(SharedWriter::new(&self.inner)?))
+    }
+
+    /// The only appender, of all threads and processes: it takes no lock to append.
+    ///
+    /// # Errors
+    /// [`QueueError::Busy`] while anybody else has the queue open for appending.
+    pub fn exclusive_appender(&self) -> Result<Appender> {
+        Appender::exclusive(&self.inner)
+    }
+
+    /// A named tailer, which goes on where the last one of this name ended. A new one begins with the first message that is
+    /// there.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerInUse`] if the name has a living tailer.
+    pub fn tailer(&self, name: &str) -> Result<Tailer> {
+        Tailer::named(&self.inner, name)
+    }
+
+    /// A tailer without a name, whose position nobody keeps.
+    ///
+    /// # Errors
+    /// [`QueueError::OutOfRange`] for an offset that is not in the queue.
+    pub fn reader(&self, start: Start) -> Result<Tailer> {
+        Tailer::unnamed(&self.inner, start)
+    }
+
+    /// All named tailers, live or not, by name.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn tailers(&self) -> Result<Vec<TailerInfo>> {
+        tailers::list(&self.inner.directory, self.inner.control.next_offset())
+    }
+
+    /// Where the queue begins and ends now.
+    pub fn ends(&self) -> Ends {
+        let control = &self.inner.control;
+        // In this order: the end never goes back, so that it is not before what is synced.
+        let start = control.log_start().load(Ordering::Acquire);
+        let synced = control.synced_end().load(Ordering::Acquire);
+        Ends { start, synced, next: control.next_offset() }
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.inner.directory
+    }
+
+    /// Has everything that is published now on the disk, and publishes how far that is ([`Ends::synced`]). Concurrent callers
+    /// share one sync where they can. Returns that offset.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is known of what was not synced before.
+    pub fn sync(&self) -> Result<i64> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        let wanted = inner.control.next_offset();
+        let _turn = inner.syncing.lock();
+        let synced = inner.control.synced_end().load(Ordering::Acquire);
+        if synced >= wanted {
+            return Ok(synced);
+        }
+        let next = inner.control.next_offset();
+        inner.sync_segments(synced)?;
+        inner.control.synced_end().fetch_max(next, Ordering::AcqRel);
+        Ok(next)
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.control.is_writable {
+            true => Ok(()),
+            false => Err(QueueError::ReadOnly { path: self.directory.clone() }),
+        }
+    }
+
+    /// Syncs the segments from the one that holds `synced` on.
+    fn sync_segments(&self, synced: i64) -> Result<()> {
+        let (open, _) = self.control.open_segment();
+        let bases = segment::list(&self.directory)?;
+        let from = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
+        for &base in bases[from..].iter().filter(|base| **base <= open) {
+            let path = segment::path(&self.directory, base, "log");
+            match File::open(&path).and_then(|file| file.sync_data()) {
+                // Retention has taken it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => done.map_err(|error| QueueError::io("syncing", &path, error))?,
+            }
+        }
+        if bases.len() > from + 1 || synced == 0 {
+            let synced = File::open(&self.directory).and_then(|directory| directory.sync_all());
+            synced.map_err(|error| QueueError::io("syncing", &self.directory, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the control file, made if need be, and what locks it.
+fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)> {
+    let path = directory.join(FILE);
+    let is_writable = !options.read_only;
+    let mut open = File::options();
+    open.read(true).write(is_writable);
+    if options.create && is_writable {
+        let is_foreign = !path.exists() && !segment::list(directory)?.is_empty();
+        if is_foreign {
+            let reason = format!(
+                "it has segments and no {FILE}, so it is a broker's partition or a damaged queue; choose another directory, \
+                 or make one of it by `mainstem queue repair`"
+            );
+            return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
+        }
+        open.create(true).truncate(false);
+    }
+    let file = open.open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => QueueError::NoQueue {
+            path: directory.to_owned(),
+            reason: format!("it has no {FILE}; append to it first, or name another directory"),
+        },
+        _ => QueueError::io("opening", &path, error),
+    })?;
+    Ok((file, lock::open_for_locks(directory, is_writable)?))
+}
+
+/// Maps the control file, and makes or recovers the queue if that is due. The caller holds the opening lock.
+fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> {
+    let path = directory.join(FILE);
+    let failed = |what, error| QueueError::io(what, &path, error);
+    let is_writable = !options.read_only;
+    let len = file.metadata().map_err(|error| failed("reading", error))?.len();
+    if len < BYTES as u64 {
+        if !is_writable || len > 0 && !options.create {
+            let reason = format!("{FILE} is cut short; open it once with write permission");
+            return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
+        }
+        segment::allocate(file, BYTES as u64).map_err(|error| failed("allocating", error))?;
+    }
+    let mut control = Control::map(file, directory, is_writable)?;
+    let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
+    if !control.is_initialized() {
+        if !is_writable {
+            return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
+        }
+        recovery::create(&mut control, directory, &options.rules)?;
+        control.set_boot(boot);
+        return Ok(control);
+    }
+    let rules = control.rules()?;
+    if control.boot() != boot {
+        if !is_writable {
+            return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
+        }
+        recovery::recover(&mut control, directory, &rules)?;
+        control.set_boot(boot);
+    }
+    Ok(control)
+}

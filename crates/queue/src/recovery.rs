@@ -1,0 +1,277 @@
+//! Making a queue, and making its control file right again: after the death of a writer, and after a restart of the machine,
+//! when what the control file says was lost or is older than the segments.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mainstem_records::Batch;
+
+use crate::control::{Control, End};
+use crate::error::{QueueError, Result};
+use crate::map::Map;
+use crate::options::Rules;
+use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, OpenSegment, TIME_ENTRY};
+use crate::writer::wall_ms;
+
+/// What was found in a segment up to the first byte that is no batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// Bytes of whole batches.
+    pub(crate) bytes: usize,
+    /// The offset behind the last of them.
+    pub(crate) next_offset: i64,
+    /// The greatest timestamp, or -1, and the last offset of the first batch that has it.
+    pub(crate) max_timestamp: (i64, i64),
+    /// Why the walk ended before the last byte.
+    pub(crate) stopped_by: Option<String>,
+    /// Entries of an offset index over these batches.
+    index: Vec<[u8; INDEX_ENTRY]>,
+    /// Entries of a time index over them.
+    times: Vec<[u8; TIME_ENTRY]>,
+}
+
+/// Walks over the batches of a segment, CRCs checked. `next_offset` is the offset of the first one.
+pub(crate) fn walk(bytes: &[u8], base: i64, next_offset: i64) -> Walked {
+    let mut walked = Walked {
+        bytes: 0,
+        next_offset,
+        max_timestamp: (-1, base),
+        stopped_by: None,
+        index: Vec::new(),
+        times: Vec::new(),
+    };
+    let mut indexed_to = 0;
+    while walked.bytes < bytes.len() {
+        let batch = match whole_batch(&bytes[walked.bytes..], walked.next_offset) {
+            Ok(batch) => batch,
+            Err(reason) => {
+                walked.stopped_by = Some(reason);
+                break;
+            }
+        };
+        if batch.max_timestamp() > walked.max_timestamp.0 {
+            walked.max_timestamp = (batch.max_timestamp(), batch.last_offset());
+        }
+        if walked.bytes >= indexed_to + INDEX_INTERVAL {
+            indexed_to = walked.bytes;
+            walked.add_entries(base, batch.last_offset(), indexed_to);
+        }
+        walked.bytes += batch.size();
+        walked.next_offset = batch.next_offset();
+    }
+    walked
+}
+
+/// The batch that begins these bytes, if it is the one that belongs there.
+pub(crate) fn whole_batch(bytes: &[u8], offset: i64) -> Result<Batch<'_>, String> {
+    let (batch, _) = Batch::split_first(bytes).map_err(|error| error.to_string())?;
+    if batch.base_offset() != offset {
+        return Err(format!("a batch of offset {} is where {offset} should be", batch.base_offset()));
+    }
+    if !batch.verify_crc() {
+        return Err("its CRC is not that of its bytes".to_owned());
+    }
+    if batch.last_offset_delta() < 0 || batch.next_offset() <= offset {
+        return Err(format!("its last offset delta is {}", batch.last_offset_delta()));
+    }
+    Ok(batch)
+}
+
+impl Walked {
+    fn add_entries(&mut self, base: i64, last_offset: i64, position: usize) {
+        let mut entry = [0; INDEX_ENTRY];
+        entry[..4].copy_from_slice(&((last_offset - base) as i32).to_be_bytes());
+        entry[4..].copy_from_slice(&(position as i32).to_be_bytes());
+        self.index.push(entry);
+        self.add_time(base);
+    }
+
+    fn add_time(&mut self, base: i64) {
+        let (timestamp, offset) = self.max_timestamp;
+        let newest = self.times.last().map_or(-1, |entry| i64::from_be_bytes(segment::first_bytes(entry)));
+        if timestamp > newest {
+            let mut entry = [0; TIME_ENTRY];
+            entry[..8].copy_from_slice(&timestamp.to_be_bytes());
+            entry[8..].copy_from_slice(&((offset - base) as i32).to_be_bytes());
+            self.times.push(entry);
+        }
+    }
+}
+
+/// Makes a new queue: its first segment, Kafka's two small files, and the words. The caller holds the opening lock.
+pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
+    OpenSegment::create(directory, 0, rules.segment_bytes)?;
+    write(&directory.join("leader-epoch-checkpoint"), b"0\n1\n0 0\n")?;
+    let id = topic_id().map_err(|error| QueueError::io("reading random bytes", directory, error))?;
+    write(&directory.join("partition.metadata"), format!("version: 0\ntopic_id: {id}\n").as_bytes())?;
+    control.initialize(rules);
+    control.reset_shared_state();
+    count_as_empty(control, wall_ms());
+    control.synced_end().store(0, Relaxed);
+    control.log_start().store(0, Relaxed);
+    control.publish_segment(0, 0);
+    Ok(())
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|error| QueueError::io("writing", path, error))
+}
+
+/// A random id in Kafka's form: 16 bytes in URL-safe base64 without padding.
+fn topic_id() -> io::Result<String> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut bits = [0; 16];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())?;
+    let bits = u128::from_be_bytes(bits);
+    // 22 digits of 6 bits; the last one has 2 bits and 4 zeros.
+    let digit =
+        |at: u32| if at < 21 { (bits >> (122 - 6 * at)) as usize & 63 } else { (bits as usize & 3) << 4 };
+    Ok((0..22).map(|at| char::from(DIGITS[digit(at)])).collect())
+}
+
+/// Sets what the words say of the open segment to nothing.
+pub(crate) fn count_as_empty(control: &Control, now_ms: i64) {
+    control.index_entries().store(0, Relaxed);
+    control.time_entries().store(0, Relaxed);
+    control.indexed_to().store(0, Relaxed);
+    control.max_timestamp().store(-1, Relaxed);
+    control.max_timestamp_offset().store(0, Relaxed);
+    control.segment_created_ms().store(now_ms, Relaxed);
+}
+
+/// The offset behind the last batch of a segment that has `bytes` readable bytes.
+pub(crate) fn next_offset_of(directory: &Path, base: i64, bytes: u64) -> Result<i64> {
+    let walked = walk_file(directory, base, base)?;
+    if (walked.bytes as u64) < bytes {
+        return Err(damaged(directory, base, &walked));
+    }
+    Ok(walked.next_offset)
+}
+
+/// Sets what the words say of the open segment to what is published of it. For the holder of the lock, after a death.
+pub(crate) fn recount(control: &Control, directory: &Path, open: &OpenSegment, end: End) -> Result<()> {
+    let from = control.indexed_to().load(Relaxed) as usize;
+    let published = open.log.published(0..end.bytes as usize);
+    let rest = published.get(from..).unwrap_or_default();
+    let first = match Batch::split_first(rest) {
+        Ok((batch, _)) => batch.base_offset(),
+        Err(_) => open.base,
+    };
+    let walked = walk(rest, open.base, first);
+    if walked.bytes < rest.len() {
+        return Err(damaged(directory, open.base, &walked));
+    }
+    control.publish(end, walked.next_offset);
+    if walked.max_timestamp.0 > control.max_timestamp().load(Relaxed) {
+        control.max_timestamp().store(walked.max_timestamp.0, Relaxed);
+        control.max_timestamp_offset().store(walked.max_timestamp.1, Relaxed);
+    }
+    Ok(())
+}
+
+/// Makes the words right after a restart of the machine, from the segments alone: everything since the last sync is walked
+/// over, and what was not written whole is cut. The caller holds the opening lock, and nobody else has the queue open.
+pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
+    control.reset_shared_state();
+    let synced = control.synced_end().load(Relaxed);
+    let bases = segment::list(directory)?;
+    let Some(&first) = bases.first() else { return create(control, directory, rules) };
+    let start = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
+    let mut last = bases[start];
+    let mut next = last;
+    for (at, &base) in bases.iter().enumerate().skip(start) {
+        if base != next {
+            bases[at..].iter().try_for_each(|lost| segment::remove(directory, *lost))?;
+            break;
+        }
+        let walked = walk_file(directory, base, base)?;
+        if walked.next_offset < synced && (at + 1 == bases.len() || walked.stopped_by.is_some()) {
+            return Err(damaged(directory, base, &walked));
+        }
+        close(directory, base, walked.clone())?;
+        (last, next) = (base, walked.next_offset);
+    }
+    if next < synced {
+        let reason = format!("its end was synced at offset {synced}, and what follows is gone");
+        let path = segment::path(directory, last, "log");
+        return Err(QueueError::Damaged { path, position: 0, offset: next, reason });
+    }
+    reopen(control, directory, rules, last)?;
+    control.synced_end().store(next, Relaxed);
+    control.log_start().store(first, Relaxed);
+    Ok(())
+}
+
+/// Cuts a segment to its whole batches, with indexes that belong to them, on the disk.
+fn close(directory: &Path, base: i64, mut walked: Walked) -> Result<()> {
+    walked.add_time(base);
+    let file = |extension: &str, bytes: &[u8]| {
+        let path = segment::path(directory, base, extension);
+        let written = std::fs::write(&path, bytes).and_then(|()| File::open(&path)?.sync_all());
+        written.map_err(|error| QueueError::io("writing", &path, error))
+    };
+    file("index", &walked.index.concat())?;
+    file("timeindex", &walked.times.concat())?;
+    let path = segment::path(directory, base, "log");
+    let cut = File::options().write(true).open(&path).and_then(|file| {
+        file.set_len(walked.bytes as u64)?;
+        file.sync_all()
+    });
+    cut.map_err(|error| QueueError::io("cutting", &path, error))
+}
+
+/// Has the last segment go on: gives its files their full size, and sets the words to what is in it.
+fn reopen(control: &Control, directory: &Path, rules: &Rules, base: i64) -> Result<()> {
+    let walked = walk_file(directory, base, base)?;
+    let roll = control.end().roll.wrapping_add(1);
+    if walked.bytes as u64 > rules.segment_bytes {
+        // Of a time when segments were larger.
+        let next = walked.next_offset;
+        OpenSegment::create(directory, next, rules.segment_bytes)?;
+        count_as_empty(control, wall_ms());
+        control.publish_segment(roll, next);
+        return Ok(());
+    }
+    for (extension, bytes) in segment::sizes(rules.segment_bytes) {
+        let path = segment::path(directory, base, extension);
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let extended = file.and_then(|file| segment::allocate(&file, bytes));
+        extended.map_err(|error| QueueError::io("allocating", &path, error))?;
+    }
+    count_as_empty(control, wall_ms());
+    control.index_entries().store(walked.index.len() as u32, Relaxed);
+    let indexed_to =
+        walked.index.last().map_or(0, |entry| u32::from_be_bytes(segment::first_bytes(&entry[4..])));
+    control.indexed_to().store(indexed_to, Relaxed);
+    // The last time entry of a closed segment stays; it is not below what comes.
+    let mut times = walked.clone();
+    times.add_time(base);
+    control.time_entries().store(times.times.len() as u32, Relaxed);
+    control.max_timestamp().store(walked.max_timestamp.0, Relaxed);
+    control.max_timestamp_offset().store(walked.max_timestamp.1, Relaxed);
+    control.publish_segment(roll, base);
+    control.publish(End { roll, bytes: walked.bytes as u32 }, walked.next_offset);
+    Ok(())
+}
+
+/// Walks over a segment's file.
+pub(crate) fn walk_file(directory: &Path, base: i64, next_offset: i64) -> Result<Walked> {
+    let path = segment::path(directory, base, "log");
+    let mapped = File::open(&path).and_then(|file| {
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        Map::new(&file, len, false)
+    });
+    let map = mapped.map_err(|error| QueueError::io("reading", &path, error))?;
+    Ok(walk(map.published(0..map.len()), base, next_offset))
+}
+
+fn damaged(directory: &Path, base: i64, walked: &Walked) -> QueueError {
+    QueueError::Damaged {
+        path: segment::path(directory, base, "log"),
+        position: walked.bytes as u64,
+        offset: walked.next_offset,
+        reason: walked.stopped_by.clone().unwrap_or_else(|| "the file ends too early".to_owned()),
+    }
+}

@@ -1,0 +1,40 @@
+//! Which closed segments go. The process that rolls a segment applies the rules of the directory.
+
+use std::path::Path;
+use std::sync::atomic::Ordering::Release;
+
+use crate::control::Control;
+use crate::options::Rules;
+use crate::{segment, tailers};
+
+/// Deletes segments as the rules say. What cannot be deleted now is tried again at the next roll.
+pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: i64) {
+    if rules.retention_ms == u64::MAX && rules.retention_bytes == u64::MAX {
+        return;
+    }
+    let (open, _) = control.open_segment();
+    let Ok(mut bases) = segment::list(directory) else { return };
+    bases.retain(|base| *base <= open);
+    let kept_from = match rules.keep_for_tailers {
+        true => tailers::slowest(directory).unwrap_or(i64::MAX),
+        false => i64::MAX,
+    };
+    let size =
+        |base: i64| std::fs::metadata(segment::path(directory, base, "log")).map_or(0, |file| file.len());
+    let mut bytes: u64 = bases.iter().map(|base| size(*base)).sum();
+    for pair in bases.windows(2) {
+        let [base, next] = [pair[0], pair[1]];
+        let newest = segment::newest_timestamp(directory, base).ok().flatten();
+        let age = newest.and_then(|newest| u64::try_from(now_ms.saturating_sub(newest)).ok());
+        let is_old = rules.retention_ms != u64::MAX && age.is_some_and(|age| age >= rules.retention_ms);
+        if !(is_old || bytes > rules.retention_bytes) || next > kept_from {
+            break;
+        }
+        // Readers learn it before the files go.
+        control.log_start().store(next, Release);
+        bytes -= size(base).min(bytes);
+        if segment::remove(directory, base).is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Segments: files of Kafka's names and layout. The open one has its full size from the beginning; closing cuts it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+
+use crate::control::Control;
+use crate::error::{QueueError, Result};
+use crate::map::Map;
+
+/// An entry of the offset index comes after this many bytes of batches, as in Kafka (`index.interval.bytes`).
+pub(crate) const INDEX_INTERVAL: usize = 4096;
+/// Relative offset and position, 4 bytes each.
+pub(crate) const INDEX_ENTRY: usize = 8;
+/// Timestamp in 8 bytes and relative offset in 4.
+pub(crate) const TIME_ENTRY: usize = 12;
+
+/// A segment's file, by its base offset and Kafka's extension.
+pub(crate) fn path(directory: &Path, base: i64, extension: &str) -> PathBuf {
+    directory.join(format!("{base:020}.{extension}"))
+}
+
+/// Base offsets of the segments in a directory, ascending.
+pub(crate) fn list(directory: &Path) -> Result<Vec<i64>> {
+    let failed = |error| QueueError::io("reading", directory, error);
+    let mut bases = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let base = name.to_str().and_then(|name| name.strip_suffix(".log")).filter(|base| base.len() == 20);
+        bases.extend(base.and_then(|base| base.parse::<i64>().ok()).filter(|base| *base >= 0));
+    }
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+/// Deletes a segment. What is not there is no failure.
+pub(crate) fn remove(directory: &Path, base: i64) -> Result<()> {
+    // The log goes first: an index without one is ignored, the reverse is not.
+    for extension in ["log", "index", "timeindex"] {
+        let path = path(directory, base, extension);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(QueueError::io("deleting", &path, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The three files of a segment, mapped for writing.
+#[derive(Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) base: i64,
+    pub(crate) roll: u32,
+    pub(crate) log: Map,
+    pub(crate) index: Map,
+    pub(crate) times: Map,
+    /// Pages up to here were made present by this process.
+    pub(crate) populated: usize,
+}
+
+impl OpenSegment {
+    /// Makes the files with all the space that they may need. Where that fails, nothing is left of them.
+    pub(crate) fn create(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
+        let created = sizes(segment_bytes).into_iter().try_for_each(|(extension, bytes)| {
+            let path = path(directory, base, extension);
+            let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+            let allocated = file.and_then(|file| allocate(&file, bytes));
+            allocated.map_err(|error| QueueError::io("allocating", &path, error))
+        });
+        if created.is_err() {
+            let _ = remove(directory, base);
+        }
+        created
+    }
+
+    /// Maps the files of the open segment.
+    pub(crate) fn map(directory: &Path, base: i64, roll: u32, segment_bytes: u64) -> Result<OpenSegment> {
+        let [log, index, times] = sizes(segment_bytes).map(|(extension, bytes)| {
+            let path = path(directory, base, extension);
+            let mapped = File::options().read(true).write(true).open(&path).and_then(|file| {
+                let len = file.metadata()?.len();
+                if len != bytes {
+                    return Err(io::Error::other(format!("it has {len} bytes instead of {bytes}")));
+                }
+                Map::new(&file, bytes as usize, true)
+            });
+            mapped.map_err(|error| QueueError::io("mapping", &path, error))
+        });
+        Ok(OpenSegment { base, roll, log: log?, index: index?, times: times?, populated: 0 })
+    }
+
+    /// Adds entries for the batch at `position`, which was published, if one is due.
+    pub(crate) fn add_to_index(&mut self, control: &Control, position: usize, last_offset: i64) {
+        use std::sync::atomic::Ordering::{Relaxed, Release};
+        let indexed_to = control.indexed_to().load(Relaxed) as usize;
+        if position < indexed_to + INDEX_INTERVAL {
+            return;
+        }
+        let entries = control.index_entries().load(Relaxed);
+        let at = entries as usize * INDEX_ENTRY;
+        if at + INDEX_ENTRY > self.index.len() {
+            return;
+        }
+        let entry = self.index.unpublished(at..at + INDEX_ENTRY);
+        entry[..4].copy_from_slice(&((last_offset - self.base) as i32).to_be_bytes());
+        entry[4..].copy_from_slice(&(position as i32).to_be_bytes());
+        control.index_entries().store(entries + 1, Release);
+        control.indexed_to().store(position as u32, Relaxed);
+        self.add_time(control);
+    }
+
+    /// Adds the greatest timestamp so far to the time index, unless it has it.
+    pub(crate) fn add_time(&mut self, control: &Control) {
+        use std::sync::atomic::Ordering::{Relaxed, Release};
+        let timestamp = control.max_timestamp().load(Relaxed);
+        let entries = control.time_entries().load(Relaxed);
+        let at = entries as usize * TIME_ENTRY;
+        let newest = entries.checked_sub(1).map(|last| {
+            let at = last as usize * TIME_ENTRY;
+            i64::from_be_bytes(first_bytes(self.times.published(at..at + 8)))
+        });
+        if at + TIME_ENTRY > self.times.len()
+            || timestamp < 0
+            || newest.is_some_and(|newest| newest >= timestamp)
+        {
+            return;
+        }
+        let offset = control.max_timestamp_offset().load(Relaxed);
+        let entry = self.times.unpublished(at..at + TIME_ENTRY);
+        entry[..8].copy_from_slice(&timestamp.to_be_bytes());
+        entry[8..].copy_from_slice(&((offset - self.base) as i32).to_be_bytes());
+        control.time_entries().store(entries + 1, Release);
+    }
+}
+
+/// Cuts the files of a segment to what is in them, as Kafka leaves closed ones.
+pub(crate) fn seal(
+    directory: &Path,
+    base: i64,
+    bytes: u64,
+    index_entries: u32,
+    time_entries: u32,
+) -> Result<()> {
+    let lengths = [
+        ("index", u64::from(index_entries) * INDEX_ENTRY as u64),
+        ("timeindex", u64::from(time_entries) * TIME_ENTRY as u64),
+        // Last: a log that was cut is a closed segment, whose indexes have to be right.
+        ("log", bytes),
+    ];
+    lengths.into_iter().try_for_each(|(extension, bytes)| {
+        let path = path(directory, base, extension);
+        let cut = File::options().write(true).open(&path).and_then(|file| file.set_len(bytes));
+        cut.map_err(|error| QueueError::io("cutting", &path, error))
+    })
+}
+
+/// Gives the indexes of the open segment their full size again.
+pub(crate) fn extend_indexes(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
+    sizes(segment_bytes).into_iter().filter(|(extension, _)| *extension != "log").try_for_each(
+        |(extension, bytes)| {
+            let path = path(directory, base, extension);
+            let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+            let extended = file.and_then(|file| match file.metadata()?.len() {
+                len if len < bytes => allocate(&file, bytes),
+                _ => Ok(()),
+            });
+            extended.map_err(|error| QueueError::io("allocating", &path, error))
+        },
+    )
+}
+
+/// Files of an open segment and their sizes.
+pub(crate) fn sizes(segment_bytes: u64) -> [(&'static str, u64); 3] {
+    let entries = segment_bytes / INDEX_INTERVAL as u64 + 2;
+    [
+        ("log", segment_bytes),
+        ("index", entries * INDEX_ENTRY as u64),
+        ("timeindex", entries * TIME_ENTRY as u64),
+    ]
+}
+
+/// Reserves the space, so that no store into the mapping ever finds the disk full.
+pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let zeros = vec![0; 1 << 20];
+            let mut at = file.metadata()?.len();
+            while at < bytes {
+                let count = (bytes - at).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..count as usize], at)?;
+                at += count;
+            }
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}
+
+/// The position from which a search for `offset` begins: that of the last entry of the index at or before it.
+pub(crate) fn position_before(directory: &Path, base: i64, entries: Option<u32>, offset: i64) -> Result<u64> {
+    let path = path(directory, base, "index");
+    let found = floor(&path, INDEX_ENTRY, entries, |entry| {
+        base + i64::from(i32::from_be_bytes(first_bytes(entry))) <= offset
+    });
+    let found = found.map_err(|error| QueueError::io("reading", &path, error))?;
+    Ok(found.map_or(0, |entry| i32::from_be_bytes(first_bytes(&entry[4..8])).max(0) as u64))
+}
+
+/// The offset from which a search for a timestamp begins: that of the last entry of the time index before it.
+pub(crate) fn offset_before(
+    directory: &Path,
+    base: i64,
+    entries: Option<u32>,
+    timestamp: i64,
+) -> Result<i64> {
+    let path = path(directory, base, "timeindex");
+    let found = floor(&path, TIME_ENTRY, entries, |entry| i64::from_be_bytes(first_bytes(entry)) < timestamp);
+    let found = found.map_err(|error| QueueError::io("reading", &path, error))?;
+    Ok(found.map_or(base, |entry| base + i64::from(i32::from_be_bytes(first_bytes(&entry[8..12]))).max(0)))
+}
+
+/// The greatest timestamp of a closed segment, by the last entry of its time index; `None` if it has none.
+pub(crate) fn newest_timestamp(directory: &Path, base: i64) -> Result<Option<i64>> {
+    let path = path(directory, base, "timeindex");
+    let found = floor(&path, TIME_ENTRY, None, |_| true);
+    let found = found.map_err(|error| QueueError::io("reading", &path, error))?;
+    Ok(found.map(|entry| i64::from_be_bytes(first_bytes(&entry))))
+}
+
+/// The last entry for which `holds`, which is true for none, some or all of the first ones. A file that is missing has no
+/// entries.
+fn floor(
+    path: &Path,
+    entry_bytes: usize,
+    entries: Option<u32>,
+    holds: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<[u8; TIME_ENTRY]>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let in_file = file.metadata()?.len() / entry_bytes as u64;
+    let (mut low, mut high) = (0, entries.map_or(in_file, u64::from).min(in_file));
+    let mut found = None;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut entry = [0; TIME_ENTRY];
+        file.read_exact_at(&mut entry[..entry_bytes], middle * entry_bytes as u64)?;
+        if holds(&entry[..entry_bytes]) {
+            found = Some(entry);
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(found)
+}
+
+/// The first bytes of a slice that has as many.
+pub(crate) fn first_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.first_chunk().copied().unwrap_or([0; N])
+}

@@ -1,0 +1,591 @@
+//! Reading: forwards and backwards, by offset and by time, with or without a name, and waiting for what comes.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::fence;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
+use rustix::thread::futex;
+
+use crate::control::Control;
+use crate::error::{QueueError, Result};
+use crate::lock::timespec;
+use crate::map::Map;
+use crate::queue::Inner;
+use crate::segment;
+use crate::tailers::Position;
+
+/// Compressed batches, which only a broker's clients write, may not become larger.
+const DECOMPRESSED_MAX: usize = 64 << 20;
+/// What was read longer ago than this is not kept resident by the reader.
+const RESIDENT_BYTES: usize = 16 << 20;
+/// A reader that cannot be woken looks again after so long.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Where a tailer without a name begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With the first message that is there.
+    Earliest,
+    /// With what is appended from now on.
+    Latest,
+    /// With the message of this offset.
+    Offset(i64),
+    /// With the first message whose timestamp is this or later, in ms since 1970.
+    Time(i64),
+}
+
+/// How a tailer waits for the next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It looks again at once: the shortest way, for a core of its own.
+    Spin,
+    /// It lets other threads run between looks.
+    Yield,
+    /// It sleeps, and the appender wakes it; no CPU time meanwhile.
+    Sleep,
+}
+
+/// Reads a queue. As an iterator it ends at what is published now, and may be asked again.
+#[derive(Debug)]
+pub struct Tailer {
+    inner: Arc<Inner>,
+    segment: Option<ReadSegment>,
+    position: usize,
+    /// The offset that is read next.
+    next: i64,
+    batch: Option<OpenBatch>,
+    named: Option<Position>,
+    scratch: Scratch,
+    /// Batches before [`Tailer::next`], for reading backwards: first offset and position, ascending.
+    trail: Vec<(i64, usize)>,
+    forgotten_to: usize,
+}
+
+#[derive(Debug)]
+struct ReadSegment {
+    base: i64,
+    roll: u32,
+    map: Arc<Map>,
+    /// Set when it is closed: its length.
+    sealed: Option<usize>,
+}
+
+/// The batch that is being read.
+#[derive(Debug, Clone)]
+struct OpenBatch {
+    range: Range<usize>,
+    records: Option<Arc<Vec<u8>>>,
+    cursor: RecordCursor,
+}
+
+/// A message, which stays readable for as long as it is kept: its bytes are those of the mapped file.
+#[derive(Debug, Clone)]
+pub struct Message {
+    map: Arc<Map>,
+    batch: OpenBatch,
+    offset: i64,
+    timestamp: i64,
+}
+
+impl Message {
+    /// Its offset.
+    pub fn offset(&self) -> i64 {
+        self.offset
+    }
+
+    /// Its timestamp, in ms since 1970.
+    pub fn timestamp(&self) -> i64 {
+        self.timestamp
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.record().key
+    }
+
+    /// Its value; empty where there is none (a tombstone of a broker's client).
+    pub fn value(&self) -> &[u8] {
+        self.record().value.unwrap_or_default()
+    }
+
+    /// Its headers.
+    pub fn headers(&self) -> Headers<'_> {
+        self.record().headers
+    }
+
+    /// All of it, borrowed.
+    pub fn record(&self) -> Record<'_> {
+        let record = record(&self.map, &self.batch).ok().flatten();
+        record.expect("it was read when the message was made, and published bytes do not change")
+    }
+}
+
+fn record<'a>(map: &'a Map, open: &'a OpenBatch) -> Result<Option<Record<'a>>, String> {
+    let (batch, _) =
+        Batch::split_first(map.published(open.range.clone())).map_err(|error| error.to_string())?;
+    let records = open.records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
+    let mut cursor = open.cursor;
+    batch.record_at(records, &mut cursor).map_err(|error| error.to_string())
+}
+
+impl Tailer {
+    pub(crate) fn named(inner: &Arc<Inner>, name: &str) -> Result<Tailer> {
+        inner.check_writable()?;
+        let start = inner.control.log_start().load(Acquire);
+        let named = Position::open(&inner.directory, name, start)?;
+        // What retention took while nobody read is skipped.
+        let next = named.load().max(start);
+        let mut tailer = Tailer::at(inner, next);
+        tailer.named = Some(named);
+        Ok(tailer)
+    }
+
+    pub(crate) fn unnamed(inner: &Arc<Inner>, start: Start) -> Result<Tailer> {
+        let mut tailer = Tailer::at(inner, 0);
+        tailer.seek(start)?;
+        Ok(tailer)
+    }
+
+    fn at(inner: &Arc<Inner>, next: i64) -> Tailer {
+        Tailer {
+            inner: Arc::clone(inner),
+            segment: None,
+            position: 0,
+            next,
+            batch: None,
+            named: None,
+            scratch: Scratch::default(),
+            trail: Vec::new(),
+            forgotten_to: 0,
+        }
+    }
+
+    /// The offset that is read next.
+    pub fn position(&self) -> i64 {
+        self.next
+    }
+
+    /// Goes elsewhere. A named tailer keeps it as its position.
+    ///
+    /// # Errors
+    /// [`QueueError::OutOfRange`] for an offset that is not in the queue; the position stays.
+    pub fn seek(&mut self, to: Start) -> Result<()> {
+        let (start, end) = (self.control().log_start().load(Acquire), self.control().next_offset());
+        let offset = match to {
+            Start::Earliest => start,
+            Start::Latest => end,
+            Start::Offset(offset) if (start..=end).contains(&offset) => offset,
+            Start::Offset(offset) => return Err(QueueError::OutOfRange { offset, start, end }),
+            Start::Time(timestamp) => self.offset_at(timestamp)?,
+        };
+        self.go_to(offset);
+        self.commit();
+        Ok(())
+    }
+
+    fn go_to(&mut self, offset: i64) {
+        self.next = offset;
+        self.batch = None;
+        self.segment = None;
+        self.trail.clear();
+    }
+
+    /// Keeps the position of a named tailer now. Otherwise it is kept when the next message is asked for, so that one
+    /// that was being worked on when the process died is read again.
+    pub fn commit(&self) {
+        if let Some(named) = &self.named {
+            named.store(self.next);
+        }
+    }
+
+    /// The next message; `None` if there is none yet. Asking for it says that the one before it is done.
+    ///
+    /// # Errors
+    /// [`QueueError::Damaged`] if the bytes are not those that were written, [`QueueError::OutOfRange`] if retention was
+    /// faster than this tailer.
+    pub fn read(&mut self) -> Result<Option<Record<'_>>> {
+        match self.advance()? {
+            None => Ok(None),
+            Some(current) => {
+                self.batch = Some(current.after);
+                let segment = self.segment.as_ref().expect("a batch is of a segment");
+                let open =
+                    OpenBatch { cursor: current.cursor, ..self.batch.clone().expect("it was just set") };
+                let bytes = segment.map.published(open.range);
+                let (batch, _) =
+                    Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+                let records = match &self.batch.as_ref().and_then(|batch| batch.records.as_ref()) {
+                    Some(records) => records.as_slice(),
+                    None => batch.payload(),
+                };
+                let mut cursor = current.cursor;
+                batch.record_at(records, &mut cursor).map_err(|error| self.damaged(error.to_string()))
+            }
+        }
+    }
+
+    /// The same, to be kept.
+    ///
+    /// # Errors
+    /// As [`Tailer::read`].
+    pub fn read_message(&mut self) -> Result<Option<Message>> {
+        let Some(current) = self.advance()? else { return Ok(None) };
+        let batch = OpenBatch { cursor: current.cursor, ..current.after.clone() };
+        self.batch = Some(current.after);
+        let map = Arc::clone(&self.segment.as_ref().expect("a batch is of a segment").map);
+        Ok(Some(Message { map, batch, offset: current.offset, timestamp: current.timestamp }))
+    }
+
+    /// Waits until there is something to read, for at most `timeout`; returns whether there is.
+    pub fn wait(&mut self, how: Wait, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if self.control().next_offset() > self.next {
+                return true;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            match how {
+                Wait::Spin => std::hint::spin_loop(),
+                Wait::Yield => thread::yield_now(),
+                Wait::Sleep => self.sleep(deadline),
+            }
+        }
+    }
+
+    /// Sleeps until something is published, or the deadline, or for no reason.
+    fn sleep(&self, deadline: Option<Instant>) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let control = self.control();
+        if !control.is_writable {
+            thread::sleep(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
+            return;
+        }
+        let seen = control.wake_sequence().load(Acquire);
+        control.sleepers().store(1, SeqCst);
+        fence(SeqCst);
+        // An appender that publishes after this look sees that we sleep.
+        if control.next_offset() > self.next {
+            return;
+        }
+        let left = left.map(timespec);
+        let _ = futex::wait(control.wake_sequence(), futex::Flags::empty(), seen, left.as_ref());
+    }
+
+    /// An iterator that waits for what comes and does not end.
+    pub fn follow(&mut self, how: Wait) -> Follow<'_> {
+        Follow { tailer: self, how }
+    }
+
+    /// The message before the position, which becomes the position; `None` at the first one that is there.
+    ///
+    /// # Errors
+    /// As [`Tailer::read`].
+    pub fn read_back(&mut self) -> Result<Option<Message>> {
+        let target = self.next - 1;
+        if target < self.control().log_start().load(Acquire) {
+            return Ok(None);
+        }
+        while self.trail.last().is_some_and(|(base, _)| *base > target) {
+            self.trail.pop();
+        }
+        if self.trail.is_empty() {
+            self.collect_trail(target)?;
+        }
+        let trail = std::mem::take(&mut self.trail);
+        if let Some(&(_, position)) = trail.last() {
+            self.position = position;
+        }
+        self.batch = None;
+        self.next = target;
+        let position = self.position;
+        let message = self.read_message();
+        (self.next, self.position, self.batch) = (target, position, None);
+        self.trail = trail;
+        self.commit();
+        message
+    }
+
+    /// Walks from the index entry before `target` to the batch that has it.
+    fn collect_trail(&mut self, target: i64) -> Result<()> {
+        self.next = target;
+        self.segment = None;
+        self.batch = None;
+        self.enter_segment(target)?;
+        while let Some((base, next, range)) = self.peek_batch()? {
+            self.trail.push((base, range.start));
+            if next > target {
+                break;
+            }
+            self.position = range.end;
+        }
+        Ok(())
+    }
+
+    fn control(&self) -> &Control {
+        &self.inner.control
+    }
+
+    /// Finds the next record, moves behind it, and says where it is.
+    fn advance(&mut self) -> Result<Option<Current>> {
+        self.commit();
+        loop {
+            if let Some(open) = self.batch.take()
+                && let Some(current) = self.next_of(open)?
+            {
+                if current.offset < self.next {
+                    // The position is within the batch.
+                    self.batch = Some(current.after);
+                    continue;
+                }
+                self.next = current.offset + 1;
+                return Ok(Some(current));
+            }
+            if !self.open_batch()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn next_of(&self, open: OpenBatch) -> Result<Option<Current>> {
+        let segment = self.segment.as_ref().expect("a batch is of a segment");
+        let bytes = segment.map.published(open.range.clone());
+        let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+        let records = open.records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
+        let mut after = open.cursor;
+        let read = batch.record_at(records, &mut after).map_err(|error| self.damaged(error.to_string()))?;
+        Ok(read.map(|record| Current {
+            offset: record.offset,
+            timestamp: record.timestamp,
+            cursor: open.cursor,
+            after: OpenBatch { cursor: after, ..open.clone() },
+        }))
+    }
+
+    /// Opens the batch at the position; false if there is none yet.
+    fn open_batch(&mut self) -> Result<bool> {
+        if self.segment.is_none() {
+            self.enter_segment(self.next)?;
+        }
+        loop {
+            let Some((_, next_offset, range)) = self.peek_batch()? else { return Ok(false) };
+            self.position = range.end;
+            if next_offset <= self.next {
+                continue;
+            }
+            let segment = self.segment.as_ref().expect("it was entered");
+            let bytes = segment.map.published(range.clone());
+            let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+            if !batch.verify_crc() {
+                return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
+            }
+            if batch.attributes().is_control() {
+                self.next = next_offset;
+                continue;
+            }
+            let records = match batch.attributes().is_compressed() {
+                false => None,
+                true => {
+                    let mut buffer = Vec::new();
+                    let decompressed = batch.decompressed(&mut buffer, DECOMPRESSED_MAX, &mut self.scratch);
+                    decompressed.map(drop).map_err(|error| self.damaged(error.to_string()))?;
+                    Some(Arc::new(buffer))
+                }
+            };
+            self.batch = Some(OpenBatch { range, records, cursor: RecordCursor::default() });
+            self.give_back();
+            return Ok(true);
+        }
+    }
+
+    /// First offset, next offset and place of the batch at the position; moves to the next segment at the end of one.
+    fn peek_batch(&mut self) -> Result<Option<(i64, i64, Range<usize>)>> {
+        loop {
+            let limit = self.limit()?;
+            let segment = self.segment.as_ref().expect("it was entered");
+            if self.position < limit {
+                let bytes = segment.map.published(self.position..limit);
+                let (batch, _) =
+                    Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+                let (base, next) = (batch.base_offset(), batch.next_offset());
+                if next <= base || base > self.next {
+                    return Err(self.damaged(format!("offset {base} comes where {} should", self.next)));
+                }
+                return Ok(Some((base, next, self.position..self.position + batch.size())));
+            }
+            if segment.sealed.is_none() {
+                return Ok(None);
+            }
+            let (open, _) = self.control().open_segment();
+            if open == segment.base {
+                return Ok(None);
+            }
+            let next = self.next;
+            self.enter_segment(next)?;
+        }
+    }
+
+    /// How many bytes of the segment may be read.
+    fn limit(&mut self) -> Result<usize> {
+        let segment = self.segment.as_ref().expect("it was entered");
+        if let Some(sealed) = segment.sealed {
+            return Ok(sealed);
+        }
+        let end = self.inner.control.end();
+        if end.roll == segment.roll {
+            return Ok(end.bytes as usize);
+        }
+        // It was closed since; its length is final.
+        let path = segment::path(&self.inner.directory, segment.base, "log");
+        let len = match std::fs::metadata(&path) {
+            Ok(file) => file.len() as usize,
+            // Retention has taken it, and our mapping still has it: read what is there.
+            Err(_) => {
+                crate::recovery::walk(
+                    segment.map.published(self.position..segment.map.len()),
+                    segment.base,
+                    self.next,
+                )
+                .bytes
+                    + self.position
+            }
+        };
+        let segment = self.segment.as_mut().expect("it was entered");
+        segment.sealed = Some(len.min(segment.map.len()));
+        Ok(len.min(segment.map.len()))
+    }
+
+    /// Maps the segment that holds `offset`, and goes to the index entry before it.
+    fn enter_segment(&mut self, offset: i64) -> Result<()> {
+        let control = Arc::clone(&self.inner.control);
+        let directory = &self.inner.directory;
+        for _ in 0..100 {
+            let (open, end) = control.open_segment();
+            let start = control.log_start().load(Acquire);
+            if offset < start {
+                return Err(QueueError::OutOfRange { offset, start, end: control.next_offset() });
+            }
+            let base = match offset >= open {
+                true => open,
+                // The next segment in order is named by the offset itself.
+                false if segment::path(directory, offset, "log").exists() => offset,
+                false => segment::list(directory)?.into_iter().rfind(|base| *base <= offset).unwrap_or(start),
+            };
+            let path = segment::path(directory, base, "log");
+            let mapped = File::open(&path).and_then(|file| {
+                let len = file.metadata()?.len() as usize;
+                Ok((Map::new(&file, len, false)?, len))
+            });
+            let (map, len) = match mapped {
+                // Retention was faster: look again.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                mapped => mapped.map_err(|error| QueueError::io("mapping", &path, error))?,
+            };
+            if base == open && control.end().roll != end.roll {
+                // It was closed while it was mapped; its length may be of before.
+                continue;
+            }
+            let sealed = (base != open).then_some(len);
+            let entries = (base == open).then(|| control.index_entries().load(Acquire));
+            self.position = match offset == base {
+                true => 0,
+                false => segment::position_before(directory, base, entries, offset)? as usize,
+            };
+            self.forgotten_to = self.position;
+            self.segment = Some(ReadSegment { base, roll: end.roll, map: Arc::new(map), sealed });
+            return Ok(());
+        }
+        let (start, end) = (control.log_start().load(Acquire), control.next_offset());
+        Err(QueueError::OutOfRange { offset, start, end })
+    }
+
+    /// The first offset whose message has this timestamp or a later one; the end of the queue if there is none.
+    fn offset_at(&self, timestamp: i64) -> Result<i64> {
+        let control = self.control();
+        let (open, _) = control.open_segment();
+        let start = control.log_start().load(Acquire);
+        for base in
+            segment::list(&self.inner.directory)?.into_iter().filter(|base| (start..=open).contains(base))
+        {
+            let newest = match base == open {
+                true => Some(control.max_timestamp().load(Acquire)),
+                false => segment::newest_timestamp(&self.inner.directory, base)?,
+            };
+            if newest.is_none_or(|newest| newest < timestamp) {
+                continue;
+            }
+            let entries = (base == open).then(|| control.time_entries().load(Acquire));
+            let from = segment::offset_before(&self.inner.directory, base, entries, timestamp)?;
+            let mut scan = Tailer::at(&self.inner, from.max(start));
+            while let Some(record) = scan.read()? {
+                if record.timestamp >= timestamp {
+                    return Ok(record.offset);
+                }
+            }
+        }
+        Ok(control.next_offset())
+    }
+
+    /// Pages that were read long ago need not be resident.
+    fn give_back(&mut self) {
+        if self.position > self.forgotten_to + 2 * RESIDENT_BYTES {
+            let to = self.position - RESIDENT_BYTES;
+            if let Some(segment) = &self.segment {
+                segment.map.forget(self.forgotten_to..to);
+            }
+            self.forgotten_to = to;
+        }
+    }
+
+    fn damaged(&self, reason: String) -> QueueError {
+        let base = self.segment.as_ref().map_or(0, |segment| segment.base);
+        QueueError::Damaged {
+            path: segment::path(&self.inner.directory, base, "log"),
+            position: self.position as u64,
+            offset: self.next,
+            reason,
+        }
+    }
+}
+
+/// A record that was found.
+struct Current {
+    offset: i64,
+    timestamp: i64,
+    cursor: RecordCursor,
+    after: OpenBatch,
+}
+
+impl Iterator for Tailer {
+    type Item = Result<Message>;
+
+    fn next(&mut self) -> Option<Result<Message>> {
+        self.read_message().transpose()
+    }
+}
+
+/// Messages for ever, see [`Tailer::follow`].
+#[derive(Debug)]
+pub struct Follow<'a> {
+    tailer: &'a mut Tailer,
+    how: Wait,
+}
+
+impl Iterator for Follow<'_> {
+    type Item = Result<Message>;
+
+    fn next(&mut self) -> Option<Result<Message>> {
+        loop {
+            match self.tailer.read_message() {
+                Ok(None) => drop(self.tailer.wait(self.how, None)),
+                found => return found.transpose(),
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Named tailers: positions that are kept in the directory, each in a mapped file of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::byte_lock::{Kind, LockFile};
+use crate::error::{QueueError, Result};
+use crate::map::Map;
+use crate::writer::wall_ms;
+
+const DIRECTORY: &str = "tailers";
+const EXTENSION: &str = ".tailer";
+const MAGIC: u64 = u64::from_be_bytes(*b"MSTAILER");
+const BYTES: usize = 64;
+const NAME_CHARS_MAX: usize = 100;
+
+mod word {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const POSITION: usize = 8;
+    pub(super) const UPDATED_MS: usize = 16;
+}
+
+/// A named tailer as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TailerInfo {
+    /// Its name.
+    pub name: String,
+    /// The offset that it reads next.
+    pub position: i64,
+    /// Messages that it has not read.
+    pub lag: i64,
+    /// Whether a process reads under this name now.
+    pub is_live: bool,
+    /// When it last moved, in ms since 1970.
+    pub updated_ms: i64,
+}
+
+/// The position of a named tailer, which nobody else has while this lives.
+#[derive(Debug)]
+pub(crate) struct Position {
+    map: Map,
+    _lock: LockFile,
+}
+
+impl Position {
+    /// Opens the position of a name; a new one begins at `start`.
+    pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Position> {
+        let path = path(directory, name)?;
+        let parent = directory.join(DIRECTORY);
+        fs::create_dir_all(&parent).map_err(|error| QueueError::io("making", &parent, error))?;
+        let failed = |what, error| QueueError::io(what, &path, error);
+        let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let lock = LockFile::new(open().map_err(|error| failed("opening", error))?);
+        if !lock.try_lock(0, Kind::Exclusive).map_err(|error| failed("locking", error))? {
+            return Err(QueueError::TailerInUse { name: name.to_owned() });
+        }
+        let mapped = open().and_then(|file| {
+            if file.metadata()?.len() < BYTES as u64 {
+                segment_allocate(&file)?;
+            }
+            Map::new(&file, BYTES, true)
+        });
+        let map = mapped.map_err(|error| failed("mapping", error))?;
+        let position = Position { map, _lock: lock };
+        if position.map.u64(word::MAGIC).load(Acquire) != MAGIC {
+            position.store(start);
+            position.map.u64(word::MAGIC).store(MAGIC, Release);
+        }
+        Ok(position)
+    }
+
+    /// The offset that is read next.
+    pub(crate) fn load(&self) -> i64 {
+        self.map.i64(word::POSITION).load(Acquire)
+    }
+
+    /// Everything before this offset is done.
+    pub(crate) fn store(&self, position: i64) {
+        self.map.i64(word::POSITION).store(position, Release);
+        self.map.i64(word::UPDATED_MS).store(wall_ms(), Release);
+    }
+}
+
+fn segment_allocate(file: &File) -> std::io::Result<()> {
+    crate::segment::allocate(file, BYTES as u64)
+}
+
+/// All named tailers of a queue whose next offset is `end`, by name.
+pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
+    let parent = directory.join(DIRECTORY);
+    let entries = match fs::read_dir(&parent) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| QueueError::io("reading", &parent, error))?,
+    };
+    let mut tailers = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| QueueError::io("reading", &parent, error))?.path();
+        let name =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(EXTENSION));
+        let Some(name) = name.and_then(decoded) else { continue };
+        tailers.extend(read(&path, name, end)?);
+    }
+    tailers.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(tailers)
+}
+
+/// The smallest position; `None` without tailers.
+pub(crate) fn slowest(directory: &Path) -> Option<i64> {
+    list(directory, 0).ok()?.into_iter().map(|tailer| tailer.position).min()
+}
+
+/// `None` for a file that holds no position (yet).
+fn read(path: &Path, name: String, end: i64) -> Result<Option<TailerInfo>> {
+    let failed = |error| QueueError::io("reading", path, error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() < BYTES as u64 {
+        return Ok(None);
+    }
+    let map = Map::new(&file, BYTES, false).map_err(failed)?;
+    if map.u64(word::MAGIC).load(Acquire) != MAGIC {
+        return Ok(None);
+    }
+    let is_live = LockFile::new(file).is_locked_elsewhere(0).map_err(failed)?;
+    let position = map.i64(word::POSITION).load(Acquire);
+    let updated_ms = map.i64(word::UPDATED_MS).load(Acquire);
+    Ok(Some(TailerInfo { name, position, lag: (end - position).max(0), is_live, updated_ms }))
+}
+
+fn path(directory: &Path, name: &str) -> Result<PathBuf> {
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS_MAX {
+        return Err(QueueError::TailerName { name: name.to_owned() });
+    }
+    Ok(directory.join(DIRECTORY).join(encoded(name) + EXTENSION))
+}
+
+/// A file name for any name: other bytes than letters, digits, `-` and `_` as `%` and two digits.
+fn encoded(name: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
+        other => format!("%{other:02x}"),
+    };
+    name.bytes().map(encode).collect()
+}
+
+fn decoded(file: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(file.len());
+    let mut rest = file.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+                digit(rest.next()?)? << 4 | digit(rest.next()?)?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_becomes_a_file_name_and_back() {
+        for name in ["me", "a/b", "..", "größe %41", "x y"] {
+            assert!(!encoded(name).contains(['/', '.', ' ']));
+            assert_eq!(decoded(&encoded(name)).as_deref(), Some(name));
+        }
+        assert_eq!(decoded("%4"), None);
+        assert_eq!(decoded("%zz"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! Appending, for the one that holds the writer lock or is the only appender.
+//!
+//! An append finds its place, writes the batch there, and publishes it by one store. What a writer that died has left is
+//! beyond what is published; the next one clears it ([`Writer::repair`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+
+use mainstem_records::{Batch, Header, SingleRecord};
+use rustix::thread::futex;
+
+use crate::control::{Control, End};
+use crate::error::{QueueError, Result};
+use crate::options::Rules;
+use crate::segment::{self, OpenSegment};
+use crate::{recovery, retention};
+
+/// Pages are made present in pieces of this size, ahead of what is written.
+const POPULATE_BYTES: usize = 256 << 10;
+/// What was written longer ago than this is not kept resident by the writer.
+const RESIDENT_BYTES: usize = 16 << 20;
+/// The leader epoch of all batches: the queue has one replica, whose directory does not change hands.
+pub(crate) const LEADER_EPOCH: i32 = 0;
+
+/// Where the next batch goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) position: usize,
+    pub(crate) offset: i64,
+}
+
+/// The writing side of a queue in one process.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    directory: PathBuf,
+    control: Arc<Control>,
+    rules: Rules,
+    open: OpenSegment,
+}
+
+impl Writer {
+    /// Maps the open segment, after it has cleared what a writer that died may have left: bytes that were not published,
+    /// counts that were not kept, segments that were begun. For the holder of the lock.
+    pub(crate) fn repaired(directory: PathBuf, control: Arc<Control>, rules: Rules) -> Result<Writer> {
+        let (base, end) = control.open_segment();
+        for begun in segment::list(&directory)?.into_iter().filter(|begun| *begun > base) {
+            segment::remove(&directory, begun)?;
+        }
+        let log = segment::path(&directory, base, "log");
+        let len = std::fs::metadata(&log).map_err(|error| QueueError::io("reading", &log, error))?.len();
+        if len < rules.segment_bytes {
+            // It died between cutting this segment and publishing the next one.
+            let next = recovery::next_offset_of(&directory, base, u64::from(end.bytes))?;
+            let open = begin_segment(&directory, &control, &rules, end.roll.wrapping_add(1), next)?;
+            return Ok(Writer { directory, control, rules, open });
+        }
+        // It may have died between cutting the indexes and cutting the log.
+        segment::extend_indexes(&directory, base, rules.segment_bytes)?;
+        let mut open = OpenSegment::map(&directory, base, end.roll, rules.segment_bytes)?;
+        recovery::recount(&control, &directory, &open, end)?;
+        let touched = End::unpack(control.touched().load(Relaxed));
+        let dirty_to = if touched.roll == end.roll { touched.bytes.max(end.bytes) } else { end.bytes };
+        let dirty = end.bytes as usize..(dirty_to as usize).min(open.log.len());
+        open.log.unpublished(dirty).fill(0);
+        Ok(Writer { directory, control, rules, open })
+    }
+
+    /// The same for one that is there already.
+    pub(crate) fn repair(&mut self) -> Result<()> {
+        *self = Writer::repaired(self.directory.clone(), Arc::clone(&self.control), self.rules)?;
+        Ok(())
+    }
+
+    /// Finds room for a batch of `size` bytes and `count` records, in another segment if need be.
+    pub(crate) fn place(&mut self, size: usize, count: i64, now_ms: i64) -> Result<Place> {
+        let mut end = self.control.end();
+        if end.roll != self.open.roll {
+            let (base, now) = self.control.open_segment();
+            self.follow(base, now)?;
+            end = now;
+        }
+        let offset = self.control.next_offset();
+        if !self.fits(end, size, offset + count, now_ms) {
+            if size as u64 > self.rules.segment_bytes {
+                return Err(QueueError::TooLarge { bytes: size, segment_bytes: self.rules.segment_bytes });
+            }
+            self.roll(end, offset)?;
+            end = self.control.end();
+        }
+        let position = end.bytes as usize;
+        let touched = End { roll: end.roll, bytes: (position + size) as u32 };
+        self.control.touched().store(touched.pack(), Relaxed);
+        if position + size > self.open.populated {
+            self.populate(position, position + size);
+        }
+        Ok(Place { position, offset })
+    }
+
+    fn fits(&self, end: End, size: usize, next_offset: i64, now_ms: i64) -> bool {
+        let has_room = u64::from(end.bytes) + size as u64 <= self.rules.segment_bytes;
+        let age = now_ms.saturating_sub(self.control.segment_created_ms().load(Relaxed));
+        let is_old = end.bytes > 0 && u64::try_from(age).is_ok_and(|age| age >= self.rules.roll_ms);
+        has_room && !is_old && next_offset - self.open.base <= i64::from(i32::MAX)
+    }
+
+    /// The bytes at a place, to be written.
+    pub(crate) fn bytes(&mut self, place: Place, size: usize) -> &mut [u8] {
+        self.open.log.unpublished(place.position..place.position + size)
+    }
+
+    /// What is written at a place, from its beginning counted.
+    pub(crate) fn written(&self, place: Place, range: std::ops::Range<usize>) -> &[u8] {
+        self.open.log.published(place.position + range.start..place.position + range.end)
+    }
+
+    /// Publishes a batch that was written to its place, and wakes who sleeps.
+    pub(crate) fn publish(&mut self, place: Place, size: usize, count: i64, max_timestamp: i64) {
+        let end = End { roll: self.open.roll, bytes: (place.position + size) as u32 };
+        let last_offset = place.offset + count - 1;
+        self.control.publish(end, last_offset + 1);
+        wake(&self.control);
+        if max_timestamp > self.control.max_timestamp().load(Relaxed) {
+            self.control.max_timestamp().store(max_timestamp, Relaxed);
+            self.control.max_timestamp_offset().store(last_offset, Relaxed);
+        }
+        self.open.add_to_index(&self.control, place.position, last_offset);
+    }
+
+    /// Takes back what was written to a place.
+    pub(crate) fn clear(&mut self, place: Place, size: usize) {
+        self.bytes(place, size).fill(0);
+    }
+
+    /// Appends one message.
+    pub(crate) fn append(
+        &mut self,
+        key: Option<&[u8]>,
+        value: &[u8],
+        headers: &[Header<'_>],
+        timestamp: i64,
+        now_ms: i64,
+    ) -> Result<i64> {
+        let layout = SingleRecord::new(key, value.len(), headers)?;
+        let size = layout.size();
+        let place = self.place(size, 1, now_ms)?;
+        let bytes = self.bytes(place, size);
+        layout.begin(key, headers, bytes);
+        bytes[layout.value()].copy_from_slice(value);
+        layout.finish(place.offset, LEADER_EPOCH, timestamp, bytes);
+        self.publish(place, size, 1, timestamp);
+        Ok(place.offset)
+    }
+
+    /// Appends a batch whose offsets begin at 0; returns the first offset that it got.
+    pub(crate) fn append_batch(&mut self, batch: &Batch<'_>, now_ms: i64) -> Result<i64> {
+        let (size, count) = (batch.size(), i64::from(batch.last_offset_delta()) + 1);
+        let place = self.place(size, count, now_ms)?;
+        let stamp = mainstem_records::stamp_header(batch, place.offset, LEADER_EPOCH);
+        let bytes = self.bytes(place, size);
+        bytes[stamp.len()..].copy_from_slice(&batch.bytes()[stamp.len()..]);
+        bytes[..stamp.len()].copy_from_slice(&stamp);
+        self.publish(place, size, count, batch.max_timestamp());
+        Ok(place.offset)
+    }
+
+    /// Maps the segment that is open now.
+    fn follow(&mut self, base: i64, end: End) -> Result<()> {
+        if self.open.roll != end.roll || self.open.base != base {
+            self.open = OpenSegment::map(&self.directory, base, end.roll, self.rules.segment_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the open segment and begins the next one. The next one is made first: without space for it everything stays.
+    fn roll(&mut self, end: End, next_offset: i64) -> Result<()> {
+        if next_offset == self.open.base {
+            // Nothing is in it: it is only too old.
+            self.control.segment_created_ms().store(wall_ms(), Relaxed);
+            return Ok(());
+        }
+        OpenSegment::create(&self.directory, next_offset, self.rules.segment_bytes)?;
+        self.open.add_time(&self.control);
+        let index_entries = self.control.index_entries().load(Relaxed);
+        let time_entries = self.control.time_entries().load(Relaxed);
+        segment::seal(&self.directory, self.open.base, u64::from(end.bytes), index_entries, time_entries)?;
+        self.open = publish_segment(
+            &self.directory,
+            &self.control,
+            &self.rules,
+            end.roll.wrapping_add(1),
+            next_offset,
+        )?;
+        retention::apply(&self.control, &self.directory, &self.rules, wall_ms());
+        Ok(())
+    }
+
+    /// Makes the pages of the next piece present, and gives back those that were written long ago.
+    #[cold]
+    fn populate(&mut self, position: usize, end: usize) {
+        let ahead = end.next_multiple_of(POPULATE_BYTES) + POPULATE_BYTES;
+        self.open.log.populate(position..ahead.min(self.open.log.len()));
+        self.open.populated = ahead;
+        if let Some(old) = position.checked_sub(RESIDENT_BYTES) {
+            self.open.log.forget(old.saturating_sub(2 * POPULATE_BYTES)..old);
+        }
+    }
+}
+
+/// Makes a segment and publishes it.
+fn begin_segment(
+    directory: &Path,
+    control: &Control,
+    rules: &Rules,
+    roll: u32,
+    base: i64,
+) -> Result<OpenSegment> {
+    OpenSegment::create(directory, base, rules.segment_bytes)?;
+    publish_segment(directory, control, rules, roll, base)
+}
+
+/// Publishes a segment that was made, and wakes who sleeps.
+fn publish_segment(
+    directory: &Path,
+    control: &Control,
+    rules: &Rules,
+    roll: u32,
+    base: i64,
+) -> Result<OpenSegment> {
+    let open = OpenSegment::map(directory, base, roll, rules.segment_bytes)?;
+    recovery::count_as_empty(control, wall_ms());
+    control.publish_segment(roll, base);
+    wake(control);
+    Ok(open)
+}
+
+/// Wakes readers that sleep; without one it is a fence and a load.
+fn wake(control: &Control) {
+    fence(SeqCst);
+    if control.sleepers().load(Relaxed) != 0 {
+        control.sleepers().store(0, Relaxed);
+        control.wake_sequence().fetch_add(1, SeqCst);
+        let _ = futex::wake(control.wake_sequence(), futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+/// The wall clock, in ms since 1970.
+pub(crate) fn wall_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,265 @@
+//! A queue between processes that are killed, stopped and forked at any instruction.
+//!
+//! Each child is this test program again, with `QUEUE_CHILD` set to what it is to do.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+#![allow(unsafe_code, reason = "fork and kill")]
+
+use std::collections::HashMap;
+use std::env;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mainstem_queue::{Options, Queue, QueueError, Start, Wait};
+
+/// Depth asks for more by it; see CONTRIBUTING.md.
+fn kills() -> u32 {
+    env::var("TEST_QUEUE_KILLS").ok().and_then(|value| value.parse().ok()).unwrap_or(200)
+}
+
+fn open(directory: &Path) -> Queue {
+    Options::new()
+        .segment_bytes(1)
+        .retention_bytes(64 << 20)
+        .writer_patience(Some(Duration::from_secs(20)))
+        .open(directory)
+        .unwrap()
+}
+
+/// Runs this program as a child that does `what` in a directory.
+fn child(what: &str, directory: &Path, name: &str) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "the_child", "--nocapture", "--test-threads=1"])
+        .env("QUEUE_CHILD", what)
+        .env("QUEUE_DIRECTORY", directory)
+        .env("QUEUE_NAME", name)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for a line of a child that begins with a word; the test runner prints lines of its own.
+fn wait_for(child: &mut Child, word: &str) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    let output = child.stdout.as_mut().unwrap();
+    loop {
+        assert_eq!(output.read(&mut byte).unwrap(), 1, "the child ended before it said {word}");
+        if byte[0] == b'\n' {
+            if let Some(at) = line.windows(word.len()).position(|part| part == word.as_bytes()) {
+                return String::from_utf8(line[at + word.len()..].to_vec()).unwrap();
+            }
+            line.clear();
+        } else {
+            line.push(byte[0]);
+        }
+    }
+}
+
+fn say(what: &str) {
+    // Not by `println!`, which the test runner may keep.
+    let mut out = io::stdout().lock();
+    writeln!(out, "{what}").unwrap();
+    out.flush().unwrap();
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a signal to a process that this test started and has not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn the_child() {
+    let Ok(what) = env::var("QUEUE_CHILD") else { return };
+    let directory = PathBuf::from(env::var("QUEUE_DIRECTORY").unwrap());
+    let name = env::var("QUEUE_NAME").unwrap();
+    match &*what {
+        "append" => append_for_ever(&directory, &name),
+        "hold" => hold_the_lock(&directory),
+        "fork" => fork_with_the_lock(&directory),
+        other => panic!("no child does {other}"),
+    }
+}
+
+/// Appends numbers, and says each when it is in the queue.
+fn append_for_ever(directory: &Path, name: &str) {
+    let queue = open(directory);
+    let mut appender = queue.appender().unwrap();
+    say("begin");
+    let mut out = io::stdout().lock();
+    for number in 0_u64.. {
+        let text = format!("{name} {number} {}", "z".repeat(number as usize % 700));
+        if number % 3 == 0 {
+            let mut reservation = appender.reserve(text.len()).unwrap();
+            reservation.copy_from_slice(text.as_bytes());
+            reservation.commit();
+        } else {
+            appender.append(&text).unwrap();
+        }
+        out.write_all(&number.to_le_bytes()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+/// What a killed child said last, of the numbers that it appended.
+fn last_said(mut child: Child) -> Option<u64> {
+    let mut rest = Vec::new();
+    child.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
+    child.wait().unwrap();
+    rest.chunks_exact(8).next_back().map(|number| u64::from_le_bytes(number.try_into().unwrap()))
+}
+
+/// Reads the queue from an offset, and counts what each writer wrote: its numbers follow each other.
+fn check(queue: &Queue, from: i64, counts: &mut HashMap<String, u64>) -> i64 {
+    let mut reader = queue.reader(Start::Offset(from)).unwrap();
+    while let Some(record) = reader.read().unwrap() {
+        let text = str::from_utf8(record.value.unwrap()).unwrap();
+        let mut words = text.split(' ');
+        let (name, number) = (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap());
+        assert_eq!(words.next().unwrap().len() as u64, number % 700, "offset {}", record.offset);
+        let count = counts.entry(name.to_owned()).or_default();
+        assert_eq!(number, *count, "of {name} at offset {}", record.offset);
+        *count += 1;
+    }
+    reader.position()
+}
+
+#[test]
+fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = open(dir.path());
+    let (mut counts, mut read_to) = (HashMap::new(), 0);
+    let mut steady = child("append", dir.path(), "steady");
+    wait_for(&mut steady, "begin");
+    let mut output = steady.stdout.take().unwrap();
+    // What is said is read, or the writer would stop at a full pipe.
+    let said = thread::spawn(move || {
+        let mut all = 0;
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = output.read(&mut buffer) {
+            all += count as u64;
+        }
+        all / 8
+    });
+    for round in 0..kills() {
+        let name = format!("w{round}");
+        let mut killed = child("append", dir.path(), &name);
+        wait_for(&mut killed, "begin");
+        thread::sleep(Duration::from_micros(u64::from(round * 7919 % 6_000)));
+        signal(&killed, libc::SIGKILL);
+        let last = last_said(killed);
+        // The others go on at once.
+        let before = queue.ends().next;
+        let begin = Instant::now();
+        while queue.ends().next < before + 3 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: nobody appends any more");
+            thread::yield_now();
+        }
+        read_to = check(&queue, read_to, &mut counts);
+        let count = counts.remove(&name).unwrap_or_default();
+        assert!(
+            last.is_none_or(|last| count > last),
+            "round {round}: {count} of more than {last:?} are there"
+        );
+    }
+    signal(&steady, libc::SIGKILL);
+    steady.wait().unwrap();
+    let said = said.join().unwrap();
+    read_to = check(&queue, read_to, &mut counts);
+    assert!(counts["steady"] >= said && said > 0, "{} of {said}", counts["steady"]);
+    // And who comes later finds all of it.
+    assert_eq!(open(dir.path()).append("later").unwrap(), read_to);
+}
+
+/// Takes the writer lock, says so, and keeps it.
+fn hold_the_lock(directory: &Path) {
+    let queue = open(directory);
+    let mut appender = queue.appender().unwrap();
+    let mut reservation = appender.reserve(100).unwrap();
+    reservation.fill(b'h');
+    say("holding");
+    let mut byte = [0];
+    let _ = io::stdin().read(&mut byte);
+    reservation.commit();
+    say("given back");
+    let _ = io::stdin().read(&mut byte);
+}
+
+#[test]
+fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::from_millis(100)));
+    let queue = options.open(dir.path()).unwrap();
+    queue.append("before").unwrap();
+    let mut holder = child("hold", dir.path(), "");
+    wait_for(&mut holder, "holding");
+    signal(&holder, libc::SIGSTOP);
+    let error = queue.append("no").unwrap_err();
+    assert!(matches!(error, QueueError::WriterBlocked { pid, .. } if pid == holder.id()), "{error}");
+    let mut reader = queue.reader(Start::Earliest).unwrap();
+    assert_eq!(reader.read().unwrap().unwrap().value, Some(&b"before"[..]));
+    assert!(reader.read().unwrap().is_none());
+    signal(&holder, libc::SIGCONT);
+    holder.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    wait_for(&mut holder, "given back");
+    assert_eq!(reader.read().unwrap().unwrap().value, Some(&[b'h'; 100][..]));
+    assert_eq!(queue.append("after").unwrap(), 2);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+
+    let mut holder = child("hold", dir.path(), "");
+    wait_for(&mut holder, "holding");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let begin = Instant::now();
+    assert_eq!(queue.append("after its death").unwrap(), 3);
+    assert!(begin.elapsed() < Duration::from_millis(90), "{:?}", begin.elapsed());
+    assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(5))));
+    assert_eq!(reader.by_ref().last().unwrap().unwrap().value(), b"after its death");
+}
+
+/// Forks while it holds the lock, and dies; the child lives on with all that it inherited.
+fn fork_with_the_lock(directory: &Path) {
+    let queue = open(directory);
+    let mut appender = queue.appender().unwrap();
+    appender.append("of the parent").unwrap();
+    let reservation = appender.reserve(10).unwrap();
+    // SAFETY: this process has the test's own threads, which do nothing; the child uses the queue alone.
+    match unsafe { libc::fork() } {
+        0 => {
+            std::mem::forget(reservation);
+            // The parent's death is noticed although its child has its open files.
+            thread::sleep(Duration::from_millis(100));
+            let appended = queue.append("of the child").unwrap();
+            say(&format!("child {appended}"));
+            thread::sleep(Duration::from_secs(30));
+            std::process::exit(0);
+        }
+        pid => {
+            say(&format!("forked {pid}"));
+            // SAFETY: the death that the test is about.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+    }
+}
+
+#[test]
+fn the_death_of_a_parent_with_the_lock_is_noticed_by_its_child_and_by_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = open(dir.path());
+    let mut parent = child("fork", dir.path(), "");
+    let forked: i32 = wait_for(&mut parent, "forked ").trim().parse().unwrap();
+    let others = queue.append("of another").unwrap();
+    let childs: i64 = wait_for(&mut parent, "child ").trim().parse().unwrap();
+    assert_eq!([0, others, childs], [0, 1, 2]);
+    // SAFETY: the process was forked by the child that this test started.
+    unsafe { libc::kill(forked, libc::SIGKILL) };
+    parent.wait().unwrap();
+    let read: Vec<_> =
+        queue.reader(Start::Earliest).unwrap().map(|message| message.unwrap().value().to_vec()).collect();
+    assert_eq!(read, [&b"of the parent"[..], b"of another", b"of the child"]);
+}
