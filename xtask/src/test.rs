@@ -25,6 +25,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "4096"),
     ("TEST_KILLS", "1000"),
     ("TEST_QUEUE_KILLS", "10000"),
+    ("TEST_HANDLER_KILLS", "1000"),
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),

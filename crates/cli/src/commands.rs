@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod consume;
+pub(crate) mod dead_letters;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod man;

@@ -16,17 +16,24 @@ pub(crate) struct Deletion {
     /// Do nothing, successfully, for what does not exist.
     #[arg(long)]
     pub(crate) if_exists: bool,
-    /// Do not ask for confirmation on a terminal.
-    #[arg(long, short)]
-    yes: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+/// What every command takes that asks before it deletes.
+#[derive(Debug, Args)]
+pub(crate) struct Confirmation {
+    /// Do not ask for confirmation on a terminal.
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
     target: Target,
 }
 
-impl Deletion {
+impl Confirmation {
     /// Connects, then asks a person at a terminal; scripts are not asked, nor is whoever said `--yes`.
     ///
     /// # Errors
@@ -44,6 +51,16 @@ impl Deletion {
             "y" | "Y" | "yes" => Ok(admin),
             _ => bail!("nothing was deleted"),
         }
+    }
+}
+
+impl Deletion {
+    /// Connects, and asks as [`Confirmation::begin`] does.
+    ///
+    /// # Errors
+    /// When there is no broker, or the answer is not yes.
+    pub(crate) async fn begin(&self, question: impl FnOnce() -> String) -> Result<Admin> {
+        self.confirmation.begin(question).await
     }
 
     /// Says what became of each: it was deleted, or it was not there. `noun` is what they are.

@@ -43,6 +43,8 @@ enum Command {
     Consume(commands::consume::Consume),
     /// List, describe, reset and delete consumer groups.
     Group(commands::group::GroupArguments),
+    /// List, show, replay and delete what handlers and share groups have set aside.
+    DeadLetters(commands::dead_letters::DeadLettersArguments),
     /// Show and change settings of topics, brokers, groups and more.
     Config(commands::config::ConfigArguments),
     /// List and set what users, clients and addresses may use.
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Produce(produce) => wait_for(commands::produce::run(&produce)),
         Command::Consume(consume) => wait_for(commands::consume::run(&consume)),
         Command::Group(group) => wait_for(commands::group::run(&group)),
+        Command::DeadLetters(letters) => wait_for(commands::dead_letters::run(&letters)),
         Command::Config(config) => wait_for(commands::config::run(&config)),
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),

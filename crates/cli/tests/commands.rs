@@ -451,3 +451,98 @@ fn logs_are_dumped_and_verified() {
     assert!(faulty.stdout.contains("00000000000000000000.log at byte 0"), "{faulty:?}");
     assert!(faulty.code == Some(1) && faulty.stderr.contains("1 fault found"), "{faulty:?}");
 }
+
+/// A letter in the form that `produce --json` reads.
+fn letter(key: &str, offset: u32, rounds: u32) -> String {
+    let headers = [
+        ("trace", "4711".to_owned()),
+        ("__dlq.errors.topic", "orders".to_owned()),
+        ("__dlq.errors.partition", "2".to_owned()),
+        ("__dlq.errors.offset", offset.to_string()),
+        ("__dlq.errors.group", "billing".to_owned()),
+        ("__dlq.errors.delivery.count", "5".to_owned()),
+        ("__dlq.errors.message", "the total overflows".to_owned()),
+        ("__mainstem.errors.stage", "handle".to_owned()),
+        ("__mainstem.errors.class", "poison".to_owned()),
+        ("__mainstem.errors.cause", "the total overflows\ncaused by: 2^64".to_owned()),
+        ("__mainstem.errors.timestamp", "1700000000000".to_owned()),
+        ("__mainstem.errors.rounds", rounds.to_string()),
+    ];
+    let headers: Vec<Value> =
+        headers.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+    format!("{}\n", json!({"partition": 1, "key": key, "value": format!("v{offset}"), "headers": headers}))
+}
+
+#[test]
+fn dead_letters_are_listed_shown_replayed_and_purged() {
+    let broker = Broker::start();
+    assert_eq!(broker.run("dead-letters list").ok(), "there are no topics of dead letters\n");
+    assert!(
+        broker
+            .run("dead-letters show dlq.billing.orders")
+            .failed()
+            .contains("there is no topic dlq.billing.orders")
+    );
+    broker.run("topic create orders -p 3").ok();
+    broker.run("topic create dlq.billing.orders -p 2").ok();
+    assert_eq!(
+        broker.run("dead-letters show dlq.billing.orders").ok(),
+        "dlq.billing.orders has no letters\n"
+    );
+    let letters = [letter("a", 40, 0), letter("b", 41, 1), letter("c", 42, 3)].concat();
+    broker.produce("dlq.billing.orders --json", &letters);
+    let listed = broker.run("dead-letters list --json").json();
+    assert_eq!(listed, json!([{"topic": "dlq.billing.orders", "partitions": 2, "letters": 3}]));
+    let shown = broker.run("dead-letters show dlq.billing.orders").ok();
+    assert!(shown.contains("orders-2@40") && shown.contains("the total overflows"), "{shown}");
+    let whole = broker.run("dead-letters show dlq.billing.orders -p 1 --offset 1").ok();
+    assert!(whole.contains("source      orders-2@41\n") && whole.contains("caused by: 2^64"), "{whole}");
+    assert!(
+        broker
+            .run("dead-letters show dlq.billing.orders -p 1 --offset 9")
+            .failed()
+            .contains("has no letter at offset 9")
+    );
+    assert!(broker.run("dead-letters show dlq.billing.orders -p 7").failed().contains("has no partition 7"));
+    let shown = broker.run("dead-letters show dlq.billing.orders --json -n 1").json();
+    let one = &shown[0];
+    assert_eq!(
+        (&one["source_topic"], &one["source_offset"], &one["deliveries"], &one["key"]),
+        (&json!("orders"), &json!(40), &json!(5), &json!("a"))
+    );
+    assert_eq!(one["headers"], json!([{"key": "trace", "value": "4711"}]));
+    let would = broker.run("dead-letters replay dlq.billing.orders").ok();
+    assert!(
+        would.starts_with("2 letters of dlq.billing.orders would be replayed; --execute does it\n1 letter"),
+        "{would}"
+    );
+    assert_eq!(broker.run("consume orders").ok(), "");
+    let done = broker.run("dead-letters replay dlq.billing.orders --execute --json").json();
+    assert_eq!(
+        (&done["replayed"], &done["deleted"], &done["replayed_too_often"]),
+        (&json!(2), &json!(0), &json!(1))
+    );
+    let back = broker.run("consume orders --json").ok();
+    let back: Vec<Value> = back.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rounds = |round: &str| json!([{"key": "trace", "value": "4711"}, {"key": "__mainstem.errors.rounds", "value": round}]);
+    assert_eq!(
+        (&back[0]["partition"], &back[0]["value"], &back[0]["timestamp"]),
+        (&json!(2), &json!("v40"), &json!(1_700_000_000_000_u64))
+    );
+    assert_eq!((&back[0]["headers"], &back[1]["headers"]), (&rounds("1"), &rounds("2")));
+    let done = broker.run("dead-letters replay dlq.billing.orders --execute --max-rounds 9").ok();
+    assert_eq!(done, "replayed 3 letters of dlq.billing.orders, and deleted them there\n");
+    assert_eq!(broker.run("dead-letters list --json").json()[0]["letters"], 0);
+    broker.produce("dlq.billing.orders --json", &letters);
+    assert_eq!(
+        broker.run("dead-letters purge dlq.billing.orders -p 1 --before 4").ok(),
+        "deleted 1 letter of dlq.billing.orders\n"
+    );
+    assert_eq!(broker.run("dead-letters purge dlq.billing.orders --json").json()["deleted"], 2);
+    broker.produce("dlq.billing.orders", "no letter\n");
+    let odd = broker.run("dead-letters replay dlq.billing.orders").ok();
+    assert!(odd.contains("1 record without a word of where it comes from"), "{odd}");
+    let loops =
+        broker.run("dead-letters replay dlq.billing.orders --to dlq.billing.orders --execute").failed();
+    assert!(loops.contains("would go back to dlq.billing.orders"), "{loops}");
+}

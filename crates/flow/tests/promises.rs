@@ -1,7 +1,7 @@
 //! What handlers promise, with three processes that are killed and stopped while they work: nothing is lost, a key's
 //! messages run in order, a kill repeats only what was not committed, and what its handler accepts is never a dead letter.
 //!
-//! `MAINSTEM_FLOW_ROUNDS` says how many kills there are; a few by default.
+//! `TEST_HANDLER_KILLS` says how many kills there are.
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
 mod support;
@@ -22,7 +22,7 @@ use support::World;
 const MEMBERS: usize = 3;
 const PARTITIONS: i32 = 6;
 const KEYS: u64 = 40;
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 20;
 /// Messages between two rounds.
 const MESSAGES: u64 = 200;
 
@@ -246,7 +246,7 @@ fn check_repeats(lines: &[Line], snapshots: &[Snapshot]) {
 }
 
 fn rounds() -> u64 {
-    std::env::var("MAINSTEM_FLOW_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
+    std::env::var("TEST_HANDLER_KILLS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
 }
 
 /// Our broker, which notices soon that a process is gone.

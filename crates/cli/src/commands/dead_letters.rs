@@ -1,0 +1,40 @@
+//! `mainstem dead-letters`: what handlers and share groups have set aside, as records of topics that tell where each comes
+//! from and why (KIP-1191).
+
+mod letters;
+mod list;
+mod purge;
+mod replay;
+mod show;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What `dead-letters` takes.
+#[derive(Debug, Args)]
+pub(crate) struct DeadLettersArguments {
+    #[command(subcommand)]
+    command: DeadLettersCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DeadLettersCommand {
+    /// List topics of dead letters, and how many there are.
+    List(list::List),
+    /// Show the letters of a topic: where each comes from, and why it was set aside.
+    Show(show::Show),
+    /// Write letters back to where they come from. Without --execute only shows them.
+    Replay(replay::Replay),
+    /// Delete the letters of a topic.
+    Purge(purge::Purge),
+}
+
+/// Runs the command.
+pub(crate) async fn run(arguments: &DeadLettersArguments) -> Result<()> {
+    match &arguments.command {
+        DeadLettersCommand::List(list) => list::run(list).await,
+        DeadLettersCommand::Show(show) => show::run(show).await,
+        DeadLettersCommand::Replay(replay) => replay::run(replay).await,
+        DeadLettersCommand::Purge(purge) => purge::run(purge).await,
+    }
+}

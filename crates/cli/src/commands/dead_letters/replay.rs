@@ -1,0 +1,143 @@
+//! `mainstem dead-letters replay`: back to where letters come from.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use mainstem_client::{Admin, Producer, ProducerConfig, Record};
+use mainstem_flow::letter;
+use serde_json::json;
+
+use super::letters::{Chosen, Letter, read};
+use crate::output::{counted, print, print_json};
+use crate::target::Target;
+use crate::topic;
+
+/// What `dead-letters replay` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A letter goes back to its own topic and partition with its key, value and headers, and a header that counts its rounds.
+Letters that were replayed are deleted if all of a partition were, and stay otherwise; if the command is ended in between
+they stay too, and are written again by the next replay. The new records come behind all that is there of their keys.")]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Write to this topic instead.
+    #[arg(long, value_name = "TOPIC")]
+    to: Option<String>,
+    /// Leave letters out that were replayed so often already.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    max_rounds: u32,
+    /// Write them. Without it they are only counted.
+    #[arg(long)]
+    execute: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What there is to do.
+#[derive(Default)]
+struct Plan {
+    letters: Vec<Letter>,
+    /// Replayed too often.
+    worn: u64,
+    /// They do not say where they come from.
+    unknown: u64,
+}
+
+/// Replays the letters.
+pub(crate) async fn run(replay: &Replay) -> Result<()> {
+    let admin = replay.target.connect().await?;
+    let mut plan = Plan::default();
+    let ends = read(&admin, replay.target.config()?, &replay.chosen, |letter| {
+        plan.take(letter, replay);
+        Ok(true)
+    })
+    .await?;
+    let mut deleted = 0;
+    if replay.execute {
+        write(replay, &admin, &plan).await?;
+        if replay.chosen.offset.is_none() && plan.worn == 0 && plan.unknown == 0 && !plan.letters.is_empty() {
+            admin.delete_records(&ends).await.context("the letters were replayed, and cannot be deleted")?;
+            deleted = plan.letters.len();
+        }
+    }
+    report(replay, &plan, deleted)
+}
+
+impl Plan {
+    fn take(&mut self, letter: Letter, replay: &Replay) {
+        if letter::rounds(&letter.record.headers) >= replay.max_rounds {
+            self.worn += 1;
+        } else if replay.to.is_none() && letter.source().is_none() {
+            self.unknown += 1;
+        } else {
+            self.letters.push(letter);
+        }
+    }
+}
+
+async fn write(replay: &Replay, admin: &Admin, plan: &Plan) -> Result<()> {
+    let producer = Producer::new(ProducerConfig::new(replay.target.config()?))?;
+    let mut widths: BTreeMap<String, i32> = BTreeMap::new();
+    let mut deliveries = Vec::new();
+    for letter in &plan.letters {
+        let source = letter.source();
+        let Some(to) = replay.to.as_deref().or(source.map(|(topic, ..)| topic)) else { continue };
+        if to == replay.chosen.topic {
+            bail!("letters would go back to {to}, where they are; name another topic (--to)");
+        }
+        if !widths.contains_key(to) {
+            let width = i32::try_from(topic::find(admin, to).await?.partitions.len()).unwrap_or(i32::MAX);
+            widths.insert(to.to_owned(), width);
+        }
+        let width = widths.get(to).copied().unwrap_or(0);
+        let own = source.filter(|(topic, partition, _)| *topic == to && *partition < width);
+        let record = Record {
+            topic: to.into(),
+            // Its key may have come to another partition since, if there are more.
+            partition: own.map(|(_, partition, _)| partition),
+            key: letter.record.key.clone(),
+            value: letter.record.value.clone(),
+            headers: letter::replayed(&letter.record.headers),
+            timestamp_ms: letter.text(letter::TIMESTAMP).and_then(|text| text.parse().ok()),
+        };
+        deliveries.push(producer.send(record).await?);
+    }
+    for delivery in deliveries {
+        delivery.outcome().await?;
+    }
+    Ok(())
+}
+
+fn report(replay: &Replay, plan: &Plan, deleted: usize) -> Result<()> {
+    let count = plan.letters.len();
+    if replay.json {
+        return print_json(&json!({
+            "topic": replay.chosen.topic,
+            "executed": replay.execute,
+            "replayed": count,
+            "deleted": deleted,
+            "replayed_too_often": plan.worn,
+            "without_source": plan.unknown,
+        }));
+    }
+    let letters = counted(count as u64, "letter");
+    let mut text = match (replay.execute, deleted) {
+        (false, _) => format!("{letters} of {} would be replayed; --execute does it", replay.chosen.topic),
+        (true, 0) => format!("replayed {letters} of {}; they stay there", replay.chosen.topic),
+        (true, _) => format!("replayed {letters} of {}, and deleted them there", replay.chosen.topic),
+    };
+    if plan.worn > 0 {
+        let worn = counted(plan.worn, "letter");
+        text += &format!("\n{worn} replayed {} times already: left out (--max-rounds)", replay.max_rounds);
+    }
+    if plan.unknown > 0 {
+        let unknown = counted(plan.unknown, "record");
+        text += &format!("\n{unknown} without a word of where it comes from: left out (--to names a topic)");
+    }
+    print(&text)
+}
