@@ -1,0 +1,355 @@
+//! `mainstem.groups`: what the Raft groups of a log directory must not forget, beside Kafka's own files.
+//!
+//! An append-only file of frames, each with its group and a checksum. A frame is written at once ([`Journal::append`])
+//! and durable after a sync, which one [`Journal::sync_work`] asks for on behalf of all groups: a thousand votes cost
+//! one. The state of each group is in memory as the frames come to it ([`GroupState`]); when the file has grown to
+//! four times of what that takes, it is written anew ([`Journal::rewrite`]).
+//!
+//! Opening reads frames up to the first that is not whole: a power cut has torn what was not synced, and nobody was
+//! promised it. A frame says how much of the file was durable when it was written. So a damaged one that is followed by
+//! a frame that knows it durable is no torn write but lost promises, and the journal is refused.
+
+mod frame;
+mod state;
+
+pub use frame::{
+    ENTRY_DATA_BYTES_MAX, EntryKind, FRAME_BYTES_MAX, Frame, InternalEntry, Mark, REPLICAS_MAX, Start, Vote,
+};
+pub use state::GroupState;
+
+use crate::group::GroupId;
+use frame::ALIGNMENT;
+use mainstem_log::storage::{OpenMode, Storage, StorageFile, read_exact_at, replace_file, write_all_at};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Name of the journal in a log directory.
+pub const JOURNAL: &str = "mainstem.groups";
+/// The file begins with this: name and version.
+const MAGIC: [u8; 8] = *b"msgroup1";
+/// A journal has at most so many bytes: a hundred thousand groups with a KiB each, four times.
+const LEN_MAX: u64 = 400 << 20;
+/// A smaller file is not written anew.
+const REWRITE_BYTES_MIN: u64 = 64 << 10;
+/// The file may have so many times the bytes of its content.
+const REWRITE_FACTOR: u64 = 4;
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is not a journal, or one of another version.
+    #[error("{path} is not a journal of groups that this version knows; start the version that wrote it")]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Bytes that were durable are not what was written.
+    #[error(
+        "{path} is damaged at byte {position}, before bytes that were written later: votes may be lost. \
+         Take the replicas of this directory out of their groups and let them start as new ones"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the first damaged frame begins.
+        position: u64,
+    },
+    /// It is larger than any journal of ours.
+    #[error("{path} has {len} bytes, more than a journal can have")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        len: u64,
+    },
+    /// An earlier write or sync failed: what is on disk is not known.
+    #[error("{path} failed before, and takes nothing until the next start")]
+    Failed {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// A sync that is to be made; then [`Journal::synced`].
+#[derive(Debug, Clone)]
+pub struct JournalSync {
+    /// What is to be synced.
+    pub file: Arc<dyn StorageFile>,
+    /// What the sync covers, for [`Journal::synced`] and to compare with [`Journal::appended`].
+    pub upto: u64,
+}
+
+/// The journal of one log directory. Every change goes through `&mut self`; the caller serialises.
+#[derive(Debug)]
+pub struct Journal {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    groups: BTreeMap<GroupId, GroupState>,
+    /// Bytes of the file.
+    len: u64,
+    /// Bytes at the file's start that are durable.
+    synced_len: u64,
+    /// Bytes that were ever written by this process, rewritten files not counted.
+    appended: u64,
+    durable: u64,
+    /// Of the content, as of the last time that it was counted.
+    content: u64,
+    /// Count the content again when the file has so many bytes.
+    count_at: u64,
+    failed: bool,
+}
+
+impl Journal {
+    /// Opens the journal of a log directory; an empty one is created, durably. Returns how many torn bytes at its end
+    /// were cut off. Blocks on the disk.
+    pub fn open(storage: Arc<dyn Storage>, dir: &Path) -> Result<(Journal, u64), JournalError> {
+        let path = dir.join(JOURNAL);
+        let io_error = |action: &'static str| {
+            let path = path.clone();
+            move |source| JournalError::Io { action, path, source }
+        };
+        if !storage.exists(&path).map_err(io_error("look for"))? {
+            replace_file(&*storage, &path, &MAGIC).map_err(io_error("create"))?;
+        }
+        let file = storage.open(&path, OpenMode::ReadWrite).map_err(io_error("open"))?;
+        let len = file.len().map_err(io_error("measure"))?;
+        if len > LEN_MAX {
+            return Err(JournalError::TooLarge { path, len });
+        }
+        let mut bytes = vec![0; len as usize];
+        read_exact_at(&*file, &mut bytes, 0).map_err(io_error("read"))?;
+        let (groups, whole) = replay(&bytes).map_err(|fault| match fault {
+            Fault::OtherFormat => JournalError::OtherFormat { path: path.clone() },
+            Fault::Damaged { position } => JournalError::Damaged { path: path.clone(), position },
+        })?;
+        // Synced with the cut: what a killed process left in the page cache is built upon from here on.
+        if whole < len {
+            file.set_len(whole).map_err(io_error("cut"))?;
+        }
+        file.sync_data().map_err(io_error("sync"))?;
+        let content = content_of(&groups);
+        let journal = Journal {
+            file,
+            groups,
+            len: whole,
+            synced_len: whole,
+            appended: 0,
+            durable: 0,
+            content,
+            count_at: count_at(content),
+            failed: false,
+            storage,
+            path,
+        };
+        Ok((journal, len - whole))
+    }
+
+    /// What is known of a group; `None`: nothing.
+    pub fn group(&self, group: GroupId) -> Option<&GroupState> {
+        self.groups.get(&group)
+    }
+
+    /// All groups, in the order of their ids.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &GroupState)> {
+        self.groups.iter().map(|(group, state)| (*group, state))
+    }
+
+    /// Writes frames of a group. Durable when [`Journal::durable`] has reached the position that this returns.
+    pub fn append(&mut self, group: GroupId, frames: &[Frame]) -> Result<u64, JournalError> {
+        self.check_running()?;
+        let mut bytes = Vec::new();
+        for frame in frames {
+            frame.encode(group, self.synced_len, &mut bytes);
+        }
+        if let Err(source) = write_all_at(&*self.file, &bytes, self.len) {
+            self.failed = true;
+            return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
+        }
+        for frame in frames {
+            self.apply(group, frame);
+        }
+        self.len += bytes.len() as u64;
+        self.appended += bytes.len() as u64;
+        Ok(self.appended)
+    }
+
+    fn apply(&mut self, group: GroupId, frame: &Frame) {
+        match frame {
+            Frame::Removed => {
+                self.groups.remove(&group);
+            }
+            frame => self.groups.entry(group).or_default().apply(frame),
+        }
+    }
+
+    /// Where the next frame goes, as a position that only ascends.
+    pub fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// What was written before this position is on disk.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// The sync that makes all durable which was written until now; `None`: all is.
+    pub fn sync_work(&self) -> Option<JournalSync> {
+        (self.durable < self.appended && !self.failed)
+            .then(|| JournalSync { file: self.file.clone(), upto: self.appended })
+    }
+
+    /// A sync is done; of a file that was replaced since, it says nothing new.
+    pub fn synced(&mut self, upto: u64) {
+        if upto > self.durable && !self.failed {
+            self.durable = upto;
+            self.synced_len = self.len - (self.appended - upto);
+        }
+    }
+
+    /// A sync failed. Nothing further becomes durable: the kernel may have dropped the pages.
+    pub fn failed(&mut self) {
+        self.failed = true;
+    }
+
+    /// Syncs what is not durable, on this thread.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.check_running()?;
+        let Some(work) = self.sync_work() else { return Ok(()) };
+        if let Err(source) = work.file.sync_data() {
+            self.failed = true;
+            return Err(JournalError::Io { action: "sync", path: self.path.clone(), source });
+        }
+        self.synced(work.upto);
+        Ok(())
+    }
+
+    /// Whether the file has grown to [`REWRITE_FACTOR`] times its content.
+    pub fn rewrite_due(&mut self) -> bool {
+        if self.len < self.count_at || self.failed {
+            return false;
+        }
+        self.content = content_of(&self.groups);
+        self.count_at = count_at(self.content);
+        self.len >= self.count_at
+    }
+
+    /// Replaces the file by one that has its content alone. Blocks on the disk; all is durable then.
+    pub fn rewrite(&mut self) -> Result<(), JournalError> {
+        self.check_running()?;
+        let mut bytes = MAGIC.to_vec();
+        for (group, state) in &self.groups {
+            for frame in state.frames() {
+                frame.encode(*group, 0, &mut bytes);
+            }
+        }
+        let replaced = replace_file(&*self.storage, &self.path, &bytes)
+            .and_then(|()| self.storage.open(&self.path, OpenMode::ReadWrite));
+        match replaced {
+            Ok(file) => self.file = file,
+            Err(source) => {
+                // Which of the two files has the name is not known.
+                self.failed = true;
+                return Err(JournalError::Io { action: "rewrite", path: self.path.clone(), source });
+            }
+        }
+        (self.len, self.synced_len) = (bytes.len() as u64, bytes.len() as u64);
+        self.durable = self.appended;
+        self.content = self.len;
+        self.count_at = count_at(self.content);
+        Ok(())
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn check_running(&self) -> Result<(), JournalError> {
+        match self.failed {
+            true => Err(JournalError::Failed { path: self.path.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Asserts what holds at all times.
+    pub fn check(&self) {
+        assert!(self.durable <= self.appended, "{} > {}", self.durable, self.appended);
+        assert!(self.synced_len <= self.len, "{} > {}", self.synced_len, self.len);
+        for state in self.groups.values() {
+            assert!(state.entries.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.entries);
+            assert!(state.marks.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.marks);
+        }
+    }
+}
+
+fn content_of(groups: &BTreeMap<GroupId, GroupState>) -> u64 {
+    groups.values().map(GroupState::encoded_len).sum::<u64>() + MAGIC.len() as u64
+}
+
+fn count_at(content: u64) -> u64 {
+    (content * REWRITE_FACTOR).max(REWRITE_BYTES_MIN)
+}
+
+/// Why bytes are no journal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    OtherFormat,
+    Damaged { position: u64 },
+}
+
+/// The groups that the bytes of a journal come to, and where its last whole frame ends.
+pub(crate) fn replay(bytes: &[u8]) -> Result<(BTreeMap<GroupId, GroupState>, u64), Fault> {
+    if !bytes.starts_with(&MAGIC) {
+        return Err(Fault::OtherFormat);
+    }
+    let (mut groups, mut position) = (BTreeMap::<GroupId, GroupState>::new(), MAGIC.len());
+    while let Some(decoded) = frame::decode(&bytes[position..]) {
+        match decoded.frame {
+            Frame::Removed => {
+                groups.remove(&decoded.group);
+            }
+            frame => groups.entry(decoded.group).or_default().apply(&frame),
+        }
+        position += decoded.len;
+    }
+    match known_durable(&bytes[position..]) > position as u64 {
+        true => Err(Fault::Damaged { position: position as u64 }),
+        false => Ok((groups, position as u64)),
+    }
+}
+
+/// How much of the file the whole frames behind a damaged one know to be durable. Each 8 bytes may begin one.
+fn known_durable(bytes: &[u8]) -> u64 {
+    let (mut position, mut durable) = (0, 0);
+    while position < bytes.len() {
+        match frame::decode(&bytes[position..]) {
+            Some(decoded) => {
+                durable = durable.max(decoded.synced);
+                position += decoded.len;
+            }
+            None => position += ALIGNMENT,
+        }
+    }
+    durable
+}
+
+/// The groups of a journal, for the fuzz body.
+pub(crate) fn replay_for_fuzz(bytes: &[u8]) -> Option<BTreeMap<GroupId, GroupState>> {
+    replay(bytes).ok().map(|(groups, _)| groups)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! One frame of the journal, as bytes. docs/format.md has the diagram.
+
+use crate::group::{Configuration, GroupId, ReplicaId};
+
+/// Largest frame in bytes: a configuration of [`REPLICAS_MAX`] replicas, or the longest internal entry.
+pub const FRAME_BYTES_MAX: usize = 4096;
+/// A configuration names at most so many replicas, all lists together.
+pub const REPLICAS_MAX: usize = 128;
+/// The data of an internal entry has at most so many bytes: a change of all replicas of a configuration.
+pub const ENTRY_DATA_BYTES_MAX: usize = 3072;
+/// Frames begin at multiples of this.
+pub(crate) const ALIGNMENT: usize = 8;
+/// Checksum, length, kind, padding, synced length, group.
+const HEAD_BYTES: usize = 36;
+
+const _: () = assert!(HEAD_BYTES + 64 + 8 * REPLICAS_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(HEAD_BYTES + 64 + ENTRY_DATA_BYTES_MAX < FRAME_BYTES_MAX);
+
+/// Term and vote of a replica: what it must never forget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Vote {
+    /// The term, which is the leader epoch.
+    pub term: u64,
+    /// For whom the replica voted in it.
+    pub candidate: Option<ReplicaId>,
+}
+
+/// What an internal entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// The first entry of a leader. Its index is where its term starts.
+    NoOp,
+    /// A change of one member, in Raft's own encoding.
+    ConfigurationChange,
+    /// A change of members, in Raft's own encoding.
+    ConfigurationChangeV2,
+    /// Another entry without records: its data is the broker's.
+    Data,
+}
+
+/// An entry that has no offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InternalEntry {
+    /// Its index, which it shares with no batch.
+    pub index: u64,
+    /// The term it was appended in.
+    pub term: u64,
+    /// The log end when it was appended: the next batch behind it has this offset.
+    pub offset: i64,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its content; empty for a no-op. At most [`ENTRY_DATA_BYTES_MAX`].
+    pub data: Vec<u8>,
+}
+
+/// Where the entries of a group begin: those up to `index` are in a snapshot, and the log's first batch of the group
+/// has `offset`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Index of the last entry that is not here; 0 for a group that has all.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Offset behind it.
+    pub offset: i64,
+}
+
+/// The next entry's index where the log had this end. Counting begins at the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Index of the batch that begins at the offset; internal entries of the same offset precede it.
+    pub index: u64,
+    /// A segment's base offset, or the log end at a clean stop.
+    pub offset: i64,
+}
+
+/// One fact about a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// Term and vote changed.
+    Vote(Vote),
+    /// An internal entry was appended.
+    Entry(InternalEntry),
+    /// Entries from this index on are gone: another leader has others.
+    Cut {
+        /// The first that is gone.
+        index: u64,
+    },
+    /// Who is in the group, from the entry with this index on, and which of them this is.
+    Configuration {
+        /// This replica.
+        own: ReplicaId,
+        /// Index of the entry that made it so; 0: the founding one.
+        index: u64,
+        /// Who is in the group.
+        configuration: Configuration,
+    },
+    /// What precedes is gone, or never was here.
+    Start(Start),
+    /// An index beside an offset.
+    Mark(Mark),
+    /// What is known to be committed and applied: a lower bound.
+    Commit {
+        /// Index of the last entry that was known to be committed.
+        committed: u64,
+        /// Index of the last entry that was applied.
+        applied: u64,
+    },
+    /// The group is no longer here.
+    Removed,
+}
+
+impl Frame {
+    fn kind(&self) -> u8 {
+        match self {
+            Frame::Vote(_) => 1,
+            Frame::Entry(_) => 2,
+            Frame::Cut { .. } => 3,
+            Frame::Configuration { .. } => 4,
+            Frame::Start(_) => 5,
+            Frame::Mark(_) => 6,
+            Frame::Commit { .. } => 7,
+            Frame::Removed => 8,
+        }
+    }
+
+    /// Bytes of the frame in the file.
+    pub fn encoded_len(&self) -> usize {
+        let fields = match self {
+            Frame::Vote(_) | Frame::Mark(_) | Frame::Commit { .. } => 16,
+            Frame::Entry(entry) => 25 + entry.data.len(),
+            Frame::Cut { .. } => 8,
+            Frame::Configuration { configuration, .. } => 25 + 8 * configuration.replicas().count(),
+            Frame::Start(_) => 24,
+            Frame::Removed => 0,
+        };
+        (HEAD_BYTES + fields).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Appends the frame's bytes. `synced`: so many bytes of the file were durable when it was written.
+    pub(crate) fn encode(&self, group: GroupId, synced: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(self.encoded_len() as u16).to_be_bytes());
+        out.push(self.kind());
+        out.push(0);
+        out.extend_from_slice(&synced.to_be_bytes());
+        out.extend_from_slice(&group.topic_id);
+        out.extend_from_slice(&group.partition.to_be_bytes());
+        self.encode_fields(out);
+        let padding = (start + self.encoded_len()) - out.len();
+        out.resize(out.len() + padding, 0);
+        out[start + 7] = padding as u8;
+        let crc = crc32c::crc32c(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&crc.to_be_bytes());
+    }
+
+    fn encode_fields(&self, out: &mut Vec<u8>) {
+        let mut put = |numbers: &[u64]| numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
+        match self {
+            Frame::Vote(vote) => put(&[vote.term, vote.candidate.map_or(0, |candidate| candidate.0)]),
+            Frame::Entry(entry) => {
+                put(&[entry.index, entry.term, entry.offset.cast_unsigned()]);
+                out.push(entry.kind as u8);
+                out.extend_from_slice(&entry.data);
+            }
+            Frame::Cut { index } => put(&[*index]),
+            Frame::Configuration { own, index, configuration } => {
+                put(&[own.0, *index]);
+                let lists = [
+                    &configuration.voters,
+                    &configuration.learners,
+                    &configuration.voters_outgoing,
+                    &configuration.learners_next,
+                ];
+                lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
+                out.push(u8::from(configuration.auto_leave));
+                configuration.replicas().for_each(|id| out.extend_from_slice(&id.0.to_be_bytes()));
+            }
+            Frame::Start(start) => put(&[start.index, start.term, start.offset.cast_unsigned()]),
+            Frame::Mark(mark) => put(&[mark.index, mark.offset.cast_unsigned()]),
+            Frame::Commit { committed, applied } => put(&[*committed, *applied]),
+            Frame::Removed => {}
+        }
+    }
+}
+
+/// A frame that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    pub(crate) group: GroupId,
+    /// So many bytes of the file were durable when it was written.
+    pub(crate) synced: u64,
+    pub(crate) frame: Frame,
+    /// Bytes it takes.
+    pub(crate) len: usize,
+}
+
+/// The frame that begins here; `None`: none does.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Decoded> {
+    let head = bytes.first_chunk::<HEAD_BYTES>()?;
+    let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let padding = usize::from(head[7]);
+    if !(HEAD_BYTES..=FRAME_BYTES_MAX).contains(&len)
+        || !len.is_multiple_of(ALIGNMENT)
+        || padding >= ALIGNMENT
+    {
+        return None;
+    }
+    let frame = bytes.get(..len)?;
+    let crc = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    if crc32c::crc32c(&frame[4..]) != crc {
+        return None;
+    }
+    let (fields, zeros) = frame[HEAD_BYTES..].split_at_checked((len - HEAD_BYTES).checked_sub(padding)?)?;
+    if zeros.iter().any(|byte| *byte != 0) {
+        return None;
+    }
+    let mut fields = Fields(fields);
+    let synced = u64::from_be_bytes(head[8..16].try_into().ok()?);
+    let topic_id = head[16..32].try_into().ok()?;
+    let partition = i32::from_be_bytes(head[32..36].try_into().ok()?);
+    let frame = decode_fields(head[6], &mut fields)?;
+    fields.0.is_empty().then_some(Decoded { group: GroupId { topic_id, partition }, synced, frame, len })
+}
+
+fn decode_fields(kind: u8, fields: &mut Fields<'_>) -> Option<Frame> {
+    Some(match kind {
+        1 => {
+            let (term, candidate) = (fields.u64()?, fields.u64()?);
+            Frame::Vote(Vote { term, candidate: (candidate != 0).then_some(ReplicaId(candidate)) })
+        }
+        2 => Frame::Entry(decode_entry(fields)?),
+        3 => Frame::Cut { index: fields.u64()? },
+        4 => decode_configuration(fields)?,
+        5 => Frame::Start(Start { index: fields.u64()?, term: fields.u64()?, offset: fields.offset()? }),
+        6 => Frame::Mark(Mark { index: fields.u64()?, offset: fields.offset()? }),
+        7 => Frame::Commit { committed: fields.u64()?, applied: fields.u64()? },
+        8 => Frame::Removed,
+        _ => return None,
+    })
+}
+
+fn decode_entry(fields: &mut Fields<'_>) -> Option<InternalEntry> {
+    let (index, term, offset) = (fields.u64()?, fields.u64()?, fields.offset()?);
+    let kind = match fields.u8()? {
+        0 => EntryKind::NoOp,
+        1 => EntryKind::ConfigurationChange,
+        2 => EntryKind::ConfigurationChangeV2,
+        3 => EntryKind::Data,
+        _ => return None,
+    };
+    let data = std::mem::take(&mut fields.0).to_vec();
+    let fits = data.len() <= ENTRY_DATA_BYTES_MAX && (kind != EntryKind::NoOp || data.is_empty());
+    fits.then_some(InternalEntry { index, term, offset, kind, data })
+}
+
+fn decode_configuration(fields: &mut Fields<'_>) -> Option<Frame> {
+    let (own, index) = (ReplicaId(fields.u64()?), fields.u64()?);
+    let mut counts = [0; 4];
+    for count in &mut counts {
+        *count = usize::from(fields.u16()?);
+    }
+    let auto_leave = match fields.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    if counts.iter().sum::<usize>() > REPLICAS_MAX {
+        return None;
+    }
+    let mut lists = [const { Vec::new() }; 4];
+    for (list, count) in lists.iter_mut().zip(counts) {
+        for _ in 0..count {
+            list.push(ReplicaId(fields.u64()?));
+        }
+    }
+    let [voters, learners, voters_outgoing, learners_next] = lists;
+    let configuration = Configuration { voters, learners, voters_outgoing, learners_next, auto_leave };
+    Some(Frame::Configuration { own, index, configuration })
+}
+
+/// The bytes of a frame that were not read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take().map(u8::from_be_bytes)
+    }
+
+    /// An offset, which is not negative.
+    fn offset(&mut self) -> Option<i64> {
+        self.take().map(i64::from_be_bytes).filter(|offset| *offset >= 0)
+    }
+}

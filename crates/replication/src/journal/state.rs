@@ -1,0 +1,86 @@
+//! What the frames of a group come to.
+
+use super::frame::{Frame, InternalEntry, Mark, Start, Vote};
+use crate::group::{Configuration, ReplicaId};
+
+/// All that the journal says of one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupState {
+    /// Term and vote.
+    pub vote: Vote,
+    /// Where its entries begin.
+    pub start: Start,
+    /// This replica; `None`: the group was never founded here.
+    pub own: Option<ReplicaId>,
+    /// Index of the entry that made the configuration.
+    pub configuration_index: u64,
+    /// Who is in the group.
+    pub configuration: Configuration,
+    /// Internal entries behind the start, by index.
+    pub entries: Vec<InternalEntry>,
+    /// Marks behind the start, by index.
+    pub marks: Vec<Mark>,
+    /// A lower bound of what is committed.
+    pub committed: u64,
+    /// A lower bound of what is applied.
+    pub applied: u64,
+}
+
+impl GroupState {
+    pub(crate) fn apply(&mut self, frame: &Frame) {
+        match frame {
+            Frame::Vote(vote) => self.vote = *vote,
+            Frame::Entry(entry) => {
+                self.cut(entry.index);
+                self.entries.push(entry.clone());
+            }
+            Frame::Cut { index } => self.cut(*index),
+            Frame::Configuration { own, index, configuration } => {
+                self.own = Some(*own);
+                self.configuration_index = *index;
+                self.configuration = configuration.clone();
+            }
+            Frame::Start(start) => {
+                self.start = *start;
+                self.entries.retain(|entry| entry.index > start.index);
+                self.marks.retain(|mark| mark.index > start.index && mark.offset > start.offset);
+            }
+            Frame::Mark(mark) => {
+                self.marks.retain(|known| known.index < mark.index && known.offset < mark.offset);
+                self.marks.push(*mark);
+            }
+            Frame::Commit { committed, applied } => {
+                (self.committed, self.applied) = (*committed, *applied);
+            }
+            Frame::Removed => *self = GroupState::default(),
+        }
+    }
+
+    fn cut(&mut self, index: u64) {
+        self.entries.retain(|entry| entry.index < index);
+        self.marks.retain(|mark| mark.index < index);
+    }
+
+    /// The fewest frames that come to this state.
+    pub(crate) fn frames(&self) -> Vec<Frame> {
+        let mut frames = vec![Frame::Vote(self.vote), Frame::Start(self.start)];
+        if let Some(own) = self.own {
+            let (index, configuration) = (self.configuration_index, self.configuration.clone());
+            frames.push(Frame::Configuration { own, index, configuration });
+        }
+        let mut marks = self.marks.iter().peekable();
+        for entry in &self.entries {
+            while let Some(mark) = marks.next_if(|mark| mark.index <= entry.index) {
+                frames.push(Frame::Mark(*mark));
+            }
+            frames.push(Frame::Entry(entry.clone()));
+        }
+        frames.extend(marks.map(|mark| Frame::Mark(*mark)));
+        frames.push(Frame::Commit { committed: self.committed, applied: self.applied });
+        frames
+    }
+
+    pub(crate) fn encoded_len(&self) -> u64 {
+        self.frames().iter().map(|frame| frame.encoded_len() as u64).sum()
+    }
+}

@@ -1,0 +1,249 @@
+use super::*;
+use crate::group::{Configuration, ReplicaId};
+use mainstem_log::sim::{Random, SimStorage};
+use proptest::prelude::*;
+
+const DIR: &str = "/data";
+
+fn group(partition: i32) -> GroupId {
+    GroupId { topic_id: [7; 16], partition }
+}
+
+fn entry(index: u64, term: u64, offset: i64) -> Frame {
+    Frame::Entry(InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() })
+}
+
+fn vote(term: u64) -> Frame {
+    Frame::Vote(Vote { term, candidate: Some(ReplicaId::new(1, 1)) })
+}
+
+fn disk() -> SimStorage {
+    let storage = SimStorage::new();
+    storage.create_dir(Path::new(DIR)).unwrap();
+    storage.sync_dir(Path::new("/")).unwrap();
+    storage
+}
+
+fn open(storage: &SimStorage) -> Journal {
+    Journal::open(Arc::new(storage.clone()), Path::new(DIR)).unwrap().0
+}
+
+fn frames() -> Vec<Frame> {
+    let configuration = Configuration {
+        voters: vec![ReplicaId::new(1, 1), ReplicaId::new(2, 1)],
+        learners: vec![ReplicaId::new(3, 2)],
+        auto_leave: true,
+        ..Configuration::default()
+    };
+    let data = InternalEntry {
+        index: 8,
+        term: 2,
+        offset: 40,
+        kind: EntryKind::ConfigurationChangeV2,
+        data: vec![1, 2, 3],
+    };
+    vec![
+        vote(2),
+        Frame::Start(Start { index: 3, term: 1, offset: 20 }),
+        Frame::Configuration { own: ReplicaId::new(1, 1), index: 3, configuration },
+        entry(4, 2, 20),
+        Frame::Mark(Mark { index: 6, offset: 30 }),
+        Frame::Entry(data),
+        Frame::Commit { committed: 7, applied: 6 },
+    ]
+}
+
+#[test]
+fn what_is_written_is_read_after_a_kill() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    for frame in frames() {
+        journal.append(group(0), &[frame]).unwrap();
+    }
+    journal.append(group(1), &[vote(9)]).unwrap();
+    journal.append(group(2), &[vote(1), Frame::Removed]).unwrap();
+    journal.check();
+    let (before, other) = (journal.group(group(0)).cloned().unwrap(), journal.group(group(1)).cloned());
+    drop(journal);
+    storage.kill();
+    let journal = open(&storage);
+    assert_eq!(journal.group(group(0)), Some(&before));
+    assert_eq!(journal.group(group(1)).cloned(), other);
+    assert_eq!(journal.group(group(2)), None);
+    assert_eq!((before.start.index, before.entries.len(), before.marks.len()), (3, 2, 1));
+    assert_eq!((before.vote.term, before.committed, before.own), (2, 7, Some(ReplicaId::new(1, 1))));
+}
+
+#[test]
+fn a_frame_has_the_bytes_that_the_format_says() {
+    let mut bytes = Vec::new();
+    vote(5).encode(group(1), 8, &mut bytes);
+    let mut expected = vec![0, 56, 1, 4];
+    expected.extend_from_slice(&8u64.to_be_bytes());
+    expected.extend_from_slice(&[7; 16]);
+    expected.extend_from_slice(&1i32.to_be_bytes());
+    expected.extend_from_slice(&5u64.to_be_bytes());
+    expected.extend_from_slice(&0x1_0000_0001u64.to_be_bytes());
+    expected.extend_from_slice(&[0; 4]);
+    assert_eq!(bytes[4..], expected);
+    assert_eq!(bytes[..4], crc32c::crc32c(&expected).to_be_bytes());
+}
+
+#[test]
+fn every_frame_is_read_as_it_was_written() {
+    for frame in frames() {
+        let mut bytes = Vec::new();
+        frame.encode(group(3), 16, &mut bytes);
+        assert_eq!(bytes.len(), frame.encoded_len());
+        let decoded = frame::decode(&bytes).unwrap();
+        assert_eq!((decoded.group, decoded.synced, decoded.frame), (group(3), 16, frame));
+        for len in 0..bytes.len() {
+            assert_eq!(frame::decode(&bytes[..len]), None);
+        }
+        for byte in 0..bytes.len() {
+            bytes[byte] ^= 1;
+            assert_eq!(frame::decode(&bytes), None, "byte {byte}");
+            bytes[byte] ^= 1;
+        }
+    }
+}
+
+/// After a power cut the journal has a prefix of what was written, and all that was synced.
+#[test]
+fn a_power_cut_leaves_what_was_synced_and_a_prefix_of_the_rest() {
+    for seed in 0..300 {
+        let (storage, mut random) = (disk(), Random::new(seed));
+        let mut journal = open(&storage);
+        let (mut written, mut synced) = (0, 0);
+        for _ in 0..3 {
+            for _ in 0..random.below(30) {
+                let number = random.below(3) + 1;
+                let frames: Vec<_> = (1..=number).map(|n| entry(written + n, 1, 5)).collect();
+                journal.append(group(0), &frames).unwrap();
+                written += number;
+            }
+            if random.chance(60) {
+                journal.sync().unwrap();
+                synced = written;
+            }
+            if random.chance(20) {
+                journal.rewrite().unwrap();
+                synced = written;
+            }
+        }
+        drop(journal);
+        storage.power_cut(&mut random);
+        let journal = open(&storage);
+        let entries = journal.group(group(0)).map_or(&[][..], |state| &state.entries);
+        let indexes: Vec<_> = entries.iter().map(|entry| entry.index).collect();
+        assert_eq!(indexes, (1..=indexes.len() as u64).collect::<Vec<_>>(), "seed {seed}");
+        assert!((synced..=written).contains(&(indexes.len() as u64)), "seed {seed}: {synced} {indexes:?}");
+    }
+}
+
+/// A torn tail goes; damage to what was synced is refused, since votes may be lost with it.
+#[test]
+fn damage_to_synced_frames_is_no_torn_write() {
+    let check = |damage_at: u64, sync: bool, expected: Option<usize>| {
+        let storage = disk();
+        let mut journal = open(&storage);
+        journal.append(group(0), &[entry(1, 1, 0), entry(2, 1, 0)]).unwrap();
+        if sync {
+            journal.sync().unwrap();
+        }
+        journal.append(group(0), &[entry(3, 1, 0)]).unwrap();
+        write_all_at(&*journal.file, &[0xFF], damage_at).unwrap();
+        match (Journal::open(Arc::new(storage), Path::new(DIR)), expected) {
+            (Ok((journal, _)), Some(count)) => {
+                assert_eq!(journal.group(group(0)).map_or(0, |state| state.entries.len()), count);
+            }
+            (Err(JournalError::Damaged { position, .. }), None) => assert!(position <= damage_at),
+            (other, _) => panic!("{other:?} at {damage_at}"),
+        }
+    };
+    // The magic has 8 bytes, each of the three frames 64.
+    check(8 + 64 + 20, true, None);
+    check(8 + 20, true, None);
+    check(8 + 128 + 20, true, Some(2));
+    check(8 + 64 + 20, false, Some(1));
+    check(8 + 20, false, Some(0));
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused() {
+    let storage = disk();
+    drop(open(&storage));
+    let path = Path::new(DIR).join(JOURNAL);
+    let file = storage.open(&path, OpenMode::ReadWrite).unwrap();
+    write_all_at(&*file, b"msgroup9", 0).unwrap();
+    let opened = Journal::open(Arc::new(storage), Path::new(DIR));
+    assert!(matches!(opened, Err(JournalError::OtherFormat { .. })), "{opened:?}");
+}
+
+#[test]
+fn a_journal_that_has_grown_is_written_anew_with_the_same_content() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    let mut rewritten = 0;
+    for term in 1..10_000 {
+        journal.append(group(0), &[vote(term)]).unwrap();
+        if journal.rewrite_due() {
+            journal.rewrite().unwrap();
+            rewritten += 1;
+        }
+        assert!(journal.size() < REWRITE_BYTES_MIN + FRAME_BYTES_MAX as u64);
+    }
+    assert!((4..20).contains(&rewritten), "{rewritten}");
+    assert_eq!(journal.sync_work().is_some(), journal.durable() < journal.appended());
+    journal.check();
+    drop(journal);
+    storage.kill();
+    assert_eq!(open(&storage).group(group(0)).unwrap().vote.term, 9_999);
+}
+
+/// A sync of the file that was replaced meanwhile makes nothing durable that is not.
+#[test]
+fn a_sync_of_the_file_before_a_rewrite_says_nothing_of_the_next() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &[vote(1)]).unwrap();
+    let work = journal.sync_work().unwrap();
+    journal.rewrite().unwrap();
+    let position = journal.append(group(0), &[vote(2)]).unwrap();
+    journal.synced(work.upto);
+    journal.check();
+    assert!(journal.durable() < position);
+    journal.sync().unwrap();
+    assert_eq!(journal.durable(), position);
+}
+
+#[test]
+fn a_failed_sync_ends_it() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &[vote(1)]).unwrap();
+    storage.fail_syncs(1);
+    assert!(matches!(journal.sync(), Err(JournalError::Io { .. })));
+    assert!(matches!(journal.append(group(0), &[vote(2)]), Err(JournalError::Failed { .. })));
+    assert!(journal.sync_work().is_none() && journal.sync().is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(data in prop::collection::vec(any::<u8>(), 0..300)) {
+        crate::fuzz::journal(&data);
+    }
+
+    #[test]
+    fn whole_frames_with_any_bytes_behind_are_read(
+        picks in prop::collection::vec(0usize..7, 0..12),
+        rest in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let mut data = Vec::new();
+        for pick in picks {
+            frames()[pick].encode(group(pick as i32 % 2), 0, &mut data);
+        }
+        data.extend(rest);
+        crate::fuzz::journal(&data);
+    }
+}
