@@ -13,6 +13,7 @@ use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use mainstem_wire::messages::describe_configs_response::{DescribeConfigsResponse, DescribeConfigsResult};
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use mainstem_wire::messages::fetch_response::FetchResponse;
@@ -171,6 +172,66 @@ fn what_is_named_a_hundred_thousand_times_is_described_once() {
     client.socket.write_all(&request_bytes(8, 3, &offsets)).unwrap();
     assert!(client.frame().unwrap().len() < 1 << 10);
     assert_peak(&victim, 64);
+    victim.assert_sound();
+}
+
+/// Groups that need not exist are described with what they would have.
+fn describe_groups(count: usize) -> Vec<u8> {
+    let group = |number| DescribeConfigsResource {
+        resource_type: 32,
+        resource_name: format!("group-{number}").into(),
+        ..Default::default()
+    };
+    let request = DescribeConfigsRequest {
+        resources: (0..count).map(group).collect(),
+        include_synonyms: true,
+        include_documentation: true,
+        ..Default::default()
+    };
+    request_bytes(4, 1, &request)
+}
+
+#[test]
+fn a_large_answer_ends_where_its_memory_does() {
+    let mut victim = Victim::start(&[]);
+    let mut client = Client::connect(victim.address);
+    victim.reset_memory_peak();
+    client.socket.write_all(&describe_groups(60_000)).unwrap();
+    let frame = client.frame().unwrap();
+    let mut decoder = Decoder::new(&frame[5..]);
+    let answer = DescribeConfigsResponse::decode(&mut decoder, 4).unwrap();
+    assert_eq!(answer.results.len(), 60_000);
+    let refused =
+        |result: &&DescribeConfigsResult<'_>| result.error_code == ErrorCode::POLICY_VIOLATION.code();
+    assert!(answer.results[0].error_code == 0 && answer.results.iter().rfind(refused).is_some());
+    assert_peak(&victim, 256);
+    victim.assert_sound();
+}
+
+#[test]
+fn answers_that_nobody_reads_have_one_bound_and_give_way() {
+    let mut victim = Victim::start(&[]);
+    victim.reset_memory_peak();
+    let request = describe_groups(10_000);
+    let silent: Vec<_> = (0..40)
+        .map(|_| {
+            let mut client = Client::connect(victim.address);
+            client.socket.write_all(&request).unwrap();
+            client
+        })
+        .collect();
+    let probe = || {
+        let mut client = Client::connect(victim.address);
+        // The broker may hang up at any point while there is no room.
+        client.socket.write_all(&request).is_ok()
+            && client.frame().is_ok_and(|frame| {
+                let answer = DescribeConfigsResponse::decode(&mut Decoder::new(&frame[5..]), 4).unwrap();
+                answer.results.iter().all(|result| result.error_code == 0)
+            })
+    };
+    wait_until("those who do not read are gone", Duration::from_secs(20), probe);
+    assert_peak(&victim, 320);
+    drop(silent);
     victim.assert_sound();
 }
 

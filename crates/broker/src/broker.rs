@@ -14,6 +14,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::health::Health;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::net::answers::AnswerMemory;
 use crate::net::buffers::RequestMemory;
 use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
@@ -50,6 +51,7 @@ pub(crate) struct Broker {
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
+    pub(crate) answers: Arc<AnswerMemory>,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
     pub(crate) cleaning: Cleaning,

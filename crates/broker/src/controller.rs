@@ -30,7 +30,6 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
 use crate::coordinators;
-use crate::quotas::resolvable;
 use crate::random;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
@@ -334,7 +333,7 @@ impl Controller {
         let parts = request.entries.iter().flat_map(|entry| &entry.entity);
         let ips =
             parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
-        let known = resolvable(ips);
+        let known = broker.quotas.resolvable(ips);
         let resolves = |ip: &str| known.iter().any(|name| name == ip);
         Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
     }

@@ -20,6 +20,7 @@ mod embedded;
 mod errors;
 mod fetch_sessions;
 mod health;
+mod host_names;
 mod loggers;
 mod metrics;
 mod net;

@@ -180,6 +180,12 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         broker.request_memory.used() as f64,
     );
     text.one(
+        "mainstem_answer_memory_bytes",
+        Kind::Gauge,
+        "Memory of large answers that are put together or not read yet.",
+        broker.answers.used() as f64,
+    );
+    text.one(
         "mainstem_fetch_sessions",
         Kind::Gauge,
         "Fetch sessions open now.",

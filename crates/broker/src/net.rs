@@ -2,6 +2,7 @@
 //!
 //! Architecture invariant: nothing here knows a partition or a coordinator.
 
+pub(crate) mod answers;
 pub(crate) mod buffers;
 pub(crate) mod connection;
 pub(crate) mod context;

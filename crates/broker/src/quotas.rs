@@ -3,8 +3,9 @@
 //! Without quotas a request costs one look at a flag per kind of quota. Who exceeds one gets its answer at once, with
 //! the time in it, and its connection is not read until that time is over (KIP-219).
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,14 @@ use mainstem_limits::quotas::{
 };
 use parking_lot::Mutex;
 
+use crate::host_names::{Addresses, HostNames, addresses};
 use crate::net::context::{ConnectionContext, RequestContext};
 
 /// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A request with host names waits for so long for another one's lookup.
+const RESOLVE_TURN_MAX: Duration = Duration::from_secs(1);
 
 /// A state machine behind a flag that says whether it has anything to decide.
 struct Gate<Q> {
@@ -43,9 +48,11 @@ pub(crate) struct Quotas {
     fetch: Gate<RateQuota>,
     request: Gate<RateQuota>,
     mutations: Gate<MutationQuota>,
-    connections: Mutex<ConnectionQuota>,
-    /// Addresses of the host names that quotas name.
-    hosts: Mutex<HashMap<String, Vec<IpAddr>>>,
+    connections: Arc<Mutex<ConnectionQuota>>,
+    /// Those that quotas name.
+    hosts: Arc<HostNames>,
+    /// One request at a time looks names up: those of others do not wait for a resolver that hangs.
+    resolving: Mutex<()>,
 }
 
 /// The time that threads spent on a request, event loops and those in the background; counted only while somebody has
@@ -105,12 +112,13 @@ impl Quotas {
             fetch: rates(),
             request: Gate::new(RateQuota::new(windows).with_throttle_max_ms(windows.size_ms)),
             mutations: Gate::new(MutationQuota::new(config.controller_windows)),
-            connections: Mutex::new(ConnectionQuota::new(windows)),
-            hosts: Mutex::default(),
+            connections: Arc::new(Mutex::new(ConnectionQuota::new(windows))),
+            hosts: HostNames::new(),
+            resolving: Mutex::default(),
         }
     }
 
-    /// Takes over the quotas of the metadata. May look up host names.
+    /// Takes over the quotas of the metadata. Those of host names count once these are looked up, which nobody waits for.
     pub(crate) fn update(&self, quotas: &BTreeMap<QuotaEntity, BTreeMap<String, f64>>) {
         let rates = [
             (&self.produce, QuotaKey::ProducerByteRate),
@@ -126,15 +134,24 @@ impl Quotas {
         mutations.set_limits(ClientLimits::new(quotas, QuotaKey::ControllerMutationRate));
         self.mutations.active.store(mutations.is_active(), Ordering::Relaxed);
         drop(mutations);
-        let mut hosts = self.hosts.lock();
-        let named: Vec<&str> =
-            quotas.keys().filter_map(|entity| entity.ip.as_ref().and_then(|name| name.as_deref())).collect();
-        hosts.retain(|host, _| named.contains(&host.as_str()));
-        for name in named {
-            hosts.entry(name.to_owned()).or_insert_with(|| addresses(name));
-        }
-        let resolve = |name: &str| hosts.get(name).cloned().unwrap_or_default();
-        self.connections.lock().set_ip_limits(IpLimits::new(quotas, &resolve));
+        let names = quotas.keys().filter_map(|entity| entity.ip.as_ref()?.as_deref().map(str::to_owned));
+        let (connections, limits) = (self.connections.clone(), quotas.clone());
+        let apply = move |known: &Addresses| {
+            let resolve = |name: &str| known.get(name).cloned().unwrap_or_default();
+            connections.lock().set_ip_limits(IpLimits::new(&limits, &resolve));
+        };
+        self.hosts.set(names, Arc::new(apply));
+    }
+
+    /// Which of the names are addresses or can be looked up. May wait for the resolver. While it is at the names of another
+    /// request, those that are no addresses count as unknown.
+    pub(crate) fn resolvable<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let turn = self.resolving.try_lock_for(RESOLVE_TURN_MAX);
+        let until = Instant::now() + RESOLVE_TIME_MAX;
+        let may_ask = || turn.is_some() && Instant::now() < until;
+        let is_known =
+            |name: &&str| name.parse::<IpAddr>().is_ok() || (may_ask() && !addresses(name).is_empty());
+        names.filter(is_known).map(str::to_owned).collect()
     }
 
     /// A client produced so many bytes: how long it is held back.
@@ -269,24 +286,4 @@ fn client(context: &RequestContext) -> Client<'_> {
 /// The principal's name without its type.
 fn user(connection: &ConnectionContext) -> &str {
     connection.principal.split_once(':').map_or(&*connection.principal, |(_, name)| name)
-}
-
-/// The addresses of a name or of an address; none if there are none.
-fn addresses(host: &str) -> Vec<IpAddr> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return vec![address.to_canonical()];
-    }
-    match (host, 0).to_socket_addrs() {
-        Ok(found) => found.map(|address| address.ip().to_canonical()).collect(),
-        Err(_) => Vec::new(),
-    }
-}
-
-/// Which of the names are addresses or can be looked up. May wait for the resolver.
-pub(crate) fn resolvable<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let until = Instant::now() + RESOLVE_TIME_MAX;
-    let is_known = |name: &&str| {
-        name.parse::<IpAddr>().is_ok() || (Instant::now() < until && !addresses(name).is_empty())
-    };
-    names.filter(is_known).map(str::to_owned).collect()
 }

@@ -30,6 +30,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
+use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
 use crate::net::buffers::RequestMemory;
 use crate::net::event_loop::EventLoops;
 use crate::net::http::Operator;
@@ -385,6 +386,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         quotas: Arc::new(Quotas::new(&config.quotas)),
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
+        answers: AnswerMemory::new(ANSWER_BYTES_MAX),
         event_loops,
         cold_reads: ColdReads::new(),
         cleaning: Cleaning::default(),

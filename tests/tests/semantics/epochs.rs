@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use mainstem_log::segment_record::ACCEPT_LOSS;
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{BY_NAME, LATEST, batch, fetch_request, fetch_topic};
 use mainstem_wire::ErrorCode;
@@ -104,6 +105,9 @@ fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
     client.produce(TOPIC, 0, -1, &batch(&[b"c"])).unwrap();
     broker.stop();
     change(&segment, two_records);
+    // Somebody has decided that it is to be served all the same.
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(ACCEPT_LOSS), b"").unwrap();
     broker.start_again();
     assert_eq!(broker.ready()["last_stop"], "clean");
     client = broker.connect();
@@ -132,5 +136,6 @@ fn readers_of_a_log_that_was_shortened_while_the_broker_was_stopped_are_told() {
     check_shorter("damaged", 3, |segment, _| {
         fs::OpenOptions::new().append(true).open(segment).unwrap().write_all(&[7; 100]).unwrap();
     });
-    check_shorter("gone", 0, |segment, _| fs::remove_dir_all(segment.parent().unwrap()).unwrap());
+    // Offsets that were given are not given again.
+    check_shorter("gone", 3, |segment, _| fs::remove_dir_all(segment.parent().unwrap()).unwrap());
 }

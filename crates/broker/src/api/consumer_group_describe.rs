@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainstem_coordination::groups::{Reply, Request};
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
-use mainstem_wire::messages::consumer_group_describe_response::{DescribedGroup, Member};
+use mainstem_wire::messages::consumer_group_describe_response::{Assignment, DescribedGroup, Member};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
@@ -29,6 +29,7 @@ pub(crate) fn serve(
             false
         }
     });
+    let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
     let request = Request::ConsumerGroupDescribe(request);
     Ok(groups::answer(broker, context, request, out, move |context, reply, out| {
@@ -36,7 +37,9 @@ pub(crate) fn serve(
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
         for group in response.groups.iter_mut().filter(|group| group.error_code == 0) {
-            if let Err(error) = may_describe_topics(context, group) {
+            if !memory.take(memory_of(group)) {
+                *group = refuse(group.group_id.clone().into_owned(), ErrorCode::COORDINATOR_NOT_AVAILABLE);
+            } else if let Err(error) = may_describe_topics(context, group) {
                 *group = refuse(group.group_id.clone().into_owned(), error);
             } else if with_operations {
                 group.authorized_operations =
@@ -69,4 +72,23 @@ fn refuse(group_id: String, error: ErrorCode) -> DescribedGroup<'static> {
         error_message: Some(error.message().into()),
         ..Default::default()
     }
+}
+
+/// Bytes that a group takes until it is encoded.
+fn memory_of(group: &DescribedGroup<'_>) -> usize {
+    let assigned = |assignment: &Assignment<'_>| -> usize {
+        let topics = assignment.topic_partitions.iter();
+        topics.map(|topic| size_of_val(topic) + topic.topic_name.len() + 4 * topic.partitions.len()).sum()
+    };
+    let members = group.members.iter().map(|member| {
+        let names: usize =
+            member.subscribed_topic_names.iter().map(|name| size_of_val(name) + name.len()).sum();
+        let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
+        size_of_val(member)
+            + texts
+            + names
+            + assigned(&member.assignment)
+            + assigned(&member.target_assignment)
+    });
+    members.sum()
 }

@@ -32,24 +32,47 @@ pub(crate) fn serve(
     let mut seen = HashSet::new();
     let distinct =
         request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
+    let mut memory = broker.answers.begin();
     let results = distinct.map(|resource| {
-        let described = describe(broker, &context, resource);
-        let (error_code, error_message, configs) = match described {
+        let configs = describe(broker, &context, resource).and_then(|configs| {
+            let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
+            let configs: Vec<_> = configs.map(|config| encode(config, &request)).collect();
+            match memory.take(configs.iter().map(memory_of).sum()) {
+                true => Ok(configs),
+                false => Err(no_room()),
+            }
+        });
+        let (error_code, error_message, configs) = match configs {
             Ok(configs) => (0, Some("".into()), configs),
             Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
         };
-        let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
         DescribeConfigsResult {
             error_code,
             error_message,
             resource_type: resource.resource_type,
             resource_name: resource.resource_name.clone(),
-            configs: configs.map(|config| encode(config, &request)).collect(),
+            configs,
             ..Default::default()
         }
     });
     let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
     Ok(respond(&context, response, out))
+}
+
+fn no_room() -> Refused {
+    let message =
+        "The answer takes more memory than there is for answers: describe fewer resources at a time.";
+    Refused { error: ErrorCode::POLICY_VIOLATION, message: message.to_owned() }
+}
+
+/// Bytes that an entry takes until it is encoded; no fewer than it takes then.
+fn memory_of(config: &DescribeConfigsResourceResult<'_>) -> usize {
+    let synonyms = config.synonyms.iter().map(|synonym| {
+        size_of_val(synonym) + synonym.name.len() + synonym.value.as_ref().map_or(0, |value| value.len())
+    });
+    let texts = [&config.value, &config.documentation];
+    let texts = texts.map(|text| text.as_ref().map_or(0, |text| text.len()));
+    size_of_val(config) + config.name.len() + texts.iter().sum::<usize>() + synonyms.sum::<usize>()
 }
 
 fn describe(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainstem_coordination::groups::{Reply, Request};
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response::DescribedGroup;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::groups;
@@ -25,21 +25,39 @@ pub(crate) fn serve(
     request.groups.retain(|id| match authorize(&context, Operation::Describe, Resource::Group(id)) {
         Ok(()) => true,
         Err(error) => {
-            let group_id = id.clone().into_owned().into();
-            refused.push(DescribedGroup { group_id, error_code: error.code(), ..Default::default() });
+            refused.push(refuse(id, error));
             false
         }
     });
+    let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
     let request = Request::DescribeGroups(request);
     Ok(groups::answer(broker, context, request, out, move |context, reply, out| {
         let Reply::DescribeGroups(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
+        for group in &mut response.groups {
+            if !memory.take(memory_of(group)) {
+                *group = refuse(&group.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+            }
+        }
         response.groups.extend(refused);
         for group in response.groups.iter_mut().filter(|group| with_operations && group.error_code == 0) {
             group.authorized_operations = authorized_operations(context, Resource::Group(&group.group_id));
         }
         respond(context, response, out)
     }))
+}
+
+fn refuse(id: &str, error: ErrorCode) -> DescribedGroup<'static> {
+    DescribedGroup { group_id: id.to_owned().into(), error_code: error.code(), ..Default::default() }
+}
+
+/// Bytes that a group takes until it is encoded.
+fn memory_of(group: &DescribedGroup<'_>) -> usize {
+    let members = group.members.iter().map(|member| {
+        let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
+        size_of_val(member) + texts + member.member_metadata.len() + member.member_assignment.len()
+    });
+    members.sum()
 }

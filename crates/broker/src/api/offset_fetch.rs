@@ -15,6 +15,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::groups::Asked;
+use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -36,14 +37,17 @@ pub(crate) fn serve(
         .map(|group| ask(broker, &context, group, require_stable))
         .collect();
     if asked.iter().all(|group| matches!(group.asked, Asked::Now(_))) {
-        let groups = asked.into_iter().filter_map(|group| group.now(broker)).collect();
+        let mut memory = broker.answers.begin();
+        let groups = asked.into_iter().filter_map(|group| group.now(broker));
+        let groups = groups.map(|group| within(&mut memory, group)).collect();
         return Ok(respond(&context, response(groups, context.version), out));
     }
     let broker = broker.clone();
     let later = Box::pin(async move {
+        let mut memory = broker.answers.begin();
         let mut groups = Vec::with_capacity(asked.len());
         for group in asked {
-            groups.extend(group.later(&broker).await);
+            groups.extend(group.later(&broker).await.map(|group| within(&mut memory, group)));
         }
         let mut out = ResponseBuffer::pooled();
         respond(&context, response(groups, context.version), &mut out);
@@ -118,6 +122,24 @@ fn merge(
         group.topics.extend(unknown);
     }
     group
+}
+
+/// The group's answer if there is memory for it, else one that has the client ask again.
+fn within(
+    memory: &mut AnswerShare,
+    group: OffsetFetchResponseGroup<'static>,
+) -> OffsetFetchResponseGroup<'static> {
+    let of_partition = |partition: &OffsetFetchResponsePartitions<'_>| {
+        size_of_val(partition) + partition.metadata.as_ref().map_or(0, |metadata| metadata.len())
+    };
+    let topics = group.topics.iter().map(|topic| {
+        size_of_val(topic) + topic.name.len() + topic.partitions.iter().map(of_partition).sum::<usize>()
+    });
+    if memory.take(topics.sum()) {
+        return group;
+    }
+    let error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
+    OffsetFetchResponseGroup { group_id: group.group_id, error_code, ..Default::default() }
 }
 
 /// Fills in the topic's id where the client asked for all topics. One that was deleted since has none to tell.

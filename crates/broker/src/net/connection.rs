@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
+use crate::net::answers::AnswerShare;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
 use crate::net::event_loop::Placement;
@@ -53,6 +54,12 @@ const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
 /// How often a large request's progress is looked at.
 const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 
+/// Answers from this size on count against the memory for those of all connections.
+const LARGE_ANSWER_BYTES: usize = 2 * BACKLOG_BYTES_MAX;
+
+/// While large answers are refused for want of room, the reader of one may pause for so long.
+const STALLED_READER: Duration = Duration::from_secs(1);
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CloseReason {
@@ -77,6 +84,12 @@ pub(crate) enum CloseReason {
     /// A large request arrived too slowly while others waited for memory.
     #[error("a request of {0} bytes arrived too slowly while others waited for queued.max.request.bytes")]
     SlowSender(usize),
+    /// There is no room for a large answer.
+    #[error("an answer of {0} bytes does not fit beside what other connections have not read")]
+    NoRoomForAnswer(usize),
+    /// A large answer is not read while others are refused theirs.
+    #[error("an answer of {0} bytes was not read while others had no room for theirs")]
+    SlowReader(u64),
     /// The broker stops.
     #[error("the broker stops")]
     Stopping,
@@ -102,6 +115,8 @@ pub(crate) struct Connection {
     in_flight: VecDeque<InFlight>,
     /// Bytes of the finished ones among them.
     finished_bytes: usize,
+    /// What large answers take of the memory for all connections.
+    answers: AnswerShare,
     /// The last request in flight has to finish before the next one is served.
     blocked: bool,
     muted_until: Option<Instant>,
@@ -163,6 +178,7 @@ impl Connection {
             output: ResponseBuffer::default(),
             in_flight: VecDeque::new(),
             finished_bytes: 0,
+            answers: broker.answers.begin(),
             blocked: false,
             muted_until: None,
             draining: None,
@@ -225,6 +241,7 @@ impl Connection {
         let mut others_wait = false;
         loop {
             self.finish(context)?;
+            self.count_answers()?;
             let before = turn;
             let send = self.output.poll_send(&mut self.stream, &self.broker.cold_reads, &mut turn, context);
             if let Poll::Ready(Err(error)) = send {
@@ -294,6 +311,16 @@ impl Connection {
     /// Fails when a response could not be encoded: what comes behind it would be taken for it.
     fn check_output(&mut self) -> Result<(), CloseReason> {
         self.output.unencodable.take().map_or(Ok(()), |why| Err(CloseReason::Refused(why)))
+    }
+
+    /// Counts what large answers hold; small ones are within what any connection may have waiting.
+    fn count_answers(&mut self) -> Result<(), CloseReason> {
+        let held = self.output.backlog() + self.finished_bytes;
+        let large = if held > LARGE_ANSWER_BYTES { held } else { 0 };
+        if large as u64 != self.answers.bytes() && !self.answers.set(large) {
+            return Err(CloseReason::NoRoomForAnswer(large));
+        }
+        Ok(())
     }
 
     fn may_serve(&self) -> bool {
@@ -445,7 +472,7 @@ impl Connection {
 
     /// Nothing can be done now: is it time to give up, or to go on after a delay?
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
-        if self.input.large_progress().is_some() {
+        if self.input.large_progress().is_some() || self.answers.bytes() > 0 {
             let soon = Instant::now() + SLOW_SENDER_CHECK;
             if self.timer.deadline() > soon.into() {
                 self.timer.as_mut().reset(soon.into());
@@ -485,6 +512,12 @@ impl Connection {
             let is_slow = progress.since + allowed <= now;
             if may_send && (is_stalled || is_slow) && self.broker.request_memory.is_contended() {
                 return Err(CloseReason::SlowSender(bytes));
+            }
+            next = next.min(now + SLOW_SENDER_CHECK);
+        }
+        if self.answers.bytes() > 0 {
+            if self.active_at + STALLED_READER <= now && self.broker.answers.is_contended() {
+                return Err(CloseReason::SlowReader(self.answers.bytes()));
             }
             next = next.min(now + SLOW_SENDER_CHECK);
         }

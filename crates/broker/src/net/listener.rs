@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::broker::Broker;
+use crate::host_names::{Addresses, HostNames};
 use crate::net::connection::Connection;
 use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::event_loop::Placement;
@@ -27,7 +28,9 @@ pub(crate) struct ConnectionCounts {
     /// What the descriptors allow, whatever the configuration says.
     most: usize,
     /// `max.connections.per.ip.overrides`.
-    overrides: RwLock<HashMap<IpAddr, usize>>,
+    overrides: Arc<RwLock<HashMap<IpAddr, usize>>>,
+    /// Those that the overrides name.
+    hosts: Arc<HostNames>,
     counts: Mutex<Counts>,
     next_id: AtomicU64,
 }
@@ -50,21 +53,23 @@ impl ConnectionCounts {
     /// Counts from none. `most` is what the descriptors allow.
     pub(crate) fn new(most: usize) -> Self {
         let counts = Mutex::default();
-        ConnectionCounts { most, overrides: RwLock::default(), counts, next_id: AtomicU64::new(1) }
+        let (overrides, hosts) = (Arc::default(), HostNames::new());
+        ConnectionCounts { most, overrides, hosts, counts, next_id: AtomicU64::new(1) }
     }
 
-    /// Puts other exceptions to `max.connections.per.ip` into force. Looks host names up, which may take a while.
+    /// Puts other exceptions to `max.connections.per.ip` into force. Those of host names count once these are looked up, which
+    /// nobody waits for.
     pub(crate) fn set_overrides(&self, overrides: &[(String, usize)]) {
-        let mut resolved = HashMap::new();
-        for (host, count) in overrides {
-            match (host.as_str(), 0).to_socket_addrs() {
-                Ok(found) => resolved.extend(found.map(|address| (address.ip().to_canonical(), *count))),
-                Err(error) => {
-                    tracing::warn!(host, "max.connections.per.ip.overrides: no address: {error}");
-                }
-            }
-        }
-        *self.overrides.write() = resolved;
+        let (own, wanted) = (self.overrides.clone(), overrides.to_vec());
+        let apply = move |known: &Addresses| {
+            let of_host = |(host, count): &(String, usize)| {
+                let found = known.get(host).cloned().unwrap_or_default();
+                let count = *count;
+                found.into_iter().map(move |address| (address, count))
+            };
+            *own.write() = wanted.iter().flat_map(of_host).collect();
+        };
+        self.hosts.set(overrides.iter().map(|(host, _)| host.clone()), Arc::new(apply));
     }
 
     /// Connections that were ever admitted.

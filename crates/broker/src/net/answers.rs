@@ -1,0 +1,123 @@
+//! One budget for the bytes of answers that all connections hold until they are read.
+//!
+//! Small answers, up to what a connection may have waiting anyway, do not count. A large one takes its part while it is put
+//! together and until it is sent. What does not fit is refused, item by item where the API has codes for items; otherwise
+//! its connection ends. While something was refused, a peer that does not read loses its connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of large answers that may be held at the same time.
+pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// For so long after a refusal those who do not read have to go.
+const CONTENDED: Duration = Duration::from_secs(5);
+
+/// The budget.
+pub(crate) struct AnswerMemory {
+    limit: u64,
+    used: AtomicU64,
+    began: Instant,
+    /// Milliseconds since `began` at which something was refused last, plus one; 0: never.
+    refused_ms: AtomicU64,
+}
+
+impl AnswerMemory {
+    /// A budget of so many bytes.
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(AnswerMemory { limit, used, began: Instant::now(), refused_ms })
+    }
+
+    /// A part of nothing yet.
+    pub(crate) fn begin(self: &Arc<Self>) -> AnswerShare {
+        AnswerShare { memory: self.clone(), bytes: 0 }
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether answers were refused of late.
+    pub(crate) fn is_contended(&self) -> bool {
+        let refused_ms = self.refused_ms.load(Ordering::Relaxed);
+        refused_ms > 0 && self.now_ms() < refused_ms + CONTENDED.as_millis() as u64
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn try_add(&self, more: u64) -> bool {
+        let fits = |used: u64| used.checked_add(more).filter(|sum| *sum <= self.limit);
+        let added = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        if !added {
+            self.refused_ms.store(self.now_ms() + 1, Ordering::Relaxed);
+        }
+        added
+    }
+}
+
+/// A part of the budget, given back when dropped.
+pub(crate) struct AnswerShare {
+    memory: Arc<AnswerMemory>,
+    bytes: u64,
+}
+
+impl AnswerShare {
+    /// Takes `more` bytes; returns false, and takes none, if they do not fit.
+    pub(crate) fn take(&mut self, more: usize) -> bool {
+        let taken = self.memory.try_add(more as u64);
+        self.bytes += if taken { more as u64 } else { 0 };
+        taken
+    }
+
+    /// Holds this many bytes from now on. What others hold decides: an answer that is there, alone, may be of any size.
+    /// Returns false, and changes nothing, if it does not fit.
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        if bytes > self.bytes && !self.memory.try_add(bytes - self.bytes) {
+            if self.memory.used() > self.bytes {
+                return false;
+            }
+            self.memory.used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+        } else if bytes < self.bytes {
+            self.memory.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// Bytes of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for AnswerShare {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_what_is_read_makes_room() {
+        let memory = AnswerMemory::new(100);
+        let (mut one, mut other) = (memory.begin(), memory.begin());
+        assert!(one.take(60) && !memory.is_contended());
+        assert!(!one.take(41) && one.bytes() == 60 && memory.is_contended());
+        assert!(!other.set(50));
+        assert!(other.set(40) && memory.used() == 100);
+        drop(one);
+        assert!(other.set(100) && other.set(10) && memory.used() == 10);
+        assert!(other.set(500), "one that is alone may be of any size");
+        drop(other);
+        assert_eq!(memory.used(), 0);
+    }
+}
