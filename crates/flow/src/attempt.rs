@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::handler::Handler;
 use crate::letter::Stage;
 use crate::message::{Msg, Received};
-use crate::payload::Payload;
+use crate::payload::{DecodeError, Payload};
 
 /// An attempt has ended.
 pub(crate) struct Ended {
@@ -39,7 +39,7 @@ impl Failure {
     }
 }
 
-/// Handles one message.
+/// Handles one message. Written flat: what a future holds is moved into each that it is wrapped in.
 pub(crate) async fn handle_one<P, H, M>(
     handler: Arc<H>,
     received: Received,
@@ -51,12 +51,19 @@ where
     P: Payload,
     H: Handler<Msg<P>, Cx, M>,
 {
-    let handling = async {
-        let message =
-            Msg::<P>::decode(received).map_err(|error| Failure::new(Stage::Decode, &Fault::poison(error)))?;
-        handler.handle(message, &mut cx).await.map_err(|fault| Failure::new(Stage::Handle, &fault))
+    let message = match decoded(|| Msg::<P>::decode(received)) {
+        Ok(message) => message,
+        Err(failure) => return Ended { slot, outcome: Err(failure) },
     };
-    Ended { slot, outcome: guarded(handling, limit).await }
+    let handling = AssertUnwindSafe(handler.handle(message, &mut cx)).catch_unwind();
+    let outcome = match limit {
+        None => judged(handling.await),
+        Some(limit) => match tokio::time::timeout(limit, handling).await {
+            Ok(ended) => judged(ended),
+            Err(_) => Err(late(limit)),
+        },
+    };
+    Ended { slot, outcome }
 }
 
 /// Handles messages together. If one cannot be decoded, all run again alone, which tells them apart.
@@ -72,39 +79,45 @@ where
     H: Handler<Batch<P>, Cx, M>,
 {
     let marks: Marks = Arc::new(Mutex::new(vec![false; received.len()]));
-    let own = marks.clone();
-    let handling = async {
-        let messages: Result<Vec<_>, _> = received.into_iter().map(Msg::<P>::decode).collect();
-        let messages = messages.map_err(|error| Failure::new(Stage::Decode, &Fault::poison(error)))?;
-        let batch = Batch::new(messages, own);
-        handler.handle(batch, &mut cx).await.map_err(|fault| Failure::new(Stage::Handle, &fault))
+    let all = decoded(|| received.into_iter().map(Msg::<P>::decode).collect::<Result<Vec<_>, _>>());
+    let messages = match all {
+        Ok(messages) => messages,
+        Err(failure) => return Ended { slot, outcome: Err(failure) },
     };
-    let outcome = guarded(handling, limit).await;
+    let batch = Batch::new(messages, marks.clone());
+    let handling = AssertUnwindSafe(handler.handle(batch, &mut cx)).catch_unwind();
+    let outcome = match limit {
+        None => judged(handling.await),
+        Some(limit) => match tokio::time::timeout(limit, handling).await {
+            Ok(ended) => judged(ended),
+            Err(_) => Err(late(limit)),
+        },
+    };
     Ended { slot, outcome: outcome.map_err(|failure| Failure { marks: marks.lock().clone(), ..failure }) }
 }
 
-/// Takes a panic, and the end of a time limit, for failures.
-async fn guarded(
-    handling: impl Future<Output = Result<(), Failure>>,
-    limit: Option<Duration>,
-) -> Result<(), Failure> {
-    let handling = AssertUnwindSafe(handling).catch_unwind();
-    let ended = match limit {
-        None => handling.await,
-        Some(limit) => match tokio::time::timeout(limit, handling).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                let late =
-                    Fault::failed(format_args!("the handler took longer than its time limit of {limit:?}"));
-                return Err(Failure::new(Stage::Handle, &late));
-            }
-        },
-    };
-    ended.unwrap_or_else(|panic| Err(Failure::new(Stage::Handle, &Fault::failed(words_of(&*panic)))))
+/// Decodes by code that may be a user's: a panic there is a record that cannot be decoded.
+fn decoded<T>(decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Failure> {
+    let decoded = std::panic::catch_unwind(AssertUnwindSafe(decode));
+    let decoded = decoded
+        .unwrap_or_else(|panic| Err(DecodeError::new(format!("decoding panicked: {}", words_of(&*panic)))));
+    decoded.map_err(|error| Failure::new(Stage::Decode, &Fault::poison(error)))
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> String {
-    let words =
-        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the handler panicked: {}", words.unwrap_or("it gave no reason"))
+/// Takes a panic for a failure.
+fn judged(ended: Result<Result<(), Fault>, Box<dyn Any + Send>>) -> Result<(), Failure> {
+    let ended = ended.unwrap_or_else(|panic| {
+        Err(Fault::failed(format_args!("the handler panicked: {}", words_of(&*panic))))
+    });
+    ended.map_err(|fault| Failure::new(Stage::Handle, &fault))
+}
+
+fn late(limit: Duration) -> Failure {
+    let late = Fault::failed(format_args!("the handler took longer than its time limit of {limit:?}"));
+    Failure::new(Stage::Handle, &late)
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let words = panic.downcast_ref::<&str>().copied();
+    words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
 }

@@ -345,11 +345,13 @@ where
         let before = ended.len();
         ended.retain(|one| {
             let slot = &mut slots[usize::from(one.slot)];
-            let is_plain = one.outcome.is_ok() && slot.others.is_empty() && slot.asked.lock().is_empty();
+            let asks = match Arc::get_mut(&mut slot.asked) {
+                Some(asked) => !asked.get_mut().is_empty(),
+                // A clone lives still: what it asks for from now on would be lost.
+                None => true,
+            };
+            let is_plain = one.outcome.is_ok() && slot.others.is_empty() && !asks;
             if is_plain {
-                if Arc::strong_count(&slot.asked) > 1 {
-                    slot.asked.lock().close();
-                }
                 judge.succeeded();
                 slot.received = None;
                 window.finish(one.slot, now_ms);
@@ -560,16 +562,18 @@ where
     }
 
     fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark) {
-        let rest: Vec<Received> =
-            others.iter().filter_map(|other| self.slots[usize::from(*other)].received.clone()).collect();
+        let mut rest = Vec::new();
+        if !others.is_empty() {
+            rest.extend(others.iter().filter_map(|other| self.slots[usize::from(*other)].received.clone()));
+            self.slots[usize::from(slot)].others.extend_from_slice(others);
+        }
         let one = &mut self.slots[usize::from(slot)];
         one.mark = mark;
-        one.others.extend_from_slice(others);
-        if Arc::strong_count(&one.asked) > 1 {
+        match Arc::get_mut(&mut one.asked) {
+            Some(asked) => asked.get_mut().begin(),
             // A clone of an earlier attempt's context lives still.
-            one.asked = Arc::default();
+            None => one.asked = Arc::default(),
         }
-        one.asked.lock().begin();
         let Some(first) = one.received.clone() else { return };
         let cx = Cx::new(self.partition.shared.cx.clone(), one.asked.clone());
         let attempt = (self.dispatch.start)(first, rest, cx, slot);
