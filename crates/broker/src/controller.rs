@@ -45,15 +45,17 @@ pub(crate) mod cluster;
 mod error;
 mod snapshot;
 pub(crate) mod snapshots;
+mod takeover;
 
 pub use error::ControllerError;
 use snapshot::SinceSnapshot;
+use snapshots::QuorumRecords;
 
 /// Kafka's id of the metadata topic: the number one.
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-/// Leader epoch of metadata batches while one node writes them all.
-pub(crate) const METADATA_EPOCH: i32 = 1;
+/// Leader epoch of the first metadata batch of a new cluster. While one node writes them all it does not change.
+const FIRST_METADATA_EPOCH: i32 = 1;
 
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
@@ -68,6 +70,10 @@ pub(crate) struct Controller {
     log: Arc<Partition>,
     /// Held from a decision until it is carried out: one change at a time.
     turn: Mutex<()>,
+    /// The leader epoch of what is appended.
+    epoch: i32,
+    /// What snapshots keep for Kafka.
+    quorum: QuorumRecords,
     since_snapshot: Mutex<SinceSnapshot>,
     producer_ids: Mutex<ProducerIds>,
     /// Topics whose logs could not be opened when they were created or grown.
@@ -75,11 +81,16 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log in its directory and replays it.
+    /// Opens the metadata log in its directory and replays it. `accept_unprotected`: records that ask for protection that
+    /// is not served are passed over.
     ///
     /// # Errors
-    /// When it cannot be opened or read.
-    pub(crate) fn new(config: &BrokerConfig, dir: &Arc<LogDir>) -> Result<Self, ControllerError> {
+    /// When it cannot be opened or read, or says what cannot be obeyed.
+    pub(crate) fn new(
+        config: &BrokerConfig,
+        dir: &Arc<LogDir>,
+        accept_unprotected: bool,
+    ) -> Result<Self, ControllerError> {
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
             topic_id: METADATA_TOPIC_ID.0,
@@ -90,20 +101,25 @@ impl Controller {
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
-        let since_snapshot = snapshot::load(&log, &mut heart)?;
-        if let Some((name, level)) = heart.image().unsupported_feature() {
-            return Err(ControllerError::Feature { name: name.to_owned(), level });
-        }
-        let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, METADATA_EPOCH);
+        let loaded = snapshot::load(&log, &mut heart)?;
+        takeover::check(heart.image(), config.node_id, accept_unprotected)?;
+        let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
         let producer_ids = Mutex::default();
         Ok(Controller {
             heart: RwLock::new(heart),
             log,
             turn: Mutex::new(()),
-            since_snapshot: Mutex::new(since_snapshot),
+            epoch: loaded.epoch,
+            quorum: loaded.quorum,
+            since_snapshot: Mutex::new(loaded.since),
             producer_ids,
             unserved: Mutex::default(),
         })
+    }
+
+    /// The leader epoch of the metadata log.
+    pub(crate) fn epoch(&self) -> i32 {
+        self.epoch
     }
 
     /// What is committed.
@@ -131,6 +147,7 @@ impl Controller {
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
+        self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
         let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
         let unclean = broker
@@ -144,7 +161,9 @@ impl Controller {
             cordoned_dirs: cordoned_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
         };
-        self.change(|heart| heart.register_node(&start), |_| {}).map_err(ControllerError::Register)?;
+        let epoch = self.change(|heart| heart.register_node(&start), |_| {});
+        let epoch = epoch.map_err(ControllerError::Register)?;
+        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         broker.quotas.update(self.image().client_quotas());
         let image = self.image();
         for name in image.configured(ResourceKind::ClientMetrics) {

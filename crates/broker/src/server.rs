@@ -124,6 +124,9 @@ pub struct StartOptions {
     pub recovery: Arc<RecoveryWatch>,
     /// The id of the cluster that has to be there. Without, empty directories become a new one.
     pub expect_cluster: Option<String>,
+    /// Starts although the metadata has access control entries, SCRAM credentials or delegation tokens: nothing here
+    /// obeys them.
+    pub accept_unprotected: bool,
 }
 
 /// A running broker.
@@ -176,7 +179,16 @@ impl Server {
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options)?;
         let event_loops = EventLoops::start(loops_for(&config), config.network.idle_poll)?;
-        let parts = Parts { clock, loggers, dirs, dir_alarm: alarm, event_loops, descriptors, health };
+        let parts = Parts {
+            clock,
+            loggers,
+            dirs,
+            dir_alarm: alarm,
+            event_loops,
+            descriptors,
+            health,
+            accept_unprotected: options.accept_unprotected,
+        };
         let broker = assemble(config, parts, &bound)?;
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
@@ -352,10 +364,12 @@ struct Parts {
     event_loops: Arc<EventLoops>,
     descriptors: u64,
     health: Arc<Health>,
+    accept_unprotected: bool,
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
-    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors, health } = parts;
+    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors, health, accept_unprotected } =
+        parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs.metadata().cluster_id().to_owned(),
@@ -376,7 +390,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
-        controller: Controller::new(&config, dirs.metadata())?,
+        controller: Controller::new(&config, dirs.metadata(), accept_unprotected)?,
         groups: Groups::new(GroupCoordinator::new(group_config(&config))),
         transactions: Transactions::new(TransactionCoordinator::new(transactions::config(&config))),
         transaction_workers: Workers::new(),

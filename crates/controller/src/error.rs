@@ -70,6 +70,15 @@ pub enum Inconsistency {
     /// It names a topic id that no topic has.
     #[error("no topic has the id {0}")]
     UnknownTopicId(Uuid),
+    /// It names a topic that does not exist.
+    #[error("no topic has the name {0}")]
+    UnknownTopicName(String),
+    /// It begins a transaction within another one, or ends one that did not begin (KIP-868).
+    #[error("a {0} does not belong here: a transaction begins once and ends once")]
+    Transaction(&'static str),
+    /// The cluster was on its way from ZooKeeper when this was written.
+    #[error("the migration from ZooKeeper is not finished; finish it with Apache Kafka 3.9 first")]
+    ZkMigration,
     /// It makes a topic whose name or id is taken, or reserved.
     #[error("topic {name} with id {id} exists or cannot exist")]
     Topic {

@@ -38,6 +38,17 @@ pub const TRANSACTION_VERSION: Feature = Feature { name: "transaction.version", 
 /// Every feature. Those of share and streams groups are added when they work: clients choose their protocol by them.
 pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION];
 
+/// Features of Kafka 4.3 that are kept for it and not served: a directory of Kafka's has them finalised, and Kafka finds
+/// them again. Clients are not told of them.
+const KEPT: &[Feature] = &[
+    Feature { name: "eligible.leader.replicas.version", min: 0, max: 1 },
+    Feature { name: "share.version", min: 0, max: 1 },
+    Feature { name: "streams.version", min: 0, max: 1 },
+];
+
+/// `metadata.version` of Kafka 3.9 (3.9-IV0): the lowest from which a directory is raised to [`METADATA_VERSION`].
+pub const METADATA_VERSION_RAISED_FROM: i16 = 21;
+
 /// `UpgradeType` of a request (KIP-778): what the client allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UpgradeType {
@@ -49,10 +60,22 @@ enum UpgradeType {
 impl MetadataImage {
     /// A finalised feature, with its level, at which this program cannot work: the directory was written by a newer
     /// one, and a start must be refused. To be asked when the log is replayed.
+    ///
+    /// A `metadata.version` from [`METADATA_VERSION_RAISED_FROM`] on is none: the node's registration raises it.
     pub fn unsupported_feature(&self) -> Option<(&str, i16)> {
         self.features().find(|(name, level)| {
-            !FEATURES.iter().any(|known| known.name == *name && (known.min..=known.max).contains(level))
+            let lowest = |known: &Feature| match known.name == METADATA_VERSION.name {
+                true => METADATA_VERSION_RAISED_FROM,
+                false => known.min,
+            };
+            let mut known = FEATURES.iter().chain(KEPT);
+            !known.any(|known| known.name == *name && (lowest(known)..=known.max).contains(level))
         })
+    }
+
+    /// The finalised features that are served, with their levels: those that clients are told of.
+    pub fn served_features(&self) -> impl Iterator<Item = (&str, i16)> {
+        self.features().filter(|(name, _)| FEATURES.iter().any(|known| known.name == *name))
     }
 }
 

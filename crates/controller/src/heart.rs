@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::error::ApiError;
-use super::error::ReplayError;
+use super::error::{ApiError, Inconsistency, ReplayError};
 use super::image::{ConfigResource, MetadataChange, MetadataImage, ResourceKind};
 use mainstem_config::BrokerConfig;
 
@@ -54,10 +54,46 @@ pub struct MetadataHeart {
 struct State {
     image: MetadataImage,
     config: BrokerConfig,
+    /// Values of the records of a transaction that has begun and not ended (KIP-868): they are all applied or none.
+    transaction: Option<Vec<Vec<u8>>>,
 }
 
 impl State {
+    /// Applies a record, or keeps it until its transaction ends. `value` is the record encoded.
     fn apply(
+        &mut self,
+        offset: i64,
+        (value, record): (&[u8], &MetadataRecord<'_>),
+        known: (&BrokerConfig, i32),
+    ) -> Result<MetadataChange, ReplayError> {
+        match (record, &mut self.transaction) {
+            (MetadataRecord::BeginTransactionRecord(_), None) => self.transaction = Some(Vec::new()),
+            (MetadataRecord::EndTransactionRecord(_), Some(_)) => self.end_transaction(offset, known)?,
+            (MetadataRecord::AbortTransactionRecord(_), Some(_)) => self.transaction = None,
+            (MetadataRecord::BeginTransactionRecord(_), Some(_)) => {
+                let problem = Inconsistency::Transaction(record.name());
+                return Err(ReplayError::Inconsistent { offset, problem });
+            }
+            (_, Some(records)) => records.push(value.to_vec()),
+            (_, None) => return self.apply_one(offset, record, known),
+        }
+        self.image.skip_to(offset + 1);
+        Ok(MetadataChange::None)
+    }
+
+    /// Applies what was kept, on a copy: what cannot be applied whole is not applied at all.
+    fn end_transaction(&mut self, offset: i64, known: (&BrokerConfig, i32)) -> Result<(), ReplayError> {
+        let mut ended = self.clone();
+        for value in ended.transaction.take().unwrap_or_default() {
+            let (record, _) =
+                MetadataRecord::decode(&value).map_err(|error| ReplayError::Malformed { offset, error })?;
+            ended.apply_one(offset, &record, known)?;
+        }
+        *self = ended;
+        Ok(())
+    }
+
+    fn apply_one(
         &mut self,
         offset: i64,
         record: &MetadataRecord<'_>,
@@ -86,7 +122,7 @@ impl State {
 impl MetadataHeart {
     /// An empty heart; [`MetadataHeart::replay`] gives it its past.
     pub fn new(cluster_id: impl Into<String>, config: BrokerConfig) -> MetadataHeart {
-        let state = State { image: MetadataImage::default(), config: config.clone() };
+        let state = State { image: MetadataImage::default(), config: config.clone(), transaction: None };
         MetadataHeart {
             cluster_id: cluster_id.into(),
             node_id: config.node_id,
@@ -161,8 +197,8 @@ impl MetadataHeart {
         }
         let (record, _) =
             MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
-        let change = self.committed.apply(offset, &record, (&self.start, self.node_id))?;
-        self.ahead.apply(offset, &record, (&self.start, self.node_id))?;
+        let change = self.committed.apply(offset, (value, &record), (&self.start, self.node_id))?;
+        self.ahead.apply(offset, (value, &record), (&self.start, self.node_id))?;
         Ok(change)
     }
 
@@ -175,9 +211,21 @@ impl MetadataHeart {
         }
         let (record, _) =
             MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
-        self.committed.apply(offset, &record, (&self.start, self.node_id))?;
-        self.ahead.apply(offset, &record, (&self.start, self.node_id))?;
+        self.committed.apply(offset, (value, &record), (&self.start, self.node_id))?;
+        self.ahead.apply(offset, (value, &record), (&self.start, self.node_id))?;
         Ok(())
+    }
+
+    /// Aborts the transaction that a writer of the log has begun and not ended (KIP-868). Nothing else can be decided
+    /// before: it would be part of that transaction.
+    pub fn abort_transaction(&mut self) -> Decision<()> {
+        let abort = self.ahead.transaction.is_some().then(|| {
+            MetadataRecord::AbortTransactionRecord(Box::new(AbortTransactionRecord {
+                reason: Some("its writer ended before it".into()),
+                ..AbortTransactionRecord::default()
+            }))
+        });
+        self.decide(abort.into_iter().collect(), ())
     }
 
     /// The log's next record will have this offset: it holds records of which the heart knows nothing, such as
@@ -198,7 +246,7 @@ impl MetadataHeart {
                 self.pending.pop_front().expect("as many records are pending as the images differ by");
             let (record, _) = MetadataRecord::decode(&value).expect("this heart encoded the record");
             let offset = self.committed.image.next_offset();
-            let change = self.committed.apply(offset, &record, (&self.start, self.node_id));
+            let change = self.committed.apply(offset, (&value, &record), (&self.start, self.node_id));
             changes.push(change.expect("the record was applied ahead to the same state"));
         }
         changes
@@ -222,7 +270,7 @@ impl MetadataHeart {
                 .encode(&mut value, version_of(record))
                 .expect("the heart sets only fields that the version has");
             let offset = self.ahead.image.next_offset();
-            let applied = self.ahead.apply(offset, record, (&self.start, self.node_id));
+            let applied = self.ahead.apply(offset, (&value, record), (&self.start, self.node_id));
             applied.expect("the heart decides only what can be applied");
             values.push(value);
         }

@@ -36,6 +36,8 @@ pub struct MetadataImage {
     pub(super) acls: BTreeMap<Uuid, AclBinding>,
     /// By user.
     pub(super) scram: BTreeMap<ScramMechanism, BTreeMap<String, ScramCredential>>,
+    /// Encoded records of delegation tokens, which nothing here reads, by the token's id.
+    pub(super) tokens: BTreeMap<String, Vec<u8>>,
 }
 
 /// A topic.
@@ -64,6 +66,10 @@ pub struct PartitionImage {
     pub isr: Vec<i32>,
     /// The log directory on each of `replicas`.
     pub directories: Vec<Uuid>,
+    /// The nodes that are not in sync and have every committed record all the same: they may lead (KIP-966).
+    pub eligible_leader_replicas: Vec<i32>,
+    /// The nodes that were in sync or eligible last, when none is any more (KIP-966).
+    pub last_known_elr: Vec<i32>,
 }
 
 /// A registered broker.
@@ -278,6 +284,26 @@ impl MetadataImage {
         self.next_producer_id
     }
 
+    /// A topic with a replica on another node than this one, and where its replicas are.
+    pub fn replicated_elsewhere(&self, node: i32) -> Option<(&str, &[i32])> {
+        self.topics().find_map(|topic| {
+            let elsewhere = topic.partitions.iter().find(|partition| partition.replicas != [node])?;
+            Some((topic.name.as_str(), elsewhere.replicas.as_slice()))
+        })
+    }
+
+    /// What of the metadata asks for protection, each kind with its number, for a person.
+    pub fn protection(&self) -> Vec<String> {
+        let credentials = self.scram.values().map(BTreeMap::len).sum();
+        let kinds = [
+            (self.acls.len(), "access control entries (ACLs)"),
+            (credentials, "SCRAM credentials of users"),
+            (self.tokens.len(), "delegation tokens"),
+        ];
+        let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+        kinds.map(|(count, kind)| format!("{count} {kind}")).collect()
+    }
+
     /// A topic whose name collides with this one: equal but for `.` and `_`.
     pub fn colliding(&self, name: &str) -> Option<&str> {
         if !names::has_collision_chars(name) {
@@ -337,11 +363,25 @@ impl MetadataImage {
             MetadataRecord::RemoveAccessControlEntryRecord(record) => self.remove_acl(record.id),
             MetadataRecord::UserScramCredentialRecord(record) => self.set_scram(record),
             MetadataRecord::RemoveUserScramCredentialRecord(record) => self.remove_scram(record),
+            MetadataRecord::DelegationTokenRecord(token) => {
+                let mut value = Vec::new();
+                record.encode(&mut value, 0).map_err(|_| Inconsistency::Unsupported(record.name()))?;
+                self.tokens.insert(token.token_id.to_string(), value);
+                Ok(MetadataChange::None)
+            }
+            MetadataRecord::RemoveDelegationTokenRecord(record) => {
+                self.tokens.remove(record.token_id.as_ref());
+                Ok(MetadataChange::None)
+            }
+            MetadataRecord::ClearElrRecord(record) => self.clear_elr(&record.topic_name),
+            MetadataRecord::ZkMigrationStateRecord(record) => check_zk_migration(record.zk_migration_state),
             MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
                 Ok(MetadataChange::None)
             }
-            // To skip a delegation token or the start of a transaction would be to disobey it.
-            other => Err(Inconsistency::Unsupported(other.name())),
+            // The state machine takes them before they come here: a transaction is no matter of an image.
+            MetadataRecord::BeginTransactionRecord(_)
+            | MetadataRecord::EndTransactionRecord(_)
+            | MetadataRecord::AbortTransactionRecord(_) => Err(Inconsistency::Transaction(record.name())),
         }
     }
 
@@ -389,6 +429,8 @@ impl MetadataImage {
             replicas: record.replicas.clone(),
             isr: record.isr.clone(),
             directories: record.directories.clone(),
+            eligible_leader_replicas: record.eligible_leader_replicas.clone().unwrap_or_default(),
+            last_known_elr: record.last_known_elr.clone().unwrap_or_default(),
         });
         Ok(MetadataChange::PartitionCreated { topic_id: id, partition })
     }
@@ -412,7 +454,13 @@ impl MetadataImage {
             image.leader = record.leader;
         }
         image.partition_epoch = partition_epoch;
-        for (field, new) in [(&mut image.isr, &record.isr), (&mut image.replicas, &record.replicas)] {
+        let lists = [
+            (&mut image.isr, &record.isr),
+            (&mut image.replicas, &record.replicas),
+            (&mut image.eligible_leader_replicas, &record.eligible_leader_replicas),
+            (&mut image.last_known_elr, &record.last_known_elr),
+        ];
+        for (field, new) in lists {
             if let Some(new) = new {
                 field.clone_from(new);
             }
@@ -421,6 +469,20 @@ impl MetadataImage {
             image.directories.clone_from(directories);
         }
         Ok(MetadataChange::PartitionChanged { topic_id: id, partition })
+    }
+
+    /// Forgets which replicas are eligible beside those in sync: of a topic, or of all where the name is empty.
+    fn clear_elr(&mut self, topic_name: &str) -> Result<MetadataChange, Inconsistency> {
+        let id = self.ids.get(topic_name).copied();
+        if !topic_name.is_empty() && id.is_none() {
+            return Err(Inconsistency::UnknownTopicName(topic_name.to_owned()));
+        }
+        let topics = self.topics.values_mut().filter(|topic| id.is_none_or(|id| id == topic.id));
+        for partition in topics.flat_map(|topic| &mut topic.partitions) {
+            partition.eligible_leader_replicas.clear();
+            partition.last_known_elr.clear();
+        }
+        Ok(MetadataChange::None)
     }
 
     fn configure(&mut self, record: &ConfigRecord<'_>) -> Result<MetadataChange, Inconsistency> {
@@ -496,5 +558,15 @@ impl MetadataImage {
         }
         self.next_producer_id = next;
         Ok(MetadataChange::ProducerIdsTaken { next })
+    }
+}
+
+/// Kafka 3.9 says of each cluster whether it came from ZooKeeper (KIP-866). One that is on its way is none yet.
+fn check_zk_migration(state: i8) -> Result<MetadataChange, Inconsistency> {
+    const PRE_MIGRATION: i8 = 1;
+    const MIGRATION: i8 = 2;
+    match state {
+        PRE_MIGRATION | MIGRATION => Err(Inconsistency::ZkMigration),
+        _ => Ok(MetadataChange::None),
     }
 }

@@ -51,6 +51,8 @@ mod scram_credentials;
 mod session;
 mod snapshot;
 #[cfg(test)]
+mod takeover_tests;
+#[cfg(test)]
 mod tests;
 mod unregister_broker;
 

@@ -8,8 +8,9 @@ use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
 use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, BrokerFeature, RegisterBrokerRecord};
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::features::{FEATURES, METADATA_VERSION};
+use super::features::{FEATURES, Feature, METADATA_VERSION};
 use super::heart::{Decision, MetadataHeart};
+use super::image::PartitionImage;
 use mainstem_config::Endpoint;
 
 /// A start of this node.
@@ -36,22 +37,18 @@ impl MetadataHeart {
     /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
     /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
     ///
-    /// On a new cluster the features are finalised first.
+    /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
+    /// Partitions that Kafka left without a leader when it stopped are led again.
     pub fn register_node(&mut self, start: &NodeStart) -> Decision<i64> {
-        let mut records = Vec::new();
-        if self.ahead().feature(METADATA_VERSION.name).is_none() {
-            records.extend(FEATURES.iter().map(|feature| {
-                MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
-                    name: Cow::Borrowed(feature.name),
-                    feature_level: feature.max,
-                    ..FeatureLevelRecord::default()
-                }))
-            }));
-        }
+        let mut records = match self.ahead().feature(METADATA_VERSION.name) {
+            None => FEATURES.iter().map(finalised).collect(),
+            Some(level) if level < METADATA_VERSION.max => vec![finalised(&METADATA_VERSION)],
+            Some(_) => Vec::new(),
+        };
         let position = i64::try_from(records.len()).expect("a few features");
         let epoch = self.ahead().next_offset() + position;
         records.push(self.registration(start, epoch));
-        records.extend(self.raised_epochs(&start.unclean_dirs));
+        records.extend(self.led_from_now(&start.unclean_dirs));
         self.decide(records, epoch)
     }
 
@@ -83,8 +80,8 @@ impl MetadataHeart {
         }))
     }
 
-    /// Of what has a replica in these directories.
-    fn raised_epochs(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
+    /// Of what this node leads in these directories, and of what it has to lead since nothing does.
+    fn led_from_now(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let node = self.node_id();
         let mut records = Vec::new();
         for topic in self.ahead().topics() {
@@ -93,6 +90,8 @@ impl MetadataHeart {
                 let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
                 if was_cut && partition.leader == node {
                     records.push(led_again(topic.id, number, node));
+                } else if partition.leader < 0 && partition.may_lead(node) {
+                    records.push(elected(topic.id, (number, partition), node));
                 }
             }
         }
@@ -123,5 +122,40 @@ fn led_again(topic_id: Uuid, partition_id: i32, leader: i32) -> MetadataRecord<'
         topic_id,
         leader,
         ..PartitionChangeRecord::default()
+    }))
+}
+
+impl PartitionImage {
+    /// Returns true if this node has every committed record, as far as anyone has: it is in sync, eligible (KIP-966),
+    /// or the only replica.
+    fn may_lead(&self, node: i32) -> bool {
+        self.isr.contains(&node) || self.eligible_leader_replicas.contains(&node) || self.replicas == [node]
+    }
+}
+
+/// Elects a node that may lead: a stop of Kafka's broker leaves its partitions without a leader (KIP-631), and with
+/// `eligible.leader.replicas.version` 1 without a replica in sync.
+fn elected(
+    topic_id: Uuid,
+    (partition_id, partition): (i32, &PartitionImage),
+    leader: i32,
+) -> MetadataRecord<'static> {
+    let emptied = |replicas: &[i32]| (!replicas.is_empty()).then(Vec::new);
+    MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+        partition_id,
+        topic_id,
+        leader,
+        isr: (!partition.isr.contains(&leader)).then(|| vec![leader]),
+        eligible_leader_replicas: emptied(&partition.eligible_leader_replicas),
+        last_known_elr: emptied(&partition.last_known_elr),
+        ..PartitionChangeRecord::default()
+    }))
+}
+
+fn finalised(feature: &Feature) -> MetadataRecord<'static> {
+    MetadataRecord::FeatureLevelRecord(Box::new(FeatureLevelRecord {
+        name: Cow::Borrowed(feature.name),
+        feature_level: feature.max,
+        ..FeatureLevelRecord::default()
     }))
 }

@@ -32,6 +32,7 @@ impl MetadataImage {
             client_quotas,
             acls,
             scram,
+            tokens,
         } = self;
         let features = features.iter().map(feature_record);
         let brokers = brokers.values().map(broker_record);
@@ -49,13 +50,14 @@ impl MetadataImage {
         });
         let records = features.chain(brokers).chain(topics).chain(configs).chain(quotas).chain(producer_ids);
         let records = records.chain(acls).chain(scram);
-        records.map(|record| {
+        let records = records.map(|record| {
             let mut value = Vec::new();
             record
                 .encode(&mut value, version_of(&record))
                 .expect("the versions have all that an image holds");
             value
-        })
+        });
+        records.chain(tokens.values().cloned())
     }
 }
 
@@ -113,8 +115,15 @@ fn partition_record(
         leader_epoch: partition.leader_epoch,
         partition_epoch: partition.partition_epoch,
         directories: partition.directories.clone(),
+        eligible_leader_replicas: some_of(&partition.eligible_leader_replicas),
+        last_known_elr: some_of(&partition.last_known_elr),
         ..PartitionRecord::default()
     }))
+}
+
+/// Kafka leaves out a list that is empty.
+fn some_of(replicas: &[i32]) -> Option<Vec<i32>> {
+    (!replicas.is_empty()).then(|| replicas.to_vec())
 }
 
 fn config_record(resource: &ConfigResource, (name, value): (&String, &String)) -> MetadataRecord<'static> {

@@ -29,6 +29,8 @@ fn topics_are_created_with_defaults() {
         replicas: vec![1],
         isr: vec![1],
         directories: vec![DIR],
+        eligible_leader_replicas: vec![],
+        last_known_elr: vec![],
     };
     assert_eq!(partition, &expect);
     assert_eq!(image.topics_from("b").count(), 2);

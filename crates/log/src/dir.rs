@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,8 @@ pub struct LogDir {
     cluster_id: String,
     directory_id: [u8; 16],
     boot_id: String,
+    /// Epoch of the broker's registration, for the marker of a clean stop (KIP-966).
+    broker_epoch: AtomicI64,
     last_stop: LastStop,
     health: Arc<Health>,
     checkpoints: Checkpoints,
@@ -427,6 +429,11 @@ impl LogDir {
         self.health.sync_failed.load(Ordering::Acquire)
     }
 
+    /// Notes the epoch under which the broker has registered: Kafka tells by it whether the broker stopped in order.
+    pub fn set_broker_epoch(&self, epoch: i64) {
+        self.broker_epoch.store(epoch, Ordering::Release);
+    }
+
     /// Stops in order, after every log was flushed with all its names, and closed, and has noted its recovery
     /// point. What still waits for the flusher is synced. `false`: no marker was written, because a sync failed, the
     /// directory is offline, or a log in it could not be opened; the next start checks.
@@ -444,7 +451,9 @@ impl LogDir {
         if !self.unopened.lock().is_empty() {
             return Ok(false);
         }
-        CleanShutdown::new(&self.boot_id, segments_crc).write(&*self.storage, &self.path)?;
+        let broker_epoch = self.broker_epoch.load(Ordering::Acquire);
+        let marker = CleanShutdown::new(&self.boot_id, broker_epoch, segments_crc);
+        marker.write(&*self.storage, &self.path)?;
         Ok(true)
     }
 }

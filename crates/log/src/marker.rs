@@ -17,7 +17,7 @@ pub(crate) const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
 const LEN_MAX: usize = 4096;
 
 /// Kafka's value for an epoch that is not known.
-const BROKER_EPOCH_UNKNOWN: i64 = -1;
+pub(crate) const BROKER_EPOCH_UNKNOWN: i64 = -1;
 
 /// What a marker says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +32,8 @@ pub struct CleanShutdown {
 
 impl CleanShutdown {
     /// A marker for a stop under this boot, with the record of this checksum.
-    pub(crate) fn new(boot_id: &str, segments_crc: u32) -> CleanShutdown {
-        CleanShutdown {
-            broker_epoch: BROKER_EPOCH_UNKNOWN,
-            boot_id: Some(boot_id.to_owned()),
-            segments_crc: Some(segments_crc),
-        }
+    pub(crate) fn new(boot_id: &str, broker_epoch: i64, segments_crc: u32) -> CleanShutdown {
+        CleanShutdown { broker_epoch, boot_id: Some(boot_id.to_owned()), segments_crc: Some(segments_crc) }
     }
 
     /// Reads the marker. `None` when there is none, or one that was not completed.
@@ -118,7 +114,7 @@ mod tests {
         check(r#"{"version":1,"brokerEpoch":17}"#, None);
         check("{}", None);
         check("", None);
-        let ours = CleanShutdown::new("5a0c6e1e", 7).format();
+        let ours = CleanShutdown::new("5a0c6e1e", BROKER_EPOCH_UNKNOWN, 7).format();
         for cut in 0..ours.len() {
             check(&ours[..cut], None);
         }
@@ -126,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_marker_survives_its_file() {
-        let marker = CleanShutdown::new("5a0c6e1e-2f8d-4b59-9a29-0f1b0c8f3f55", u32::MAX);
+        let marker = CleanShutdown::new("5a0c6e1e-2f8d-4b59-9a29-0f1b0c8f3f55", 17, u32::MAX);
         assert_eq!(parse(marker.format().as_bytes()), Some(marker));
     }
 }

@@ -65,7 +65,7 @@ fn response(broker: &Broker, version: i16) -> ApiVersionsResponse<'static> {
         ..Default::default()
     });
     let image = broker.controller.image();
-    let finalized = image.features().map(|(name, level)| FinalizedFeatureKey {
+    let finalized = image.served_features().map(|(name, level)| FinalizedFeatureKey {
         name: name.to_owned().into(),
         max_version_level: level,
         min_version_level: level,

@@ -12,7 +12,6 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
 use crate::clock::wall_ms;
-use crate::controller::METADATA_EPOCH;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -92,7 +91,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     };
     PartitionData {
         leader_id: broker.node.id,
-        leader_epoch: METADATA_EPOCH,
+        leader_epoch: broker.controller.epoch(),
         high_watermark: ends.high_watermark,
         current_voters: vec![voter],
         ..Default::default()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use mainstem_controller::ReplayError as HeartError;
+use mainstem_controller::features::METADATA_VERSION_RAISED_FROM;
 use mainstem_log::LogError;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
@@ -37,6 +38,35 @@ pub enum ControllerError {
         name: String,
         /// Its level.
         level: i16,
+    },
+    /// The directory was written by a release of Kafka that is too old.
+    #[error(
+        "metadata.version is {level}, and directories are taken over from {METADATA_VERSION_RAISED_FROM} (3.9-IV0) on; \
+         start Kafka 3.9 once more and finalise it (kafka-features upgrade --release-version 3.9)"
+    )]
+    OldMetadata {
+        /// Its level.
+        level: i16,
+    },
+    /// The cluster has partitions on other nodes.
+    #[error(
+        "topic {topic} has replicas on the nodes {replicas:?}, and this release serves clusters of one node; with Kafka, \
+         move all replicas to this node (kafka-reassign-partitions), then start again"
+    )]
+    Replicated {
+        /// One that has.
+        topic: String,
+        /// The nodes.
+        replicas: Vec<i32>,
+    },
+    /// The metadata asks for protection that this release does not have.
+    #[error(
+        "the metadata has {records}, which would protect nothing here; remove them with Kafka's own tools, or accept that \
+         everyone who reaches a listener may do everything (--accept-unprotected)"
+    )]
+    Unprotected {
+        /// Kinds of records, with numbers.
+        records: String,
     },
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]

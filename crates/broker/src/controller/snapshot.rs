@@ -13,9 +13,9 @@ use mainstem_controller::MetadataHeart;
 use mainstem_log::Log;
 use mainstem_wire::ErrorCode;
 
-use super::{Controller, ControllerError, METADATA_EPOCH};
+use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
-use crate::controller::snapshots::{SnapshotFile, encode};
+use crate::controller::snapshots::{QuorumRecords, SnapshotFile, SnapshotRecord, encode};
 use crate::coordinators::replay::{Checksums, Entry, replay};
 use crate::storage::partition::Durable;
 
@@ -56,8 +56,19 @@ enum WriteError {
     Maintain(#[from] mainstem_log::LogError),
 }
 
+/// What the metadata's files say beside the records.
+pub(super) struct Loaded {
+    /// What the log has got since the snapshot.
+    pub(super) since: SinceSnapshot,
+    /// What they say of the quorum.
+    pub(super) quorum: QuorumRecords,
+    /// The leader epoch of the last record: what is appended has this one at least, or Kafka would cut off what has a
+    /// higher one.
+    pub(super) epoch: i32,
+}
+
 /// Brings a heart to the log's end: by the newest snapshot, then by the records since.
-pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot, ControllerError> {
+pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<Loaded, ControllerError> {
     let storage = &**log.dir().storage();
     let unlisted = |error: std::io::Error| ControllerError::Snapshot {
         path: log.path().to_owned(),
@@ -69,18 +80,25 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot
     if !(ends.log_start..=ends.log_end).contains(&end_offset) {
         return Err(ControllerError::MetadataGap { ends: (ends.log_start, ends.log_end), end_offset });
     }
-    let mut failed = None;
+    let snapshot_epoch = newest.as_ref().map(|snapshot| snapshot.epoch);
+    let epoch = log.leader_epochs().latest().max(snapshot_epoch).unwrap_or(0).max(FIRST_METADATA_EPOCH);
+    let (mut failed, mut quorum) = (None, QuorumRecords::default());
     if let Some(snapshot) = newest {
-        let read = snapshot.read(storage, |value| {
-            if failed.is_none() {
+        let read = snapshot.read(storage, |record| match record {
+            SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
+            SnapshotRecord::Metadata(value) if failed.is_none() => {
                 failed = heart.load(end_offset, value).err();
             }
+            SnapshotRecord::Metadata(_) => {}
         });
         read.map_err(|source| ControllerError::Snapshot { path: snapshot.path, source })?;
         heart.skip_to(end_offset);
     }
     let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
     replay(log, Checksums::Verified, |entry| {
+        if let Entry::Control { kind, value } = &entry {
+            quorum.note(*kind, value);
+        }
         let Entry::Record { record, .. } = entry else { return };
         let value = record.value.filter(|_| failed.is_none() && record.offset >= end_offset);
         if let Some(value) = value {
@@ -89,7 +107,7 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<SinceSnapshot
         }
     })?;
     heart.skip_to(ends.log_end);
-    failed.map_or(Ok(since), |error| Err(error.into()))
+    failed.map_or(Ok(Loaded { since, quorum, epoch }), |error| Err(error.into()))
 }
 
 impl Controller {
@@ -118,8 +136,8 @@ impl Controller {
         let log = self.log.with_log(|log| (log.dir().clone(), log.path().to_owned()));
         let (dir, path) = log.map_err(WriteError::Log)?;
         let storage = &**dir.storage();
-        let file = SnapshotFile::new(&path, end_offset, METADATA_EPOCH);
-        let bytes = encode(image.snapshot(), last_timestamp, wall_ms());
+        let file = SnapshotFile::new(&path, end_offset, self.epoch);
+        let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, wall_ms());
         let failed = |error| WriteError::Io(file.path.clone(), error);
         file.write(storage, &bytes).map_err(failed)?;
         self.since_snapshot.lock().end_offset = end_offset;

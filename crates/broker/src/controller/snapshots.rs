@@ -49,6 +49,40 @@ pub enum SnapshotError {
     Torn,
 }
 
+/// What the log says of its own quorum (KIP-853): values of control records. Nothing here obeys them while one node writes
+/// the log; without them Kafka would not know its voters when it takes the directory back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct QuorumRecords {
+    /// The last KRaftVersionRecord.
+    version: Option<Vec<u8>>,
+    /// The last VotersRecord.
+    voters: Option<Vec<u8>>,
+}
+
+impl QuorumRecords {
+    /// Keeps a control record, if it is of the quorum.
+    pub(crate) fn note(&mut self, kind: ControlRecordType, value: &[u8]) {
+        match kind {
+            ControlRecordType::KraftVersion => self.version = Some(value.to_vec()),
+            ControlRecordType::KraftVoters => self.voters = Some(value.to_vec()),
+            _ => {}
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = (ControlRecordType, &[u8])> {
+        let version = self.version.iter().map(|value| (ControlRecordType::KraftVersion, &value[..]));
+        version.chain(self.voters.iter().map(|value| (ControlRecordType::KraftVoters, &value[..])))
+    }
+}
+
+/// A record of a snapshot.
+pub(crate) enum SnapshotRecord<'r> {
+    /// The value of a metadata record.
+    Metadata(&'r [u8]),
+    /// A control record.
+    Control(ControlRecordType, &'r [u8]),
+}
+
 /// A snapshot by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotFile {
@@ -114,24 +148,35 @@ impl SnapshotFile {
         Ok(())
     }
 
-    /// Calls `each` with the values of its records, in order.
+    /// Calls `each` with its records, in order.
     ///
     /// # Errors
     /// When it cannot be read or is damaged; `each` may have been called by then.
-    pub(crate) fn read(&self, storage: &dyn Storage, each: impl FnMut(&[u8])) -> Result<(), SnapshotError> {
+    pub(crate) fn read(
+        &self,
+        storage: &dyn Storage,
+        each: impl FnMut(SnapshotRecord<'_>),
+    ) -> Result<(), SnapshotError> {
         decode(&read_small_file(storage, &self.path, BYTES_MAX)?, each)
     }
 }
 
 /// The bytes of a snapshot of these records, made at `wall_ms`. `last_timestamp` is that of the last record of the log
 /// that it holds, in milliseconds.
-pub(crate) fn encode(values: impl Iterator<Item = Vec<u8>>, last_timestamp: i64, wall_ms: i64) -> Vec<u8> {
+pub(crate) fn encode(
+    quorum: &QuorumRecords,
+    values: impl Iterator<Item = Vec<u8>>,
+    last_timestamp: i64,
+    wall_ms: i64,
+) -> Vec<u8> {
     let mut out = Output { bytes: Vec::new(), next: 0, wall_ms };
     let header = SnapshotHeaderRecord {
         last_contained_log_timestamp: last_timestamp,
         ..SnapshotHeaderRecord::default()
     };
-    out.control(ControlRecordType::SnapshotHeader, &header);
+    let header = encoded(&header);
+    let begin = std::iter::once((ControlRecordType::SnapshotHeader, &header[..]));
+    out.control(begin.chain(quorum.records()));
     let mut values = values.peekable();
     while values.peek().is_some() {
         let mut batch = out.batch(false);
@@ -145,8 +190,15 @@ pub(crate) fn encode(values: impl Iterator<Item = Vec<u8>>, last_timestamp: i64,
         }
         out.finish(batch, count);
     }
-    out.control(ControlRecordType::SnapshotFooter, &SnapshotFooterRecord::default());
+    let footer = encoded(&SnapshotFooterRecord::default());
+    out.control(std::iter::once((ControlRecordType::SnapshotFooter, &footer[..])));
     out.bytes
+}
+
+fn encoded<'a>(message: &impl Message<'a>) -> Vec<u8> {
+    let mut value = Vec::new();
+    message.encode(&mut Encoder::new(&mut value), 0).expect("version 0 has all fields");
+    value
 }
 
 /// A snapshot that is being written.
@@ -172,16 +224,18 @@ impl Output {
         self.next += count;
     }
 
-    fn control<'a>(&mut self, kind: ControlRecordType, message: &impl Message<'a>) {
-        let mut value = Vec::new();
-        message.encode(&mut Encoder::new(&mut value), 0).expect("version 0 has all fields");
+    fn control<'v>(&mut self, records: impl Iterator<Item = (ControlRecordType, &'v [u8])>) {
         let mut batch = self.batch(true);
-        batch.append(self.wall_ms, Some(&kind.key()), Some(&value), &[]).expect("it is small");
-        self.finish(batch, 1);
+        let mut count = 0;
+        for (kind, value) in records {
+            batch.append(self.wall_ms, Some(&kind.key()), Some(value), &[]).expect("it is small");
+            count += 1;
+        }
+        self.finish(batch, count);
     }
 }
 
-fn decode(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), SnapshotError> {
+fn decode(mut bytes: &[u8], mut each: impl FnMut(SnapshotRecord<'_>)) -> Result<(), SnapshotError> {
     let (mut scratch, mut decompressed) = (Scratch::new(), Vec::new());
     let (mut first, mut last) = (None, None);
     while !bytes.is_empty() {
@@ -196,8 +250,10 @@ fn decode(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), SnapshotE
             let kind = is_control.then(|| ControlRecordType::parse(record.key).ok()).flatten();
             first = first.or(Some(kind));
             last = kind;
-            if let (false, Some(value)) = (is_control, record.value) {
-                each(value);
+            match (kind, record.value) {
+                (Some(kind), Some(value)) => each(SnapshotRecord::Control(kind, value)),
+                (None, Some(value)) if !is_control => each(SnapshotRecord::Metadata(value)),
+                _ => {}
             }
         }
     }
@@ -216,18 +272,30 @@ mod tests {
     }
 
     fn decoded(bytes: &[u8]) -> Result<Vec<Vec<u8>>, SnapshotError> {
-        let mut found = Vec::new();
-        decode(bytes, |value| found.push(value.to_vec())).map(|()| found)
+        decoded_with_quorum(bytes).map(|(values, _)| values)
+    }
+
+    fn decoded_with_quorum(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, QuorumRecords), SnapshotError> {
+        let (mut found, mut quorum) = (Vec::new(), QuorumRecords::default());
+        decode(bytes, |record| match record {
+            SnapshotRecord::Metadata(value) => found.push(value.to_vec()),
+            SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
+        })?;
+        Ok((found, quorum))
+    }
+
+    fn encoded_alone(values: Vec<Vec<u8>>) -> Vec<u8> {
+        encode(&QuorumRecords::default(), values.into_iter(), 5, 7)
     }
 
     #[test]
     fn what_is_written_is_read() {
         for count in [0, 1, 10_000] {
             let values = values(count);
-            let bytes = encode(values.clone().into_iter(), 5, 7);
+            let bytes = encoded_alone(values.clone());
             assert_eq!(decoded(&bytes).expect("it is whole"), values);
         }
-        let many = encode(values(10_000).into_iter(), 5, 7);
+        let many = encoded_alone(values(10_000));
         let (header, rest) = Batch::split_first(&many).expect("a batch");
         let (first, rest) = Batch::split_first(rest).expect("a batch");
         let (second, _) = Batch::split_first(rest).expect("more than one batch");
@@ -242,9 +310,21 @@ mod tests {
         assert_eq!(decoded(bytes).expect("it is whole"), Vec::<Vec<u8>>::new());
     }
 
+    /// The voters of Kafka's snapshot are in ours, in the same order and in the batch of the header, as Kafka writes them.
+    #[test]
+    fn the_quorums_records_are_kept() {
+        let kafkas = include_bytes!("fixtures/kafka-4.3.0.checkpoint");
+        let (_, quorum) = decoded_with_quorum(kafkas).expect("it is whole");
+        assert!(quorum.version.is_some() && quorum.voters.is_some(), "{quorum:?}");
+        let ours = encode(&quorum, values(3).into_iter(), 5, 7);
+        assert_eq!(decoded_with_quorum(&ours).expect("it is whole"), (values(3), quorum));
+        let heads = [&kafkas[..], &ours[..]].map(|bytes| Batch::split_first(bytes).expect("a batch").0);
+        assert_eq!(heads[0].next_offset(), heads[1].next_offset());
+    }
+
     #[test]
     fn a_snapshot_that_is_not_whole_is_refused() {
-        let whole = encode(values(100).into_iter(), 5, 7);
+        let whole = encoded_alone(values(100));
         for len in 0..whole.len() {
             assert!(decoded(&whole[..len]).is_err(), "cut at {len}");
         }

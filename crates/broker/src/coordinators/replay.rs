@@ -2,7 +2,9 @@
 
 use mainstem_coordination::groups::{LogEntry, Producer, TransactionEnd};
 use mainstem_log::{Log, ReadBound, ReadError};
-use mainstem_records::{Batch, BatchError, EndTransactionMarker, InvalidBatch, Record, Scratch};
+use mainstem_records::{
+    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, Record, Scratch,
+};
 
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -58,6 +60,13 @@ pub(crate) enum Entry<'r> {
     },
     /// The end of a producer's transaction.
     End(TransactionEnd),
+    /// A control record of the metadata log.
+    Control {
+        /// What it says.
+        kind: ControlRecordType,
+        /// Its value.
+        value: &'r [u8],
+    },
 }
 
 impl<'r> Entry<'r> {
@@ -69,6 +78,7 @@ impl<'r> Entry<'r> {
                 record.key.map(|key| LogEntry::Record { key, value, producer })
             }
             Entry::End(end) => Some(LogEntry::End(end)),
+            Entry::Control { .. } => None,
         }
     }
 }
@@ -107,23 +117,32 @@ pub(crate) fn replay(
             let skip = next;
             next = batch.next_offset();
             let producer = producer_of(&batch);
-            if batch.attributes().is_control() {
-                if let (Some(producer), Some(marker)) = (producer, EndTransactionMarker::of_batch(&batch)) {
+            if let (true, Some(producer)) = (batch.attributes().is_control(), producer) {
+                if let Some(marker) = EndTransactionMarker::of_batch(&batch) {
                     each(Entry::End(TransactionEnd { producer, committed: marker.committed }));
                 }
-            } else {
-                let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
-                let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
-                for record in records.map_err(failed)? {
-                    let record = record.map_err(failed)?;
-                    if record.offset >= skip {
-                        each(Entry::Record { record, producer });
-                    }
+                continue;
+            }
+            let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
+            let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
+            for record in records.map_err(failed)? {
+                let record = record.map_err(failed)?;
+                if record.offset >= skip {
+                    entry_of(&batch, record, producer).into_iter().for_each(&mut each);
                 }
             }
         }
     }
     Ok(())
+}
+
+/// A record that stands for itself; control records without a kind or a value stand for nothing.
+fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer>) -> Option<Entry<'r>> {
+    if !batch.attributes().is_control() {
+        return Some(Entry::Record { record, producer });
+    }
+    let kind = ControlRecordType::parse(record.key).ok()?;
+    Some(Entry::Control { kind, value: record.value? })
 }
 
 /// Whose transaction a batch belongs to.

@@ -50,6 +50,9 @@ pub(crate) struct Start {
     /// The id of the cluster whose data has to be there. Without it empty directories become a new cluster.
     #[arg(long, value_name = "ID")]
     expect_cluster: Option<String>,
+    /// Start although the metadata has ACLs, SCRAM credentials or delegation tokens, which protect nothing here.
+    #[arg(long)]
+    accept_unprotected: bool,
     /// Write the ready line and the log as JSON.
     #[arg(long)]
     json: bool,
@@ -66,8 +69,11 @@ pub(crate) fn run(start: &Start) -> Result<()> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let options =
-        StartOptions { recovery: stop.recovery.clone(), expect_cluster: start.expect_cluster.clone() };
+    let options = StartOptions {
+        recovery: stop.recovery.clone(),
+        expect_cluster: start.expect_cluster.clone(),
+        accept_unprotected: start.accept_unprotected,
+    };
     let server = match Server::start(config, loggers, &options) {
         Err(error @ StartError::BrokenOff) => {
             tracing::info!("stopped: {error}");

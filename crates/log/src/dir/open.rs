@@ -10,7 +10,7 @@ use crate::checkpoint::{
 };
 use crate::descriptors::DescriptorCache;
 use crate::flusher::{FlushOptions, Flusher, FlusherParts};
-use crate::marker::CleanShutdown;
+use crate::marker::{BROKER_EPOCH_UNKNOWN, CleanShutdown};
 use crate::meta_properties::{FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
 use crate::partition_dir::{DirName, SetAside, TopicPartition};
 use crate::producer_budget::ProducerBudget;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock};
 
 /// Name of the lock file; Kafka's.
@@ -345,6 +345,7 @@ impl Opening<'_> {
             cluster_id: meta.cluster_id,
             directory_id: meta.directory_id.expect("an incomplete identity was completed"),
             boot_id: self.boot_id.to_owned(),
+            broker_epoch: AtomicI64::new(BROKER_EPOCH_UNKNOWN),
             last_stop,
             recovery_watch: options.recovery_watch,
             producer_budget: options.producer_budget,

@@ -1,0 +1,43 @@
+//! What a start does not take over: metadata that Apache Kafka wrote, and that this release cannot obey.
+
+use mainstem_controller::MetadataImage;
+use mainstem_controller::features::{METADATA_VERSION, METADATA_VERSION_RAISED_FROM};
+
+use super::ControllerError;
+
+/// Refuses metadata of a newer or a much older release, of a cluster of several nodes, or that asks for protection,
+/// unless that is accepted.
+pub(super) fn check(
+    image: &MetadataImage,
+    node_id: i32,
+    accept_unprotected: bool,
+) -> Result<(), ControllerError> {
+    if let Some((name, level)) = image.unsupported_feature() {
+        let is_old = name == METADATA_VERSION.name && level < METADATA_VERSION_RAISED_FROM;
+        return Err(match is_old {
+            true => ControllerError::OldMetadata { level },
+            false => ControllerError::Feature { name: name.to_owned(), level },
+        });
+    }
+    if let Some((topic, replicas)) = image.replicated_elsewhere(node_id) {
+        return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
+    }
+    let asks_for = image.protection();
+    if !asks_for.is_empty() && !accept_unprotected {
+        return Err(ControllerError::Unprotected { records: asks_for.join(", ") });
+    }
+    if !asks_for.is_empty() {
+        tracing::warn!(
+            "the metadata has {}, which protect nothing here: that was accepted",
+            asks_for.join(", ")
+        );
+    }
+    if let Some(level) = image.feature(METADATA_VERSION.name).filter(|level| *level < METADATA_VERSION.max) {
+        tracing::warn!(
+            "metadata.version is raised from {level} to {}: releases of Kafka before 4.3 cannot take this directory \
+             back",
+            METADATA_VERSION.max
+        );
+    }
+    Ok(())
+}

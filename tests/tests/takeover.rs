@@ -1,0 +1,109 @@
+//! In Kafka's place: a directory of Apache Kafka (one node, combined roles) is served by Mainstem with the same
+//! server.properties, and given back. Everything in it is written and looked for by Kafka's own clients
+//! (`tests/takeover/TakeoverData.java`).
+//!
+//! Needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without them a
+//! test says that it is skipped; under `CI=true` it fails.
+#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
+
+#[path = "takeover/node.rs"]
+mod node;
+
+use std::process::Command;
+
+use crate::node::{Home, Node, Release};
+
+const NEWEST: Release = Release { version: "4.3.0", has_static_voters: false };
+const BEFORE_4: Release = Release { version: "3.9.2", has_static_voters: true };
+
+/// Kafka, Mainstem, Kafka, Mainstem, Kafka: after stops in order and after kills of either side. One idempotent producer
+/// writes all the while.
+#[test]
+fn a_directory_goes_to_mainstem_and_back() {
+    let Some(home) = Home::new("takeover", &NEWEST) else { return };
+    home.format(&[]);
+    let kafka = home.start_kafka();
+    home.data("write", 0);
+    let fed = home.feed();
+    home.data("check", 1);
+    // The check has ended the open transaction: each phase leaves one.
+    home.data("write", 1);
+    kafka.stop();
+
+    let mainstem = home.start_mainstem(&[]);
+    home.data("check", 2);
+    home.data("write", 2);
+    mainstem.stop();
+
+    let kafka = home.start_kafka();
+    home.data("check", 3);
+    home.data("write", 3);
+    kafka.kill();
+
+    let mainstem = home.start_mainstem(&[]);
+    home.data("check", 4);
+    home.data("write", 4);
+    mainstem.kill();
+
+    let kafka = home.start_kafka();
+    home.data("check", 5);
+    fed.end();
+    kafka.stop();
+    home.assert_no_fault_in_the_files();
+}
+
+/// Kafka 3.9 with voters in its configuration, and a user's credential in its metadata. Afterwards `metadata.version` is
+/// that of 4.3: Kafka 4.3 takes the directory, 3.9 does not.
+#[test]
+fn a_directory_of_an_older_release_goes_one_way() {
+    let Some(mut home) = Home::new("takeover-3.9", &BEFORE_4) else { return };
+    home.format(&["--add-scram", "SCRAM-SHA-256=[name=alice,password=secret]"]);
+    let kafka = home.start_kafka();
+    home.data("write", 0);
+    kafka.stop();
+
+    let said = home.mainstem_refuses();
+    assert!(said.contains("1 SCRAM credentials of users"), "{said}");
+    assert!(said.contains("--accept-unprotected"), "{said}");
+    let mainstem = home.start_mainstem(&["--accept-unprotected"]);
+    home.data("check", 1);
+    home.data("write", 1);
+    mainstem.kill();
+    let mainstem = home.start_mainstem(&["--accept-unprotected"]);
+    home.data("check", 2);
+    home.data("write", 2);
+    mainstem.stop();
+
+    if home.change_release(&NEWEST) {
+        let kafka = home.start_kafka();
+        home.data("check", 3);
+        kafka.stop();
+        home.assert_no_fault_in_the_files();
+    }
+}
+
+/// Kafka stops following its log where a snapshot stands for it. Ours names its voters as Kafka's does.
+#[test]
+fn kafka_goes_on_from_our_snapshot() {
+    let Some(home) = Home::new("takeover-snapshot", &NEWEST) else { return };
+    home.format(&[]);
+    let kafka = home.start_kafka();
+    home.data("write", 0);
+    kafka.stop();
+    let mainstem = home.start_mainstem(&["--set", "metadata.log.max.snapshot.interval.ms=100"]);
+    home.data("check", 1);
+    home.data("write", 1);
+    home.wait_for_a_snapshot();
+    mainstem.stop();
+    let kafka = home.start_kafka();
+    home.data("check", 2);
+    kafka.stop();
+}
+
+/// The command of a JVM with the jars of a release.
+fn java(node: &Node) -> Command {
+    let mut command = Command::new("java");
+    command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+    command.arg(format!("{}/*", node.jars.display()));
+    command
+}

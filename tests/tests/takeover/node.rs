@@ -1,0 +1,337 @@
+//! One node's configuration and directories, and the two programs that take turns with them.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use mainstem_tests::broker::binary;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::java;
+
+/// A JVM on a busy machine takes its time.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A release of Apache Kafka.
+pub(crate) struct Release {
+    /// As Maven names it.
+    pub(crate) version: &'static str,
+    /// Voters are configured; otherwise they are in the metadata (KIP-853).
+    pub(crate) has_static_voters: bool,
+}
+
+/// What both programs are given.
+pub(crate) struct Node {
+    /// Kafka's jars.
+    pub(crate) jars: PathBuf,
+    dir: TempDir,
+    port: u16,
+}
+
+/// The node of a test.
+pub(crate) struct Home {
+    node: Node,
+    has_static_voters: bool,
+}
+
+impl Home {
+    /// A new one with two log directories; `None` where the release cannot run, which was said.
+    pub(crate) fn new(name: &str, release: &Release) -> Option<Home> {
+        let jars = jars(release)?;
+        let dir = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().unwrap();
+        let [port, controller] = [(), ()].map(|()| free_port());
+        let has_static_voters = release.has_static_voters;
+        let home = Home { node: Node { jars, dir, port }, has_static_voters };
+        fs::write(home.properties(), home.server_properties(controller)).unwrap();
+        Some(home)
+    }
+
+    /// Goes on with another release; `false` where that cannot run, which was said.
+    pub(crate) fn change_release(&mut self, release: &Release) -> bool {
+        let found = jars(release);
+        let is_found = found.is_some();
+        self.node.jars = found.unwrap_or_default();
+        is_found
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.node.dir.path().join(name)
+    }
+
+    fn properties(&self) -> PathBuf {
+        self.path("server.properties")
+    }
+
+    fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.node.port)
+    }
+
+    fn server_properties(&self, controller: u16) -> String {
+        let quorum = match self.has_static_voters {
+            true => format!("controller.quorum.voters=1@127.0.0.1:{controller}"),
+            false => format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}"),
+        };
+        let (one, other, plain) = (self.path("one"), self.path("other"), self.bootstrap());
+        format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             {quorum}\n\
+             listeners=PLAINTEXT://{plain},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://{plain}\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             controller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             log.dirs={},{}\n\
+             offsets.topic.replication.factor=1\n\
+             offsets.topic.num.partitions=4\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             transaction.state.log.num.partitions=4\n\
+             group.initial.rebalance.delay.ms=0\n\
+             log.cleaner.backoff.ms=500\n",
+            one.display(),
+            other.display()
+        )
+    }
+
+    /// `kafka-storage format`.
+    pub(crate) fn format(&self, more: &[&str]) {
+        let mut command = java(&self.node);
+        command.args(["kafka.tools.StorageTool", "format", "-t", "bWFpbnN0ZW0tY2xpZW50cw", "-c"]);
+        command.arg(self.properties()).args(more);
+        if !self.has_static_voters {
+            command.arg("--standalone");
+        }
+        succeeded(&command.output().unwrap());
+    }
+
+    /// Starts Kafka's broker and waits until it serves.
+    pub(crate) fn start_kafka(&self) -> Running<'_> {
+        let mut command = java(&self.node);
+        command.arg("kafka.Kafka").arg(self.properties());
+        self.start("kafka", command)
+    }
+
+    /// Starts Mainstem with Kafka's own file, and waits until it serves.
+    pub(crate) fn start_mainstem(&self, more: &[&str]) -> Running<'_> {
+        self.start("mainstem", self.mainstem(more))
+    }
+
+    fn mainstem(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.arg("start").arg("--config").arg(self.properties()).args(more);
+        command
+    }
+
+    /// What Mainstem says when it does not start.
+    pub(crate) fn mainstem_refuses(&self) -> String {
+        let output = self.mainstem(&[]).output().unwrap();
+        assert!(!output.status.success(), "it starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn start(&self, name: &'static str, mut command: Command) -> Running<'_> {
+        let log = self.path(&format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
+        let mut running = Running { name, process: command.spawn().unwrap(), log, home: self };
+        let deadline = Instant::now() + DEADLINE;
+        while TcpStream::connect(self.bootstrap()).is_err() {
+            let ended = running.process.try_wait().unwrap();
+            assert!(ended.is_none(), "{name} ended: {ended:?}\n{}", running.said());
+            assert!(Instant::now() < deadline, "{name} does not start\n{}", running.said());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        running
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("takeover/TakeoverData.java");
+        let mut command = java(&self.node);
+        command.arg(program).arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
+        command
+    }
+
+    /// Writes a phase, or checks as many.
+    pub(crate) fn data(&self, what: &str, number: u32) {
+        let folder = self.node.dir.path().display().to_string();
+        let output = self.client(&[what, &folder, &number.to_string()]).output().unwrap();
+        if !output.status.success() {
+            let logs = ["kafka.log", "mainstem.log"].map(|name| fs::read_to_string(self.path(name)));
+            let logs = logs.map(Result::unwrap_or_default).join("\n");
+            panic!("{what} {number}: {}\n{logs}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
+    /// Starts a producer that goes on over all changes.
+    pub(crate) fn feed(&self) -> Fed {
+        let mut command = self.client(&["feed"]);
+        let log = File::create(self.path("feed.log")).unwrap();
+        command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+        Fed { process: command.spawn().unwrap(), log: self.path("feed.log") }
+    }
+
+    /// Waits until Mainstem has written a snapshot and taken away Kafka's.
+    pub(crate) fn wait_for_a_snapshot(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        let kafkas = "00000000000000000000-0000000000.checkpoint";
+        let is_written = || {
+            let names = fs::read_dir(self.path("one/__cluster_metadata-0")).unwrap();
+            let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+            let snapshots: Vec<_> = names.filter(|name| name.ends_with(".checkpoint")).collect();
+            !snapshots.is_empty() && !snapshots.iter().any(|name| name == kafkas)
+        };
+        while !is_written() {
+            assert!(Instant::now() < deadline, "no snapshot is written");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Kafka's own dump tool finds nothing wrong in any file of a partition.
+    pub(crate) fn assert_no_fault_in_the_files(&self) {
+        let mut decoders = Vec::new();
+        for dir in ["one", "other"].map(|name| self.path(name)) {
+            for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let decoder = match name.rsplit_once('-').map_or("", |(topic, _)| topic) {
+                    "__transaction_state" => "--transaction-log-decoder",
+                    "__consumer_offsets" => "--offsets-decoder",
+                    "__cluster_metadata" => "--cluster-metadata-decoder",
+                    _ => "--print-data-log",
+                };
+                if entry.path().is_dir() {
+                    decoders.push((entry.path(), decoder));
+                }
+            }
+        }
+        decoders.sort_by_key(|(_, decoder)| *decoder);
+        for group in decoders.chunk_by(|one, other| one.1 == other.1) {
+            let files = group.iter().flat_map(|(dir, _)| data_files(dir)).collect::<Vec<_>>().join(",");
+            let mut command = java(&self.node);
+            command.args(["org.apache.kafka.tools.DumpLogSegments", group[0].1, "--files", &files]);
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            for fault in ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"] {
+                let at = said.lines().find(|line| line.contains(fault));
+                assert!(output.status.success() && at.is_none(), "{}: {at:?}", group[0].1);
+            }
+        }
+    }
+}
+
+/// Segments, indexes and snapshots of producers.
+fn data_files(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    let is_data = |name: &String| [".log", "index", ".snapshot"].iter().any(|end| name.ends_with(end));
+    files.filter(is_data).collect()
+}
+
+/// A broker.
+pub(crate) struct Running<'a> {
+    name: &'static str,
+    process: Child,
+    log: PathBuf,
+    home: &'a Home,
+}
+
+impl Running<'_> {
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn stop(mut self) {
+        let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(id, Signal::TERM).unwrap();
+        let status = waited_for(&mut self.process, self.name);
+        // A JVM that ends by a signal says so.
+        assert!(
+            status.success() || status.code() == Some(143),
+            "{} ended with {status}\n{}",
+            self.name,
+            self.said()
+        );
+        for dir in ["one", "other"] {
+            let marker = self.home.path(dir).join(".kafka_cleanshutdown");
+            assert!(marker.exists(), "{} left {dir} in order\n{}", self.name, self.said());
+        }
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A producer that writes all the while.
+pub(crate) struct Fed {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Fed {
+    /// Has it read what it wrote: each record once, in order.
+    pub(crate) fn end(mut self) {
+        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let status = waited_for(&mut self.process, "the producer");
+        assert!(status.success(), "{}", fs::read_to_string(&self.log).unwrap_or_default());
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn waited_for(process: &mut Child, name: &str) -> ExitStatus {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{name} does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn succeeded(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Kafka's jars, where they and a JVM are.
+fn jars(release: &Release) -> Option<PathBuf> {
+    let lib = format!("../target/interop/kafka-{}/lib", release.version);
+    let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join(lib);
+    let has_java =
+        || Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
+    if jars.is_dir() && has_java() {
+        return Some(jars);
+    }
+    assert!(
+        std::env::var("CI").as_deref() != Ok("true"),
+        "Kafka {} needs a JVM and its jars",
+        release.version
+    );
+    eprintln!("skipped: no JVM, or no jars of Kafka {} in {}", release.version, jars.display());
+    None
+}
