@@ -1,6 +1,6 @@
 //! Fetch sessions (KIP-227): what a consumer fetches is remembered, so that each request names only what changed.
 //!
-//! Pure: no clock, no I/O. A session belongs to one connection's consumer; its partitions rotate, so that those which
+//! Pure: no clock, no I/O. A session belongs to one principal's consumer, and its id is random: nobody finds another's; its partitions rotate, so that those which
 //! come late in a full response come first in the next.
 
 use std::sync::Arc;
@@ -65,6 +65,8 @@ pub(crate) type Key = (TopicKey, i32);
 pub(crate) struct Session {
     /// Its id, above 0.
     pub(crate) id: i32,
+    /// Whose it is.
+    principal: Arc<str>,
     epoch: i32,
     by_id: bool,
     partitions: IndexMap<Key, Wanted>,
@@ -102,14 +104,14 @@ pub(crate) struct FetchSessions {
     /// Partitions that all sessions remember.
     partitions: usize,
     max: usize,
-    next_id: i32,
+    /// Makes random bits, of which ids are.
+    random: fn() -> u32,
 }
 
 impl FetchSessions {
-    /// An empty cache. Ids count from a start that differs between restarts, so that an old client's id is not taken
-    /// for a new session.
-    pub(crate) fn new(max: usize, seed: u32) -> Self {
-        FetchSessions { slots: HashMap::default(), partitions: 0, max, next_id: (seed >> 1) as i32 }
+    /// An empty cache. Ids are random, so that neither an old client's id nor a guess is taken for a session.
+    pub(crate) fn new(max: usize, random: fn() -> u32) -> Self {
+        FetchSessions { slots: HashMap::default(), partitions: 0, max, random }
     }
 
     /// Sessions that are open.
@@ -117,26 +119,35 @@ impl FetchSessions {
         self.slots.len()
     }
 
-    /// Reads a request against its session. `by_id`: the request's version names topics by id.
+    /// Reads a request against its session. `by_id`: the request's version names topics by id. Another principal's session
+    /// is none.
     ///
     /// # Errors
     /// `FETCH_SESSION_ID_NOT_FOUND`, `INVALID_FETCH_SESSION_EPOCH`, `FETCH_SESSION_TOPIC_ID_ERROR`.
     pub(crate) fn plan(
         &mut self,
         request: &FetchRequest<'_>,
+        principal: &Arc<str>,
         by_id: bool,
         now_ms: u64,
     ) -> Result<Plan, ErrorCode> {
+        let is_theirs = self
+            .slots
+            .get(&request.session_id)
+            .is_some_and(|slot| slot.session.lock().principal == *principal);
         match request.session_epoch {
             INITIAL_EPOCH | FINAL_EPOCH => {
-                self.close(request.session_id);
+                if is_theirs {
+                    self.close(request.session_id);
+                }
                 // A partition that is named twice counts once, as Kafka has it: each place costs a registration.
                 let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).collect();
                 let partitions = Vec::from_iter(partitions);
                 let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
-                let session = opens.then(|| self.open(&partitions, by_id, now_ms)).flatten();
+                let session = opens.then(|| self.open(&partitions, principal, by_id, now_ms)).flatten();
                 Ok(Plan { session, incremental: false, partitions })
             }
+            _ if !is_theirs => Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND),
             epoch => self.resume(request, epoch, by_id, now_ms),
         }
     }
@@ -188,6 +199,7 @@ impl FetchSessions {
     fn open(
         &mut self,
         partitions: &[(Key, Wanted)],
+        principal: &Arc<str>,
         by_id: bool,
         now_ms: u64,
     ) -> Option<Arc<Mutex<Session>>> {
@@ -199,7 +211,14 @@ impl FetchSessions {
         }
         let id = self.unused_id();
         let partitions = partitions.iter().cloned().collect();
-        let session = Arc::new(Mutex::new(Session { id, epoch: 1, by_id, partitions, start: 0 }));
+        let session = Arc::new(Mutex::new(Session {
+            id,
+            principal: Arc::clone(principal),
+            epoch: 1,
+            by_id,
+            partitions,
+            start: 0,
+        }));
         let size = session.lock().partitions.len();
         self.partitions += size;
         self.slots.insert(id, Slot { session: session.clone(), used_ms: now_ms, opened_ms: now_ms, size });
@@ -219,11 +238,11 @@ impl FetchSessions {
         self.close(id)
     }
 
-    fn unused_id(&mut self) -> i32 {
+    fn unused_id(&self) -> i32 {
         loop {
-            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
-            if !self.slots.contains_key(&self.next_id) {
-                return self.next_id;
+            let id = ((self.random)() >> 1) as i32;
+            if id != NO_SESSION && !self.slots.contains_key(&id) {
+                return id;
             }
         }
     }
@@ -333,6 +352,30 @@ mod tests {
         }
     }
 
+    fn alice() -> Arc<str> {
+        "User:alice".into()
+    }
+
+    /// Different numbers, the first of them no id.
+    fn random() -> u32 {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9)
+    }
+
+    #[test]
+    fn the_session_of_another_principal_is_none() {
+        let mut sessions = FetchSessions::new(10, random);
+        let id =
+            sessions.plan(&request((0, 0), &[(0, 10)], &[]), &alice(), true, 0).expect("opens").session_id();
+        let mallory: Arc<str> = "User:mallory".into();
+        let stolen = sessions.plan(&request((id, 1), &[], &[]), &mallory, true, 0).err();
+        assert_eq!(stolen, Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        sessions.plan(&request((id, -1), &[], &[]), &mallory, true, 0).expect("closes nothing");
+        let next = sessions.plan(&request((id, 1), &[], &[]), &alice(), true, 0).expect("it is still there");
+        assert_eq!(offsets(&next), [(0, 10)]);
+    }
+
     fn offsets(plan: &Plan) -> Vec<(i32, i64)> {
         plan.partitions.iter().map(|((_, partition), wanted)| (*partition, wanted.offset)).collect()
     }
@@ -345,7 +388,8 @@ mod tests {
     fn a_partition_that_is_named_twice_is_read_once() {
         for session_epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
             let request = request((NO_SESSION, session_epoch), &[(3, 10), (4, 20), (3, 30)], &[]);
-            let plan = FetchSessions::new(10, 0).plan(&request, true, 0).expect("it is no session's");
+            let plan =
+                FetchSessions::new(10, random).plan(&request, &alice(), true, 0).expect("it is no session's");
             let read: Vec<_> =
                 plan.partitions.iter().map(|((_, index), wanted)| (*index, wanted.offset)).collect();
             assert_eq!(read, [(3, 30), (4, 20)]);
@@ -354,15 +398,16 @@ mod tests {
 
     #[test]
     fn a_session_remembers_updates_and_forgets() {
-        let mut sessions = FetchSessions::new(10, 5);
-        let full = sessions.plan(&request((0, 0), &[(0, 10), (1, 20)], &[]), true, 0).expect("opens");
+        let mut sessions = FetchSessions::new(10, random);
+        let full =
+            sessions.plan(&request((0, 0), &[(0, 10), (1, 20)], &[]), &alice(), true, 0).expect("opens");
         let id = full.session_id();
         assert!(id > 0 && !full.incremental);
-        let next = sessions.plan(&request((id, 1), &[(1, 25)], &[]), true, 1).expect("resumes");
+        let next = sessions.plan(&request((id, 1), &[(1, 25)], &[]), &alice(), true, 1).expect("resumes");
         assert_eq!(offsets(&next), [(0, 10), (1, 25)]);
-        let next = sessions.plan(&request((id, 2), &[], &[0]), true, 2).expect("resumes");
+        let next = sessions.plan(&request((id, 2), &[], &[0]), &alice(), true, 2).expect("resumes");
         assert_eq!(offsets(&next), [(1, 25)]);
-        let empty = sessions.plan(&request((id, 3), &[], &[1]), true, 3).expect("resumes");
+        let empty = sessions.plan(&request((id, 3), &[], &[1]), &alice(), true, 3).expect("resumes");
         assert!(empty.partitions.is_empty());
         assert_eq!(empty.session_id(), NO_SESSION);
         assert_eq!(sessions.len(), 0, "a session without partitions is closed");
@@ -370,22 +415,23 @@ mod tests {
 
     #[test]
     fn epochs_ids_and_kinds_are_checked() {
-        let mut sessions = FetchSessions::new(10, 5);
-        let id = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens").session_id();
+        let mut sessions = FetchSessions::new(10, random);
+        let id =
+            sessions.plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, 0).expect("opens").session_id();
         let refused = |sessions: &mut FetchSessions, session, by_id| {
-            sessions.plan(&request(session, &[], &[]), by_id, 0).err()
+            sessions.plan(&request(session, &[], &[]), &alice(), by_id, 0).err()
         };
         assert_eq!(refused(&mut sessions, (id, 2), true), Some(ErrorCode::INVALID_FETCH_SESSION_EPOCH));
-        assert_eq!(refused(&mut sessions, (id + 1, 1), true), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refused(&mut sessions, (id ^ 1, 1), true), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
         assert_eq!(refused(&mut sessions, (id, 1), false), Some(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR));
-        sessions.plan(&request((id, -1), &[], &[]), true, 0).expect("closes");
+        sessions.plan(&request((id, -1), &[], &[]), &alice(), true, 0).expect("closes");
         assert_eq!(refused(&mut sessions, (id, 1), true), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
     }
 
     #[test]
     fn an_incremental_answer_tells_only_what_changed() {
-        let mut sessions = FetchSessions::new(10, 5);
-        let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), true, 0).expect("opens");
+        let mut sessions = FetchSessions::new(10, random);
+        let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), &alice(), true, 0).expect("opens");
         let session = plan.session.expect("a session");
         let (key, _) = &plan.partitions[0];
         assert!(session.lock().note_answer(key, answer(5, false)), "the first answer tells the ends");
@@ -399,25 +445,27 @@ mod tests {
 
     #[test]
     fn what_all_sessions_remember_is_bounded() {
-        let mut sessions = FetchSessions::new(10, 5);
+        let mut sessions = FetchSessions::new(10, random);
         let many: Vec<_> = (0..PARTITIONS_MAX as i32).map(|partition| (partition, 0)).collect();
-        let large = sessions.plan(&request((0, 0), &many, &[]), true, 0).expect("opens").session_id();
-        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("answers");
+        let large =
+            sessions.plan(&request((0, 0), &many, &[]), &alice(), true, 0).expect("opens").session_id();
+        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, 0).expect("answers");
         assert_eq!(small.session_id(), NO_SESSION, "there is no room");
-        let grown = sessions.plan(&request((large, 1), &[(-1, 0)], &[]), true, 0);
+        let grown = sessions.plan(&request((large, 1), &[(-1, 0)], &[]), &alice(), true, 0);
         assert_eq!(grown.err(), Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
         assert_eq!((sessions.len(), sessions.partitions), (0, 0));
-        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens");
+        let small = sessions.plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, 0).expect("opens");
         assert!(small.session_id() > 0);
     }
 
     #[test]
     fn a_session_that_its_client_closes_makes_room() {
         for session_epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
-            let mut sessions = FetchSessions::new(10, 5);
-            let opened = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), true, 0).expect("opens");
+            let mut sessions = FetchSessions::new(10, random);
+            let opened =
+                sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), &alice(), true, 0).expect("opens");
             let again = request((opened.session_id(), session_epoch), &[(7, 0)], &[]);
-            sessions.plan(&again, true, 0).expect("answers");
+            sessions.plan(&again, &alice(), true, 0).expect("answers");
             let open = usize::from(session_epoch == INITIAL_EPOCH);
             assert_eq!((sessions.len(), sessions.partitions), (open, open));
         }
@@ -425,22 +473,29 @@ mod tests {
 
     #[test]
     fn partitions_take_turns() {
-        let mut sessions = FetchSessions::new(10, 5);
-        let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0), (2, 0)], &[]), true, 0).expect("opens");
+        let mut sessions = FetchSessions::new(10, random);
+        let plan = sessions
+            .plan(&request((0, 0), &[(0, 0), (1, 0), (2, 0)], &[]), &alice(), true, 0)
+            .expect("opens");
         let session = plan.session.clone().expect("a session");
         session.lock().note_answer(&plan.partitions[0].0, answer(5, true));
-        let next = sessions.plan(&request((plan.session_id(), 1), &[], &[]), true, 0).expect("resumes");
+        let next =
+            sessions.plan(&request((plan.session_id(), 1), &[], &[]), &alice(), true, 0).expect("resumes");
         assert_eq!(offsets(&next), [(1, 0), (2, 0), (0, 0)]);
     }
 
     #[test]
     fn a_full_cache_evicts_only_what_is_old() {
-        let mut sessions = FetchSessions::new(1, 5);
-        let first = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, 0).expect("opens").session_id();
-        let second = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, EVICTION_MS).expect("answers");
+        let mut sessions = FetchSessions::new(1, random);
+        let first =
+            sessions.plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, 0).expect("opens").session_id();
+        let second =
+            sessions.plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, EVICTION_MS).expect("answers");
         assert_eq!(second.session_id(), NO_SESSION, "the first one is in use");
-        let third = sessions.plan(&request((0, 0), &[(0, 0)], &[]), true, EVICTION_MS + 1).expect("answers");
-        assert!(third.session_id() > first);
+        let third = sessions
+            .plan(&request((0, 0), &[(0, 0)], &[]), &alice(), true, EVICTION_MS + 1)
+            .expect("answers");
+        assert_ne!(third.session_id(), first);
         assert_eq!(sessions.len(), 1);
     }
 }

@@ -21,3 +21,8 @@ pub(crate) fn uuid() -> Uuid {
     id[8] = (id[8] & 0x3f) | 0x80;
     Uuid(id)
 }
+
+/// 32 random bits.
+pub(crate) fn number() -> u32 {
+    u32::from_ne_bytes(bytes())
+}

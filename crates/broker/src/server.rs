@@ -382,7 +382,6 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
-    let seed = u32::from_ne_bytes(random::bytes());
     Ok(Arc::new(Broker {
         node,
         limits,
@@ -394,7 +393,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         groups: Groups::new(GroupCoordinator::new(group_config(&config))),
         transactions: Transactions::new(TransactionCoordinator::new(transactions::config(&config))),
         transaction_workers: Workers::new(),
-        fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, seed)),
+        fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         quotas: Arc::new(Quotas::new(&config.quotas)),

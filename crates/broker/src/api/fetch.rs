@@ -54,7 +54,12 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: FetchRequest<'_> = body(decoder, context.version)?;
     let by_id = context.version >= 13;
-    let plan = broker.fetch_sessions.lock().plan(&request, by_id, broker.clock.mono_ms());
+    let plan = broker.fetch_sessions.lock().plan(
+        &request,
+        &context.connection.principal,
+        by_id,
+        broker.clock.mono_ms(),
+    );
     let plan = match plan {
         Ok(plan) => plan,
         Err(error) => {
