@@ -1,9 +1,14 @@
 //! Topic patterns: RE2 syntax, matched against whole names.
 //!
 //! The `regex` crate has RE2's syntax and its promise of linear time. What RE2 has beyond it is `\Q...\E`, which is
-//! rewritten here, and `\C`, which is refused. Patterns are compiled when they are needed and not kept.
+//! rewritten here, and `\C`, which is refused. Patterns are compiled when they are needed and not kept. Linear time is long
+//! where a name is in hundreds of states at once: such patterns are refused, and one heartbeat matches only so many others.
 
 use regex::{Regex, RegexBuilder};
+use regex_automata::hybrid::dfa::{self, Cache, DFA};
+use regex_automata::nfa::thompson;
+use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input};
 
 use super::change::Resolved;
 use super::topics::ClusterTopics;
@@ -12,6 +17,10 @@ use super::topics::ClusterTopics;
 pub(crate) const PATTERN_BYTES_MAX: usize = 4_096;
 /// Bytes of a compiled pattern.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the states that a pattern may need to be matched.
+const STATES_BYTES_MAX: usize = 256 << 10;
+/// Bytes of names and of states that the patterns of one heartbeat may go through.
+const WORK_MAX: usize = 4 << 20;
 /// Groups within groups.
 const NESTING_MAX: u32 = 64;
 
@@ -61,13 +70,69 @@ fn without_quotes(pattern: &str) -> String {
     plain
 }
 
+/// A pattern as an automaton whose states are made as names need them, in memory that is never given more: so the work of
+/// matching is bounded by that memory and the length of the names, whatever the pattern.
+struct Automaton {
+    automaton: DFA,
+    cache: Cache,
+}
+
+/// The pattern needs more states than there is memory for: a name would be gone through in many states at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooComplex;
+
+impl Automaton {
+    /// An automaton of a pattern that [`compile`]s.
+    fn new(pattern: &str) -> Result<Automaton, TooComplex> {
+        let config = dfa::Config::new()
+            .cache_capacity(STATES_BYTES_MAX)
+            .minimum_cache_clear_count(Some(0))
+            // Names of topics are ASCII: the automaton gives up where they are not.
+            .unicode_word_boundary(true);
+        let pattern = format!(r"\A(?:{})\z", without_quotes(pattern));
+        let built = DFA::builder()
+            .configure(config)
+            .syntax(syntax::Config::new().nest_limit(NESTING_MAX + 1))
+            .thompson(thompson::Config::new().nfa_size_limit(Some(COMPILED_BYTES_MAX)))
+            .build(&pattern);
+        let automaton = built.map_err(|_| TooComplex)?;
+        let cache = automaton.create_cache();
+        Ok(Automaton { automaton, cache })
+    }
+
+    fn matches(&mut self, name: &str) -> Result<bool, TooComplex> {
+        let input = Input::new(name).anchored(Anchored::Yes).earliest(true);
+        let found = self.automaton.try_search_fwd(&mut self.cache, &input);
+        found.map(|end| end.is_some()).map_err(|_| TooComplex)
+    }
+}
+
+/// Matches a pattern that [`compile`]s against all topics.
+///
+/// # Errors
+/// When that would take too long.
+pub(crate) fn matching(pattern: &str, topics: &ClusterTopics) -> Result<Vec<Box<str>>, TooComplex> {
+    let mut automaton = Automaton::new(pattern)?;
+    let mut matching = Vec::new();
+    for name in topics.names() {
+        if automaton.matches(name)? {
+            matching.push((&**name).into());
+        }
+    }
+    Ok(matching)
+}
+
+/// How many patterns are matched against the topics by one heartbeat, at least one: about 10 ms of work.
+pub(crate) fn patterns_at_once(topics: &ClusterTopics) -> usize {
+    let names: usize = topics.names().map(|name| name.len()).sum();
+    (WORK_MAX / (names + STATES_BYTES_MAX)).max(1)
+}
+
 /// The topics whose names a pattern matches as a whole. One that does not compile (the log of another version may have
-/// it) matches nothing.
+/// it), or that is too complex for the topics that there are now, matches nothing.
 pub(crate) fn resolve(pattern: &str, topics: &ClusterTopics, wall_ms: i64) -> Resolved {
-    let matching = compile(pattern).map_or_else(
-        |_| Vec::new(),
-        |regex| topics.names().filter(|name| regex.is_match(name)).map(|name| (&**name).into()).collect(),
-    );
+    let compiled = compile(pattern).map_err(|_| TooComplex);
+    let matching = compiled.and_then(|_| matching(pattern, topics)).unwrap_or_default();
     let version = i64::try_from(topics.created()).unwrap_or(i64::MAX);
     Resolved { topics: matching, version, timestamp_ms: wall_ms }
 }
@@ -100,6 +165,30 @@ mod tests {
             let found: Vec<&str> = resolved.topics.iter().map(|name| &**name).collect();
             assert_eq!(found, expected, "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_pattern_that_takes_long_is_given_up_soon() {
+        let mut topics = ClusterTopics::default();
+        for id in 1..=3_000_u128 {
+            let name: String = (0..200)
+                .map(|bit| if (id * 0x9E37_79B9) >> (bit % 64) & 1 == 0 { 'a' } else { 'b' })
+                .collect();
+            topics.put(&format!("{name}-{id}"), Uuid::from_u128(id), 1);
+        }
+        let began = std::time::Instant::now();
+        for _ in 0..20 {
+            let _ = matching("((a?){30}a{30}){5}", &topics);
+            let _ = matching("(a?b?){400}-1", &topics);
+            assert_eq!(matching("(a|b)*a(a|b){14}-[0-9]+", &topics), Err(TooComplex));
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+        for usual in
+            [".*", "[ab]+-[0-9]*7", r"(?i)[AB]+-\d{1,4}", "(a|b|c)*-[13579]+", r"[\w-]+", r"\b[ab]+\b-1"]
+        {
+            assert!(matching(usual, &topics).is_ok_and(|found| !found.is_empty()), "{usual}");
+        }
+        assert!(patterns_at_once(&topics) > 3);
     }
 
     #[test]

@@ -55,26 +55,40 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>) -> Result<(), Refusal> {
     if turn.group.counts().regexes.get(pattern).is_some_and(|members| *members > 1) {
         return Ok(());
     }
+    let refuse = |message: String| Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message);
     regex::compile(pattern).map(drop).map_err(|reason| {
-        let message = format!("The topic pattern {pattern:?} is no valid RE2 expression: {reason}.");
-        Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message)
+        refuse(format!("The topic pattern {pattern:?} is no valid RE2 expression: {reason}."))
+    })?;
+    regex::matching(pattern, turn.topics).map(drop).map_err(|regex::TooComplex| {
+        refuse(format!("The topic pattern {pattern:?} is too complex: it would take too long to match it."))
     })
 }
 
 /// Matches patterns against the topics: those that were never matched at once, all of them when topics have come or
 /// the last time was long ago. True if one matches other topics than before.
 ///
+/// A heartbeat matches as many as do not take long.
+///
 /// Kafka matches in the background and lets members wait for their next heartbeat.
 fn resolve(turn: &mut Turn<'_>) -> bool {
+    let before = (turn.group.resolved_at_ms, turn.group.resolved_created);
     let all = is_due(turn);
-    let due: Vec<Arc<str>> = turn
-        .group
-        .counts()
-        .regexes
-        .keys()
-        .filter(|regex| all || !turn.group.regexes().contains_key(*regex))
-        .cloned()
-        .collect();
+    let refreshed_before = turn.now.wall_ms.saturating_sub(refresh_ms(turn));
+    let version = i64::try_from(turn.topics.created()).unwrap_or(i64::MAX);
+    let is_due = |regex: &&Arc<str>| match turn.group.regexes().get(*regex) {
+        None => true,
+        Some(resolved) => all && (resolved.version != version || resolved.timestamp_ms <= refreshed_before),
+    };
+    let mut due: Vec<Arc<str>> = turn.group.counts().regexes.keys().filter(is_due).cloned().collect();
+    if due.len() > 1 {
+        let at_once = regex::patterns_at_once(turn.topics);
+        if due.len() > at_once {
+            // The next heartbeats of the group go on with the rest.
+            due.sort_by_key(|regex| turn.group.regexes().contains_key(regex));
+            due.truncate(at_once);
+            (turn.group.resolved_at_ms, turn.group.resolved_created) = before;
+        }
+    }
     let mut changed = false;
     for pattern in due {
         let resolved = regex::resolve(&pattern, turn.topics, turn.now.wall_ms);
@@ -83,6 +97,11 @@ fn resolve(turn: &mut Turn<'_>) -> bool {
         turn.put(Change::Regex(pattern, Some(resolved)));
     }
     changed
+}
+
+/// How old a match may become, in ms.
+fn refresh_ms(turn: &Turn<'_>) -> i64 {
+    i64::try_from(turn.config.consumer.regex_refresh_interval_ms).unwrap_or(i64::MAX)
 }
 
 /// Whether all patterns have to be matched again; notes that they are.
