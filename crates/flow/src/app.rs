@@ -19,6 +19,9 @@ use crate::route::{Route, Topics};
 use crate::signals::Signals;
 use crate::status::Status;
 
+/// An address that is never connected to.
+const NOWHERE: &str = "mem.invalid:1";
+
 /// What an application has that its tasks share.
 #[derive(Debug)]
 pub(crate) struct AppState {
@@ -82,18 +85,21 @@ impl Default for Times {
 /// ```
 #[must_use = "an application does nothing before it runs"]
 pub struct App {
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     client: ClientConfig,
+    /// It reads and writes nowhere but in a test.
+    pub(crate) is_in_memory: bool,
     protocol: GroupProtocol,
     start: Position,
     session_timeout: Option<Duration>,
-    times: Times,
-    routes: Vec<Route>,
+    pub(crate) times: Times,
+    pub(crate) routes: Vec<Route>,
     http: Option<String>,
 }
 
 impl App {
-    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas.
+    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas; or one for a test
+    /// (`TestApp`) at `mem:`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or the URL is none of these.
@@ -104,13 +110,25 @@ impl App {
                 "an application has to have a name: it is that of its group".to_owned(),
             ));
         }
-        let brokers = url.strip_prefix("kafka://").ok_or_else(|| {
+        let is_in_memory = url == "mem:";
+        let brokers = if is_in_memory { Some(NOWHERE) } else { url.strip_prefix("kafka://") };
+        let brokers = brokers.ok_or_else(|| {
             Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT"))
         })?;
         let client = ClientConfig::new(brokers)?.client_id(&*name);
         let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
         let (times, routes) = (Times::default(), Vec::new());
-        Ok(App { name, client, protocol, start, session_timeout: None, times, routes, http: None })
+        Ok(App {
+            name,
+            client,
+            is_in_memory,
+            protocol,
+            start,
+            session_timeout: None,
+            times,
+            routes,
+            http: None,
+        })
     }
 
     /// With a further route.
@@ -202,6 +220,9 @@ impl App {
     /// Outside of a tokio runtime.
     pub fn start(self) -> Result<Running> {
         check_routes(&self.name, &self.routes)?;
+        if self.is_in_memory {
+            return Err(Error::Invalid("an application at mem: is for tests; give it to TestApp".to_owned()));
+        }
         let state = Arc::new(AppState::new(self.name.clone()));
         let source = KafkaSource::new(self.group())?;
         let producer = Producer::new(ProducerConfig::new(self.client.clone()))?;
@@ -279,7 +300,7 @@ fn named_topics(routes: &[Route]) -> Vec<String> {
 }
 
 /// Refuses routes that cannot work, or not together.
-fn check_routes(app: &str, routes: &[Route]) -> Result {
+pub(crate) fn check_routes(app: &str, routes: &[Route]) -> Result {
     if routes.is_empty() {
         return Err(Error::Invalid(format!("application {app} has no route; add one (App::add)")));
     }

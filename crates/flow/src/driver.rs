@@ -34,6 +34,19 @@ impl Routes {
         self.routes.iter().map(|(_, _, state)| state.clone()).collect()
     }
 
+    /// Says whether a topic is a route's, where this is gone.
+    #[cfg(feature = "testing")]
+    pub(crate) fn matcher(&self, group: Arc<str>) -> Box<dyn Fn(&str) -> bool + Send> {
+        let topics: Vec<Topics> = self.routes.iter().map(|(topics, ..)| topics.clone()).collect();
+        let own_letters = crate::letter::topic(&group, "");
+        Box::new(move |topic| {
+            topics.iter().any(|topics| match topics {
+                Topics::Named(name) => name == topic,
+                Topics::Pattern(pattern) => pattern.is_match(topic) && !topic.starts_with(&own_letters),
+            })
+        })
+    }
+
     /// The route of a topic: one that names it comes before one whose pattern matches it, and topics of dead letters match
     /// no pattern.
     fn of(&self, group: &str, topic: &str) -> Option<(&RunPartition, &Arc<RouteState>)> {
@@ -54,6 +67,13 @@ struct Handle {
     /// What is committed.
     committed: Option<CommittedOffset>,
     seeks: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // One that has ended by itself does not mind.
+        self.task.abort();
+    }
 }
 
 /// What a commit was for.
@@ -168,9 +188,8 @@ impl Driver {
                     partitions.len()
                 );
                 for handle in partitions.iter().filter_map(|partition| self.partitions.remove(partition)) {
+                    // Nothing of it may go on, and nothing of it can be committed: its task ends with the handle.
                     handle.shared.cx.is_revoked.store(true, Ordering::Relaxed);
-                    // Nothing of it may go on, and nothing of it can be committed.
-                    handle.task.abort();
                 }
                 self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
             }
@@ -232,11 +251,11 @@ impl Driver {
         }
         self.ending.push(Box::pin(async move {
             let mut ended = Vec::new();
-            for handle in handles {
+            for mut handle in handles {
                 // A panic there is ours; it was reported when it happened. What it had finished counts.
-                let _ = handle.task.await;
+                let _ = (&mut handle.task).await;
                 let is_news = handle.shared.position() != handle.committed;
-                ended.extend(is_news.then_some(handle.shared));
+                ended.extend(is_news.then(|| handle.shared.clone()));
             }
             (number, ended)
         }));

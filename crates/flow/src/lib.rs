@@ -37,6 +37,8 @@ mod runner;
 mod signals;
 mod slice;
 mod status;
+#[cfg(feature = "testing")]
+mod testing;
 mod transport;
 pub mod window;
 
@@ -56,4 +58,6 @@ pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
 pub use route::Route;
 pub use slice::{SLICES, slice_of};
 pub use status::{State, Status};
+#[cfg(feature = "testing")]
+pub use testing::TestApp;
 pub use window::{Admitted, Limits, Window};

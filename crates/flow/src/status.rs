@@ -63,6 +63,24 @@ impl Status {
         (now.state, now.partitions) = (State::Stopped, Vec::new());
     }
 
+    /// A number that changes when a message is admitted, started or has ended.
+    #[cfg(feature = "testing")]
+    pub(crate) fn activity(&self) -> u64 {
+        let metrics = self.routes.iter().map(|route| {
+            let metrics = &route.metrics;
+            let all =
+                [&metrics.handled, &metrics.failed, &metrics.filtered, &metrics.retries, &metrics.letters];
+            all.into_iter().map(crate::metrics::Counter::get).sum::<u64>()
+        });
+        let now = self.now.lock();
+        let windows = now.partitions.iter().map(|shared| {
+            let progress = shared.progress.lock();
+            let of = |window: &Window| (window.arrived() as u64) << 24 | (window.running() as u64) << 12;
+            progress.window.as_ref().map_or(0, of)
+        });
+        metrics.chain(windows).fold(now.rebalances << 48, u64::wrapping_add)
+    }
+
     /// Where in its life it is.
     pub fn state(&self) -> State {
         self.now.lock().state

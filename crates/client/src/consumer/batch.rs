@@ -71,6 +71,26 @@ impl FetchedBatch {
         Ok(FetchedBatch { partition, decompressed, first_offset, bytes })
     }
 
+    /// A batch out of bytes that did not come from a broker, such as those of a test: one whole batch of Kafka's format 2,
+    /// uncompressed or not.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is something else.
+    pub fn from_bytes(partition: TopicPartition, bytes: Bytes) -> Result<FetchedBatch, Error> {
+        let damaged = |reason: String| Error::Damaged {
+            partition: partition.clone(),
+            offset: 0,
+            next_offset: None,
+            reason,
+        };
+        let (batch, rest) = Batch::split_first(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(damaged("bytes follow the batch".to_owned()));
+        }
+        let (first_offset, bytes_max) = (batch.base_offset(), u32::MAX as usize);
+        FetchedBatch::open(partition.clone(), bytes.clone(), first_offset, bytes_max, &mut Scratch::default())
+    }
+
     /// The partition that it comes from.
     pub fn partition(&self) -> &TopicPartition {
         &self.partition

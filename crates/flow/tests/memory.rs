@@ -1,0 +1,128 @@
+//! The test kit: topics in memory, and time that passes when a test says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mainstem_flow::{App, Cx, Fault, Msg, Retry, Route, TestApp, Text, letter};
+use parking_lot::Mutex;
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn retries_take_their_time_and_hold_up_one_key() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let route = Route::topic("lines", move |line: Msg<Text>| {
+        own.lock().push(line.clone());
+        async move { if line.starts_with("bad") { Err(Fault::transient("away")) } else { Ok(()) } }
+    });
+    let app = App::new("a", "mem:").unwrap().add(route.retry(Retry::exponential(1_000, 8_000)));
+    let mut test = TestApp::new(app).unwrap();
+    for (key, line) in [("a", "bad 0"), ("a", "1"), ("b", "2")] {
+        test.send("lines", Some(key), &Text(line.to_owned()));
+    }
+    test.settle().await;
+    assert_eq!(*seen.lock(), ["bad 0", "2"]);
+    test.advance(SECOND * 2).await;
+    assert_eq!(*seen.lock(), ["bad 0", "2", "bad 0"], "a second, and a fifth more at most");
+    test.advance(SECOND * 300).await;
+    assert!(!seen.lock().contains(&"1".to_owned()), "an outage is no reason to give up");
+    assert!(test.letters("lines").is_empty());
+    assert_eq!(test.position("lines"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_repeats_what_was_not_committed_and_no_more() {
+    let (seen, is_away) = (Seen::default(), Arc::new(AtomicBool::new(true)));
+    let (own, away) = (seen.clone(), is_away.clone());
+    let make = move || {
+        let (seen, away) = (own.clone(), away.clone());
+        let route = Route::topic("lines", move |line: Msg<Text>| {
+            let fails = *line == "bad" && away.load(Ordering::Relaxed);
+            if !fails {
+                seen.lock().push(line.clone());
+            }
+            async move { if fails { Err(Fault::transient("away")) } else { Ok(()) } }
+        });
+        Ok(App::new("a", "mem:")?.add(route))
+    };
+    let mut test = TestApp::made_by(make).unwrap();
+    for (key, line) in [("a", "bad"), ("b", "1"), ("c", "2")] {
+        test.send("lines", Some(key), &Text(line.to_owned()));
+    }
+    test.advance(SECOND * 2).await;
+    test.send("lines", Some("d"), &Text("3".to_owned()));
+    test.settle().await;
+    test.crash().await;
+    test.advance(SECOND * 60).await;
+    assert_eq!(
+        *seen.lock(),
+        ["1", "2", "3", "3"],
+        "what was committed behind the bad one does not run again"
+    );
+    is_away.store(false, Ordering::Relaxed);
+    test.rebalance().await;
+    test.advance(SECOND * 60).await;
+    assert_eq!(*seen.lock(), ["1", "2", "3", "3", "bad"]);
+    assert_eq!(test.position("lines"), 4);
+    test.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_lasts_and_what_is_sent_is_there() {
+    let route = Route::topic("lines", |line: Msg<Text>, cx: Cx| async move {
+        cx.send("copies", line.key(), &Text(line.to_uppercase()))?;
+        cx.pause(SECOND * 30)
+    });
+    let app = App::new("a", "mem:").unwrap().add(route.concurrency(1));
+    let mut test = TestApp::new(app).unwrap();
+    test.send("lines", None, &Text("a".to_owned()));
+    test.send("lines", None, &Text("b".to_owned()));
+    test.advance(SECOND * 29).await;
+    assert_eq!(test.sent("copies").len(), 1);
+    test.advance(SECOND * 2).await;
+    assert_eq!(test.sent("copies")[1].value.as_deref(), Some(&b"B"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_alone_is_given_up_after_its_time() {
+    let route = Route::topic("lines", |_: Msg<Text>| async { Err::<(), _>(Fault::failed("no")) });
+    let retry = Retry::exponential(1_000, 30_000).give_up_after_ms(600_000);
+    let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route.retry(retry))).unwrap();
+    test.send("lines", Some("a"), &Text("x".to_owned()));
+    test.advance(SECOND * 590).await;
+    assert!(test.letters("lines").is_empty());
+    test.advance(SECOND * 60).await;
+    let letters = test.letters("lines");
+    assert_eq!(letter::text(&letters[0].headers, letter::MESSAGE), Some("no"));
+    assert_eq!(test.position("lines"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minimum_age_and_a_throttle_hold_messages_back() {
+    let seen = Seen::default();
+    let (old, slow) = (seen.clone(), seen.clone());
+    let old = Route::topic("old", move |line: Msg<Text>| {
+        old.lock().push(line.clone());
+        async {}
+    });
+    let slow = Route::topic("slow", move |line: Msg<Text>| {
+        slow.lock().push(line.clone());
+        async {}
+    });
+    let app = App::new("a", "mem:").unwrap().add(old.minimum_age(SECOND * 10)).add(slow.throttle(1));
+    let mut test = TestApp::new(app).unwrap();
+    test.send("old", None, &Text("old".to_owned()));
+    for _ in 0..5 {
+        test.send("slow", None, &Text("slow".to_owned()));
+    }
+    test.advance(SECOND * 3).await;
+    let so_far = seen.lock().len();
+    assert!((3..=4).contains(&so_far), "{so_far} in 3 s");
+    assert!(!seen.lock().contains(&"old".to_owned()));
+    test.advance(SECOND * 8).await;
+    assert_eq!(seen.lock().len(), 6);
+}
