@@ -107,8 +107,6 @@ impl Appender {
 
     pub(crate) fn exclusive(inner: &Arc<Inner>) -> Result<Appender> {
         inner.check_writable()?;
-        // A slot that this process has for its shared appends would keep it out.
-        *inner.writer.lock() = None;
         let lock = lock::open_for_locks(&inner.directory, true)?;
         let locked = lock.try_lock(lock_bytes::APPENDING, Kind::Exclusive);
         if !locked.map_err(|error| QueueError::io("locking", &inner.control.path, error))? {

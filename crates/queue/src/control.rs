@@ -68,6 +68,7 @@ mod word {
     pub(super) const SEGMENT_CREATED_MS: usize = START + 224;
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
+    pub(super) const SYNC_FAILED: usize = START + 272;
 }
 
 /// What is published of the open segment: a value of [`Control::end`].
@@ -261,6 +262,11 @@ impl Control {
         self.map.i64(word::LOG_START)
     }
 
+    /// 1 once a sync failed: the kernel may then take for written what is not, so that no later sync may be believed.
+    pub(crate) fn sync_failed(&self) -> &AtomicU32 {
+        self.map.u32(word::SYNC_FAILED)
+    }
+
     /// How often a slot was taken.
     pub(crate) fn slot_generation(&self, slot: usize) -> &AtomicU32 {
         self.map.u32(2 * PAGE + slot * SLOT_BYTES)
@@ -275,6 +281,7 @@ impl Control {
     pub(crate) fn reset_shared_state(&self) {
         self.lock().store(0, Ordering::Relaxed);
         self.sleepers().store(0, Ordering::Relaxed);
+        self.sync_failed().store(0, Ordering::Relaxed);
     }
 }
 

@@ -59,6 +59,18 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
+    /// A sync has failed since the machine started: what was appended since the last one that succeeded may never reach the disk,
+    /// whatever a further sync says. Appending and reading go on.
+    #[error(
+        "{}: a sync has failed, and what was appended since may be lost when the machine restarts; check the disk, and copy the \
+         messages from offset {synced} on to another queue", path.display()
+    )]
+    SyncFailed {
+        /// The directory.
+        path: PathBuf,
+        /// Messages before this offset are on the disk.
+        synced: i64,
+    },
     /// The file system has no mappings that processes share.
     #[error(
         "{}: this file system cannot share mapped memory between processes ({source}); put the queue on a local disk",

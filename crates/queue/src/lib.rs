@@ -40,12 +40,14 @@ mod retention;
 mod segment;
 mod tailer;
 mod tailers;
+mod verify;
 mod writer;
 
 pub use appender::{Appender, Messages, Reservation};
 pub use error::{QueueError, Result};
 pub use mainstem_records::{Header, Headers, Record};
 pub use options::Options;
-pub use queue::{Ends, Queue};
+pub use queue::{Ends, Queue, SegmentInfo};
 pub use tailer::{Follow, Message, Start, Tailer, Wait};
 pub use tailers::TailerInfo;
+pub use verify::{Repaired, SegmentCheck, Verification, batches, repair, verify};

@@ -20,7 +20,9 @@ use crate::{lock, recovery, segment};
 /// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    pub(crate) inner: Arc<Inner>,
+    inner: Arc<Inner>,
+    /// The appender of [`Queue::append`], from its first call on. Not in [`Inner`], which it keeps alive.
+    writer: Arc<Mutex<Option<SharedWriter>>>,
 }
 
 /// What appenders and tailers keep alive.
@@ -30,7 +32,6 @@ pub(crate) struct Inner {
     pub(crate) control: Arc<Control>,
     pub(crate) rules: Rules,
     pub(crate) options: Options,
-    pub(crate) writer: Mutex<Option<SharedWriter>>,
     syncing: Mutex<()>,
 }
 
@@ -43,6 +44,17 @@ pub struct Ends {
     pub synced: i64,
     /// The offset that the next message gets.
     pub next: i64,
+}
+
+/// One segment of a queue, see [`Queue::segments`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The offset of its first message.
+    pub base_offset: i64,
+    /// Readable bytes.
+    pub bytes: u64,
+    /// Whether appends go to it.
+    pub is_open: bool,
 }
 
 impl Queue {
@@ -70,10 +82,9 @@ impl Queue {
             control: Arc::new(control),
             rules,
             options: options.clone(),
-            writer: Mutex::new(None),
             syncing: Mutex::new(()),
         };
-        Ok(Queue { inner: Arc::new(inner) })
+        Ok(Queue { inner: Arc::new(inner), writer: Arc::default() })
     }
 
     /// Appends one message with the time of now, in shared mode: any thread of any process may do so at any time. Returns its
@@ -86,7 +97,7 @@ impl Queue {
     }
 
     fn shared_writer<T>(&self, append: impl FnOnce(&mut SharedWriter) -> Result<T>) -> Result<T> {
-        let mut place = self.inner.writer.lock();
+        let mut place = self.writer.lock();
         // A child process takes a slot of its own.
         if place.as_ref().is_none_or(|writer| !writer.is_ours()) {
             *place = Some(SharedWriter::new(&self.inner)?);
@@ -107,6 +118,8 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Busy`] while anybody else has the queue open for appending.
     pub fn exclusive_appender(&self) -> Result<Appender> {
+        // A slot that this process has for its shared appends would keep it out.
+        *self.writer.lock() = None;
         Appender::exclusive(&self.inner)
     }
 
@@ -135,6 +148,23 @@ impl Queue {
         tailers::list(&self.inner.directory, self.inner.control.next_offset())
     }
 
+    /// The segments that are there, ascending.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        let (open, end) = self.inner.control.open_segment();
+        let info = |base_offset: i64| {
+            let path = segment::path(&self.inner.directory, base_offset, "log");
+            let is_open = base_offset == open;
+            // Retention may have been faster.
+            let bytes =
+                if is_open { u64::from(end.bytes) } else { fs::metadata(path).map_or(0, |file| file.len()) };
+            SegmentInfo { base_offset, bytes, is_open }
+        };
+        Ok(segment::list(&self.inner.directory)?.into_iter().filter(|base| *base <= open).map(info).collect())
+    }
+
     /// Where the queue begins and ends now.
     pub fn ends(&self) -> Ends {
         let control = &self.inner.control;
@@ -153,7 +183,8 @@ impl Queue {
     /// share one sync where they can. Returns that offset.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is known of what was not synced before.
+    /// If the disk fails; then nothing is known of what was not synced before, and no further sync is tried
+    /// ([`QueueError::SyncFailed`]).
     pub fn sync(&self) -> Result<i64> {
         let inner = &*self.inner;
         inner.check_writable()?;
@@ -163,8 +194,14 @@ impl Queue {
         if synced >= wanted {
             return Ok(synced);
         }
+        if inner.control.sync_failed().load(Ordering::Acquire) != 0 {
+            return Err(QueueError::SyncFailed { path: inner.directory.clone(), synced });
+        }
         let next = inner.control.next_offset();
-        inner.sync_segments(synced)?;
+        if let Err(error) = inner.sync_segments(synced) {
+            inner.control.sync_failed().store(1, Ordering::Release);
+            return Err(error);
+        }
         inner.control.synced_end().fetch_max(next, Ordering::AcqRel);
         Ok(next)
     }
@@ -245,7 +282,11 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
         if !is_writable {
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
-        recovery::create(&mut control, directory, &options.rules)?;
+        // A power cut may have taken the control file of a queue that has messages.
+        match recovery::has_messages(directory)? {
+            true => recovery::rebuild(&mut control, directory, &options.rules)?,
+            false => recovery::create(&mut control, directory, &options.rules)?,
+        }
         control.set_boot(boot);
         return Ok(control);
     }

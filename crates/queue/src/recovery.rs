@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mainstem_records::Batch;
 
-use crate::control::{Control, End};
+use crate::control::{self, Control, End};
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
@@ -20,6 +20,8 @@ use crate::writer::wall_ms;
 pub(crate) struct Walked {
     /// Bytes of whole batches.
     pub(crate) bytes: usize,
+    /// How many they are.
+    pub(crate) batches: u64,
     /// The offset behind the last of them.
     pub(crate) next_offset: i64,
     /// The greatest timestamp, or -1, and the last offset of the first batch that has it.
@@ -36,6 +38,7 @@ pub(crate) struct Walked {
 pub(crate) fn walk(bytes: &[u8], base: i64, next_offset: i64) -> Walked {
     let mut walked = Walked {
         bytes: 0,
+        batches: 0,
         next_offset,
         max_timestamp: (-1, base),
         stopped_by: None,
@@ -59,6 +62,7 @@ pub(crate) fn walk(bytes: &[u8], base: i64, next_offset: i64) -> Walked {
             walked.add_entries(base, batch.last_offset(), indexed_to);
         }
         walked.bytes += batch.size();
+        walked.batches += 1;
         walked.next_offset = batch.next_offset();
     }
     walked
@@ -112,7 +116,37 @@ pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> 
     control.synced_end().store(0, Relaxed);
     control.log_start().store(0, Relaxed);
     control.publish_segment(0, 0);
-    Ok(())
+    sync_control(directory)
+}
+
+/// Has the control file on the disk, so that a power cut does not take the queue's rules while its segments are there.
+pub(crate) fn sync_control(directory: &Path) -> Result<()> {
+    let path = directory.join(control::FILE);
+    let synced = File::open(&path).and_then(|file| file.sync_all());
+    synced.map_err(|error| QueueError::io("syncing", &path, error))?;
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| QueueError::io("syncing", directory, error))
+}
+
+/// Makes a control file for segments that have none, or a damaged one: the rules are given, everything else is found in the
+/// segments. The first batch that is not whole ends the queue. The caller holds the opening lock, and nobody else has the
+/// queue open.
+pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
+    control.initialize(rules);
+    control.synced_end().store(0, Relaxed);
+    control.log_start().store(0, Relaxed);
+    recover(control, directory, rules)?;
+    sync_control(directory)
+}
+
+/// Returns true if a segment holds a message.
+pub(crate) fn has_messages(directory: &Path) -> Result<bool> {
+    for base in segment::list(directory)? {
+        if walk_file(directory, base, base)?.bytes > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -183,6 +217,9 @@ pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) ->
     let mut next = last;
     for (at, &base) in bases.iter().enumerate().skip(start) {
         if base != next {
+            if next < synced {
+                break;
+            }
             bases[at..].iter().try_for_each(|lost| segment::remove(directory, *lost))?;
             break;
         }
@@ -267,7 +304,7 @@ pub(crate) fn walk_file(directory: &Path, base: i64, next_offset: i64) -> Result
     Ok(walk(map.published(0..map.len()), base, next_offset))
 }
 
-fn damaged(directory: &Path, base: i64, walked: &Walked) -> QueueError {
+pub(crate) fn damaged(directory: &Path, base: i64, walked: &Walked) -> QueueError {
     QueueError::Damaged {
         path: segment::path(directory, base, "log"),
         position: walked.bytes as u64,

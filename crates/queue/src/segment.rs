@@ -36,6 +36,15 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<i64>> {
     Ok(bases)
 }
 
+/// Returns true if the first byte of a segment is that of no batch: it was begun, and nothing was published in it.
+pub(crate) fn is_empty(directory: &Path, base: i64) -> Result<bool> {
+    let path = path(directory, base, "log");
+    let mut head = [0; 64];
+    let read = File::open(&path).and_then(|file| file.read_at(&mut head, 0));
+    let read = read.map_err(|error| QueueError::io("reading", &path, error))?;
+    Ok(mainstem_records::Batch::size_of_first(&head[..read]).is_err())
+}
+
 /// Deletes a segment. What is not there is no failure.
 pub(crate) fn remove(directory: &Path, base: i64) -> Result<()> {
     // The log goes first: an index without one is ignored, the reverse is not.
@@ -205,7 +214,7 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
 pub(crate) fn position_before(directory: &Path, base: i64, entries: Option<u32>, offset: i64) -> Result<u64> {
     let path = path(directory, base, "index");
     let found = floor(&path, INDEX_ENTRY, entries, |entry| {
-        base + i64::from(i32::from_be_bytes(first_bytes(entry))) <= offset
+        base.saturating_add(i64::from(i32::from_be_bytes(first_bytes(entry)))) <= offset
     });
     let found = found.map_err(|error| QueueError::io("reading", &path, error))?;
     Ok(found.map_or(0, |entry| i32::from_be_bytes(first_bytes(&entry[4..8])).max(0) as u64))
@@ -221,7 +230,8 @@ pub(crate) fn offset_before(
     let path = path(directory, base, "timeindex");
     let found = floor(&path, TIME_ENTRY, entries, |entry| i64::from_be_bytes(first_bytes(entry)) < timestamp);
     let found = found.map_err(|error| QueueError::io("reading", &path, error))?;
-    Ok(found.map_or(base, |entry| base + i64::from(i32::from_be_bytes(first_bytes(&entry[8..12]))).max(0)))
+    let relative = |entry: [u8; TIME_ENTRY]| i64::from(i32::from_be_bytes(first_bytes(&entry[8..12]))).max(0);
+    Ok(found.map_or(base, |entry| base.saturating_add(relative(entry))))
 }
 
 /// The greatest timestamp of a closed segment, by the last entry of its time index; `None` if it has none.

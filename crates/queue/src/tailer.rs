@@ -70,6 +70,8 @@ pub struct Tailer {
 struct ReadSegment {
     base: i64,
     roll: u32,
+    /// Tells its length when it is closed, even when retention has taken its name.
+    file: File,
     map: Arc<Map>,
     /// Set when it is closed: its length.
     sealed: Option<usize>,
@@ -288,7 +290,7 @@ impl Tailer {
     /// # Errors
     /// As [`Tailer::read`].
     pub fn read_back(&mut self) -> Result<Option<Message>> {
-        let target = self.next - 1;
+        let target = self.next.saturating_sub(1);
         if target < self.control().log_start().load(Acquire) {
             return Ok(None);
         }
@@ -426,8 +428,11 @@ impl Tailer {
             if open == segment.base {
                 return Ok(None);
             }
-            let next = self.next;
+            let (next, left) = (self.next, segment.base);
             self.enter_segment(next)?;
+            if self.segment.as_ref().is_none_or(|segment| segment.base <= left) {
+                return Err(self.damaged(format!("it ends before offset {next}, which no other segment has")));
+            }
         }
     }
 
@@ -439,26 +444,19 @@ impl Tailer {
         }
         let end = self.inner.control.end();
         if end.roll == segment.roll {
-            return Ok(end.bytes as usize);
+            let (bytes, mapped) = (end.bytes as usize, segment.map.len());
+            if bytes > mapped {
+                return Err(self.damaged(format!("{bytes} bytes are published, and it has {mapped}")));
+            }
+            return Ok(bytes);
         }
         // It was closed since; its length is final.
-        let path = segment::path(&self.inner.directory, segment.base, "log");
-        let len = match std::fs::metadata(&path) {
-            Ok(file) => file.len() as usize,
-            // Retention has taken it, and our mapping still has it: read what is there.
-            Err(_) => {
-                crate::recovery::walk(
-                    segment.map.published(self.position..segment.map.len()),
-                    segment.base,
-                    self.next,
-                )
-                .bytes
-                    + self.position
-            }
-        };
-        let segment = self.segment.as_mut().expect("it was entered");
-        segment.sealed = Some(len.min(segment.map.len()));
-        Ok(len.min(segment.map.len()))
+        let len = segment.file.metadata().map_err(|error| {
+            QueueError::io("reading", &segment::path(&self.inner.directory, segment.base, "log"), error)
+        })?;
+        let len = (len.len() as usize).min(segment.map.len());
+        self.segment.as_mut().expect("it was entered").sealed = Some(len);
+        Ok(len)
     }
 
     /// Maps the segment that holds `offset`, and goes to the index entry before it.
@@ -480,9 +478,9 @@ impl Tailer {
             let path = segment::path(directory, base, "log");
             let mapped = File::open(&path).and_then(|file| {
                 let len = file.metadata()?.len() as usize;
-                Ok((Map::new(&file, len, false)?, len))
+                Ok((Map::new(&file, len, false)?, len, file))
             });
-            let (map, len) = match mapped {
+            let (map, len, file) = match mapped {
                 // Retention was faster: look again.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 mapped => mapped.map_err(|error| QueueError::io("mapping", &path, error))?,
@@ -498,7 +496,7 @@ impl Tailer {
                 false => segment::position_before(directory, base, entries, offset)? as usize,
             };
             self.forgotten_to = self.position;
-            self.segment = Some(ReadSegment { base, roll: end.roll, map: Arc::new(map), sealed });
+            self.segment = Some(ReadSegment { base, roll: end.roll, file, map: Arc::new(map), sealed });
             return Ok(());
         }
         let (start, end) = (control.log_start().load(Acquire), control.next_offset());

@@ -124,7 +124,7 @@ fn read(path: &Path, name: String, end: i64) -> Result<Option<TailerInfo>> {
     let is_live = LockFile::new(file).is_locked_elsewhere(0).map_err(failed)?;
     let position = map.i64(word::POSITION).load(Acquire);
     let updated_ms = map.i64(word::UPDATED_MS).load(Acquire);
-    Ok(Some(TailerInfo { name, position, lag: (end - position).max(0), is_live, updated_ms }))
+    Ok(Some(TailerInfo { name, position, lag: end.saturating_sub(position).max(0), is_live, updated_ms }))
 }
 
 fn path(directory: &Path, name: &str) -> Result<PathBuf> {

@@ -46,7 +46,17 @@ impl Writer {
     pub(crate) fn repaired(directory: PathBuf, control: Arc<Control>, rules: Rules) -> Result<Writer> {
         let (base, end) = control.open_segment();
         for begun in segment::list(&directory)?.into_iter().filter(|begun| *begun > base) {
+            if !segment::is_empty(&directory, begun)? {
+                let reason = format!("the open segment is that of offset {base}, and this one has messages");
+                let path = segment::path(&directory, begun, "log");
+                return Err(QueueError::Damaged { path, position: 0, offset: begun, reason });
+            }
             segment::remove(&directory, begun)?;
+        }
+        if u64::from(end.bytes) > rules.segment_bytes {
+            let reason = format!("{} bytes are published, and it has {}", end.bytes, rules.segment_bytes);
+            let path = segment::path(&directory, base, "log");
+            return Err(QueueError::Damaged { path, position: rules.segment_bytes, offset: base, reason });
         }
         let log = segment::path(&directory, base, "log");
         let len = std::fs::metadata(&log).map_err(|error| QueueError::io("reading", &log, error))?.len();

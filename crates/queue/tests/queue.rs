@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait};
+use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait, repair, verify};
 use mainstem_records::Batch;
 
 struct Dir(tempfile::TempDir);
@@ -401,4 +401,88 @@ fn threads_append_together_while_others_read() {
         }
     });
     assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn a_control_file_that_a_power_cut_took_is_made_anew_from_the_segments() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    fill(&queue, 0..500, |number| format!("{number} {}", "y".repeat(400)));
+    queue.sync().unwrap();
+    drop(queue);
+    let control = dir.path().join("queue.control");
+    overwrite(&control, 0, &vec![0; fs::metadata(&control).unwrap().len() as usize]);
+    let queue = dir.small();
+    assert_eq!(queue.ends(), mainstem_queue::Ends { start: 0, synced: 500, next: 500 });
+    assert_eq!(queue.append("goes on").unwrap(), 500);
+    assert_eq!(values(queue.reader(Start::Earliest).unwrap()).len(), 501);
+    assert!(verify(dir.path()).unwrap().is_sound());
+}
+
+#[test]
+fn verify_names_each_damage_and_is_silent_beside_appends() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    fill(&queue, 0..1_000, |number| format!("{number} {}", "y".repeat(300)));
+    let sound = verify(dir.path()).unwrap();
+    assert!(sound.is_sound(), "{sound:?}");
+    let bases = segments(&dir.path());
+    assert_eq!(sound.segments.iter().map(|check| check.base_offset).collect::<Vec<_>>(), bases);
+    assert_eq!(sound.segments.iter().map(|check| check.batches).sum::<u64>(), 1_000);
+    assert_eq!(sound.segments.last().unwrap().next_offset, 1_000);
+    thread::scope(|scope| {
+        scope.spawn(|| fill(&queue, 1_000..6_000, |number| format!("{number} {}", "y".repeat(300))));
+        while queue.ends().next < 6_000 {
+            let found = verify(dir.path()).unwrap();
+            assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
+        }
+    });
+    // One bit of a closed segment, of an index, and a whole segment.
+    let file = |base: i64, extension: &str| dir.path().join(format!("{base:020}.{extension}"));
+    overwrite(&file(bases[1], "log"), 5_000, &[0xff; 2]);
+    overwrite(&file(bases[0], "index"), 4, &[0, 0, 0, 9]);
+    fs::remove_file(file(bases[3], "log")).unwrap();
+    let found = verify(dir.path()).unwrap();
+    let faults: Vec<_> = found.all_faults().collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    for (fault, what) in faults.iter().zip(["begins at offset", "entry 0 of its index", "its CRC"]) {
+        assert!(fault.contains(what), "{faults:?}");
+    }
+}
+
+#[test]
+fn repair_cuts_at_the_first_damage_and_not_under_others() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    fill(&queue, 0..1_000, |number| format!("{number} {}", "y".repeat(300)));
+    queue.sync().unwrap();
+    let options = Options::new();
+    assert!(matches!(repair(dir.path(), &options), Err(QueueError::Busy { .. })));
+    let mut tailer = queue.tailer("slow").unwrap();
+    assert!(tailer.read().unwrap().is_some());
+    drop(queue);
+    assert!(matches!(repair(dir.path(), &options), Err(QueueError::Busy { .. })));
+    drop(tailer);
+    let bases = segments(&dir.path());
+    overwrite(&dir.path().join(format!("{:020}.log", bases[2])), 5_000, &[0xff; 2]);
+    assert!(!verify(dir.path()).unwrap().is_sound());
+    let repaired = repair(dir.path(), &options).unwrap();
+    assert!((bases[2]..bases[3]).contains(&repaired.next_offset), "{repaired:?}");
+    assert_eq!((repaired.lost as i64, repaired.control_rebuilt), (1_000 - repaired.next_offset, false));
+    assert!(verify(dir.path()).unwrap().is_sound());
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!(queue.append("goes on").unwrap(), repaired.next_offset);
+    assert_eq!(queue.tailers().unwrap()[0].position, 0);
+    drop(queue);
+    // And a control file that is no more.
+    fs::remove_file(dir.path().join("queue.control")).unwrap();
+    assert!(matches!(verify(dir.path()), Err(QueueError::NoQueue { .. })));
+    let again = repair(dir.path(), &options).unwrap();
+    assert_eq!((again.next_offset, again.control_rebuilt), (repaired.next_offset + 1, true));
+    let empty = tempfile::tempdir().unwrap();
+    assert!(matches!(repair(empty.path(), &options), Err(QueueError::NoQueue { .. })));
 }
