@@ -19,6 +19,12 @@ use mainstem_limits::quotas::{EntityName, QuotaEntity, QuotaKey};
 /// Fractions below this are taken for whole numbers.
 const EPSILON: f64 = 1e-6;
 
+/// Entities with quotas that there may be: none of them need exist to have some.
+const ENTITIES_MAX: usize = 10_000;
+
+/// Bytes of a user's or client's name.
+const NAME_BYTES_MAX: usize = 4_096;
+
 /// Whether an address has the form of one, or a host's name resolves; the shell knows.
 pub type Resolves<'a> = &'a dyn Fn(&str) -> bool;
 
@@ -31,13 +37,20 @@ impl MetadataHeart {
     ) -> Decision<altered::AlterClientQuotasResponse<'static>> {
         let mut records = Vec::new();
         let mut seen = BTreeSet::new();
-        let mut entries = Vec::new();
+        let (mut entries, mut added) = (Vec::new(), 0);
         for entry in &request.entries {
             let changed = entity_of(entry, resolves).and_then(|entity| {
                 if !seen.insert(entity.clone()) {
                     return Err(invalid(format!("Ignoring duplicate entity {}", shown(&entity))));
                 }
-                self.changed_quotas(&entity, &entry.ops)
+                let records = self.changed_quotas(&entity, &entry.ops)?;
+                let is_new = !records.is_empty() && self.ahead().client_quotas_of(&entity).is_none();
+                if is_new && self.ahead().client_quotas.len() + added >= ENTITIES_MAX {
+                    let message = format!("Quotas are kept for at most {ENTITIES_MAX} entities.");
+                    return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
+                }
+                added += usize::from(is_new);
+                Ok(records)
             });
             entries.push(answer(entry, changed.as_ref().err()));
             records.extend(changed.into_iter().flatten());
@@ -92,6 +105,9 @@ fn entity_of(entry: &alter::EntryData<'_>, resolves: Resolves<'_>) -> Result<Quo
         }
         if part.entity_name.as_deref() == Some("") {
             return Err(invalid(format!("Empty {kind} not supported")));
+        }
+        if part.entity_name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(invalid(format!("The name of the {kind} is longer than {NAME_BYTES_MAX} bytes")));
         }
         *place = Some(EntityName::new(part.entity_name.as_deref()));
     }

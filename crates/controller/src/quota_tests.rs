@@ -233,3 +233,23 @@ fn partitions_beyond_the_quota_are_not_created_or_deleted() {
     session.permits = 4;
     assert_eq!(session.delete(&[(Some("a"), mainstem_wire::Uuid::ZERO)]), ["ok"]);
 }
+
+#[test]
+fn entities_with_quotas_are_bounded() {
+    let mut session = Session::new("");
+    let names: Vec<String> = (0..10_001).map(|number| format!("u{number}")).collect();
+    let parts: Vec<[(&str, Option<&str>); 1]> =
+        names.iter().map(|name| [("user", Some(name.as_str()))]).collect();
+    let entries: Vec<(Parts<'_>, Ops<'_>)> = parts.iter().map(|parts| (parts.as_slice(), RATE)).collect();
+    let answers = alter_all(&mut session, &entries, false);
+    assert!(answers[10_000].contains("at most 10000 entities") && !answers[9_999].contains("entities"));
+    assert!(
+        alter(&mut session, entries[10_000].0, RATE).contains("at most"),
+        "also from the next request on"
+    );
+    let gone: Ops<'_> = &[("producer_byte_rate", None)];
+    alter(&mut session, entries[0].0, gone);
+    assert!(!alter(&mut session, entries[10_000].0, RATE).contains("at most"));
+    let long = "u".repeat(4_097);
+    assert!(alter(&mut session, &[("user", Some(&long))], RATE).contains("longer than"));
+}

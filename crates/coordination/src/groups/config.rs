@@ -48,6 +48,8 @@ pub struct GroupConfig {
     /// refused. Appends and deferred reads in flight may take as much again, and further requests get
     /// COORDINATOR_NOT_AVAILABLE. What the log holds is loaded whatever its size. Ours.
     pub memory_bytes_max: usize,
+    /// Of `memory_bytes_max`: what offsets leave to groups and members. Ours.
+    pub memory_bytes_for_members: usize,
     /// Appends and deferred reads in flight per partition of `__consumer_offsets`; requests beyond it are refused
     /// with COORDINATOR_NOT_AVAILABLE, on which clients retry.
     pub pending_appends_max: usize,
@@ -74,6 +76,7 @@ impl Default for GroupConfig {
             member_protocol_bytes_max: 1 << 20,
             offsets_max: 10_000_000,
             memory_bytes_max: 64 << 20,
+            memory_bytes_for_members: 16 << 20,
             pending_appends_max: 10_000,
             tombstones_per_append_max: 1_000,
         }

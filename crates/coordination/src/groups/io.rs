@@ -177,6 +177,11 @@ impl Io<'_> {
         growth == 0 || growth <= self.room()
     }
 
+    /// Whether so many bytes more may be kept for offsets: these leave some room to groups and members.
+    pub(crate) fn has_room_for_offsets(&self, growth: usize) -> bool {
+        growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.room()
+    }
+
     /// Counts a group as it is now.
     pub(crate) fn recount(&mut self, group: &mut ClassicGroup) {
         let bytes = group.bytes();

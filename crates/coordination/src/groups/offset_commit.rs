@@ -87,7 +87,7 @@ fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
         growth += kept(offset).saturating_sub(known.map_or(0, kept));
     }
     let offsets = io.usage.offsets.saturating_add(io.usage.pending_offsets).saturating_add(added);
-    (added == 0 || offsets <= io.config.offsets_max) && io.has_room(growth)
+    (added == 0 || offsets <= io.config.offsets_max) && io.has_room_for_offsets(growth)
 }
 
 /// Who may commit: a member of the current generation, or, to a group without members, anybody who claims to be none

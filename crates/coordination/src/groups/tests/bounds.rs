@@ -201,6 +201,26 @@ fn bytes_of_members_and_assignments_are_bounded() {
 }
 
 #[test]
+fn offsets_leave_room_for_new_groups() {
+    check_with(
+        GroupConfig { memory_bytes_max: 4_000, memory_bytes_for_members: 2_000, ..config() },
+        "
+        commit A t-0=1:x1200
+        commit A t-1=1:x1200
+        join A v=3
+        ",
+        expect![[r#"
+            > commit A t-0=1:x1200
+              append g t-0=1
+              A: t-0 NONE
+            > commit A t-1=1:x1200
+              A: t-1 INVALID_COMMIT_OFFSET_SIZE
+            > join A v=3
+        "#]],
+    );
+}
+
+#[test]
 fn bytes_of_offsets_are_bounded_and_what_takes_no_more_room_is_not_refused() {
     check_with(
         GroupConfig { memory_bytes_max: 1_300, ..config() },

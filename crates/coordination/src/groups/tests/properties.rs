@@ -192,6 +192,7 @@ fn config() -> GroupConfig {
         offsets_retention_ms: 3_600_000,
         tombstones_per_append_max: 2,
         group_max_size: 4,
+        memory_bytes_for_members: 0,
         ..GroupConfig::default()
     }
 }

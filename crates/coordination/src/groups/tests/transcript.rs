@@ -37,7 +37,11 @@ use crate::groups::{CoordinatorRecord, Effect, GroupConfig, Reply, Request, Tick
 
 /// A short initial delay, so that it can be told from the other time-outs.
 pub(super) fn config() -> GroupConfig {
-    GroupConfig { group_initial_rebalance_delay_ms: 3_000, ..GroupConfig::default() }
+    GroupConfig {
+        group_initial_rebalance_delay_ms: 3_000,
+        memory_bytes_for_members: 0,
+        ..GroupConfig::default()
+    }
 }
 
 /// Runs a script and compares the transcript.
