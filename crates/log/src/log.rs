@@ -4,6 +4,8 @@
 //! readable by consumers, is told later and from outside ([`Log::flushed`], [`Log::set_high_watermark`]). Time is
 //! given by the caller: monotonic for ages and delays, wall time only where records' timestamps are compared with it.
 
+mod invariants;
+
 use crate::aborted::RecentAborted;
 use crate::config::LogConfig;
 use crate::dir::LogDir;

@@ -44,4 +44,27 @@ impl RecentBatches {
         let keep = self.batches.partition_point(|batch| batch.position < position);
         self.batches.truncate(keep);
     }
+
+    /// Asserts that the batches follow each other without a gap, lie between the active segment's first offset and the
+    /// log end, and end where its bytes do.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub(crate) fn check(&self, log_end: i64, segment_base: i64, segment_len: u32) {
+        let follows = |one: &RecentBatch, next: &RecentBatch| {
+            one.base_offset < next.base_offset && one.position + one.size == next.position
+        };
+        let batches = &self.batches;
+        assert!(
+            batches.iter().is_sorted_by(|one, next| follows(one, next)),
+            "batches with a gap: {batches:?}"
+        );
+        let (Some(first), Some(last)) = (batches.front(), batches.back()) else { return };
+        assert!(
+            segment_base <= first.base_offset && last.base_offset < log_end,
+            "the last batches are not between {segment_base} and {log_end}: {batches:?}"
+        );
+        let end = last.position + last.size;
+        assert!(end == segment_len, "the last batches end at byte {end}, the segment at {segment_len}");
+    }
 }

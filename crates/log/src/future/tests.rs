@@ -319,6 +319,7 @@ impl Run {
 
     fn check(&mut self) {
         let log = self.two.log.as_ref().expect("open");
+        log.check();
         assert!(log.ends().log_start >= self.start, "{:?}, deleted up to {}", log.ends(), self.start);
         let found = values(log);
         let first = log.ends().log_start as usize;

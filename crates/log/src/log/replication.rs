@@ -194,6 +194,7 @@ impl Run {
     fn check(&mut self) {
         let seen = self.seen.min(self.records.len() as i64);
         let log = self.log.as_ref().expect("open");
+        log.check();
         let (ends, end) = (log.ends(), self.records.len() as i64);
         assert_eq!((ends.log_start, ends.log_end), (0, end));
         assert_eq!((ends.high_watermark, ends.last_stable), (seen, seen));

@@ -390,6 +390,7 @@ impl Simulation {
         if self.log().stopped().is_some() {
             return;
         }
+        self.log().check();
         let ends = self.log().ends();
         let model = &self.model;
         assert!(ends.log_end >= model.durable, "{ends:?}: lost what was durable up to {}", model.durable);

@@ -232,6 +232,7 @@ impl Simulation {
     fn check(&mut self) {
         self.storage.set_cold(self.random.chance(20));
         let log = self.log.as_ref().expect("open");
+        log.check();
         check_records(log, &self.model);
         let state = log.producer_state();
         for (producer, batches) in &self.model.producers {

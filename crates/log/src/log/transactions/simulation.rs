@@ -353,6 +353,7 @@ impl Simulation {
         let probes = [(); 3].map(|()| (self.random.next_u64(), self.random.next_u64()));
         let outcome = Outcome::of(&self.all);
         let log = self.log.as_ref().expect("open");
+        log.check();
         let ends = log.ends();
         let open: Vec<_> = log.producer_state().open_transactions().collect();
         let stable = outcome.last_stable(ends.log_start, ends.high_watermark);
