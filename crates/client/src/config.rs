@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::connection::ConnectionOptions;
 use crate::error::Error;
+use crate::sasl::Sasl;
 
 /// How clients connect and how long they try.
 ///
@@ -37,6 +38,8 @@ pub struct ClientConfig {
     pub retry_backoff_max: Duration,
     /// After this time, what is known of topics is asked for again though nothing went wrong.
     pub metadata_max_age: Duration,
+    /// Who the client is, for brokers whose listener is SASL_PLAINTEXT. None: it does not authenticate.
+    pub sasl: Option<Arc<Sasl>>,
 }
 
 impl ClientConfig {
@@ -62,6 +65,7 @@ impl ClientConfig {
                 retry_backoff: Duration::from_millis(100),
                 retry_backoff_max: Duration::from_secs(1),
                 metadata_max_age: Duration::from_secs(300),
+                sasl: None,
             }),
         }
     }
@@ -72,11 +76,18 @@ impl ClientConfig {
         self
     }
 
+    /// The same with a user who authenticates on each connection.
+    pub fn sasl(mut self, sasl: Sasl) -> ClientConfig {
+        self.sasl = Some(Arc::new(sasl));
+        self
+    }
+
     pub(crate) fn connection(&self) -> ConnectionOptions {
         ConnectionOptions {
             client_id: Arc::from(self.client_id.as_str()),
             connect_timeout: self.connect_timeout,
             request_timeout: self.request_timeout,
+            sasl: self.sasl.clone(),
         }
     }
 }

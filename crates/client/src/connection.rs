@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::reply::Reply;
 use crate::retry::deadline;
+use crate::sasl::Sasl;
 
 /// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
@@ -46,6 +47,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) connect_timeout: Duration,
     /// How long a broker may take to answer what does not wait by itself.
     pub(crate) request_timeout: Duration,
+    /// Who authenticates on it.
+    pub(crate) sasl: Option<Arc<Sasl>>,
 }
 
 /// A connection; cheap to clone. It ends when the last clone is dropped.
@@ -108,7 +111,7 @@ struct Awaited {
 type InFlight = Arc<Mutex<VecDeque<Awaited>>>;
 
 impl Connection {
-    /// Connects and asks which versions the broker has.
+    /// Connects, asks which versions the broker has, and authenticates if the options have a user.
     pub(crate) async fn open(broker: &str, options: ConnectionOptions) -> Result<Connection, Error> {
         let failed = |reason: String| Error::Connect { broker: broker.to_owned(), reason };
         let stream = tokio::time::timeout(options.connect_timeout, TcpStream::connect(broker))
@@ -124,6 +127,9 @@ impl Connection {
             shared: Arc::new(run(stream)),
         };
         connection.offers = Arc::new(connection.ask_offers().await?);
+        if let Some(sasl) = &connection.options.sasl {
+            sasl.authenticate(&connection).await?;
+        }
         Ok(connection)
     }
 
@@ -145,6 +151,11 @@ impl Connection {
             versions: versions.map(|api| (api.api_key, api.min_version..=api.max_version)).collect(),
             features: features.map(|one| (one.name.to_string(), one.max_version_level)).collect(),
         })
+    }
+
+    /// Address of the broker.
+    pub(crate) fn broker(&self) -> &str {
+        &self.broker
     }
 
     /// The level of a feature; 0 where the cluster has none.

@@ -49,6 +49,17 @@ pub enum Error {
         /// The operating system's reason.
         reason: String,
     },
+    /// The broker could not be authenticated: it does not know the credentials, or what it says is no answer. (A broker
+    /// that refuses the client's credentials does so by [`Error::Broker`].)
+    #[error("cannot authenticate by {what} at {broker}: {reason}")]
+    NotAuthenticated {
+        /// Address of the broker.
+        broker: String,
+        /// Mechanism and user.
+        what: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// A connection ended before the answer to a request; whether the request was executed is not known.
     #[error("{broker} did not answer {api}, as the connection was lost: {reason}")]
     ConnectionLost {
@@ -248,7 +259,10 @@ impl Error {
             | Error::RequestTimedOut { .. }
             | Error::TimedOut { .. }
             | Error::NoLeader { .. } => ErrorClass::Retriable,
-            Error::Closed | Error::Panicked { .. } | Error::ProducerFailed { .. } => ErrorClass::Fatal,
+            Error::Closed
+            | Error::Panicked { .. }
+            | Error::ProducerFailed { .. }
+            | Error::NotAuthenticated { .. } => ErrorClass::Fatal,
             Error::TransactionFailed { .. } => ErrorClass::Abortable,
             _ => ErrorClass::Permanent,
         }
@@ -291,6 +305,7 @@ impl Error {
         match self {
             Error::Broker { broker, .. }
             | Error::Connect { broker, .. }
+            | Error::NotAuthenticated { broker, .. }
             | Error::ConnectionLost { broker, .. }
             | Error::RequestTimedOut { broker, .. }
             | Error::Unsupported { broker, .. }

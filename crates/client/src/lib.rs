@@ -38,6 +38,7 @@ mod producer;
 mod questions;
 mod reply;
 mod retry;
+mod sasl;
 #[cfg(test)]
 mod testing;
 mod topic_partition;
@@ -62,4 +63,5 @@ pub use group::{
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};
+pub use sasl::Sasl;
 pub use topic_partition::TopicPartition;

@@ -17,7 +17,7 @@ pub(crate) use broken_network::BrokenNetwork;
 pub(crate) use kafka::{JavaMember, KafkaPeer, java_writes};
 pub(crate) use no_broker::NoBroker;
 pub(crate) use releases::Release;
-pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer};
+pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer, versions};
 
 use crate::{Admin, ClientConfig, Compression, GroupProtocol, NewTopic, TopicPartition};
 

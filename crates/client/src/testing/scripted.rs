@@ -171,7 +171,8 @@ impl Node {
     }
 }
 
-fn versions() -> ApiVersionsResponse<'static> {
+/// Every version of every API.
+pub(crate) fn versions() -> ApiVersionsResponse<'static> {
     let api = |key: &ApiKey| {
         let versions = key.versions();
         ApiVersion {
