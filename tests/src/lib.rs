@@ -4,6 +4,7 @@ pub mod broker;
 pub mod client;
 pub mod hostile;
 pub mod kafka;
+pub mod kafka_node;
 pub mod log_dirs;
 pub mod small_disk;
 pub mod wait;

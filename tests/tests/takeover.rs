@@ -4,17 +4,8 @@
 //!
 //! Needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without them a
 //! test says that it is skipped; under `CI=true` it fails.
-#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
-#[path = "takeover/node.rs"]
-mod node;
-
-use std::process::Command;
-
-use crate::node::{Home, Node, Release};
-
-const NEWEST: Release = Release { version: "4.3.0", has_static_voters: false };
-const BEFORE_4: Release = Release { version: "3.9.2", has_static_voters: true };
+use mainstem_tests::kafka_node::{BEFORE_4, Home, NEWEST};
 
 /// Kafka, Mainstem, Kafka, Mainstem, Kafka: after stops in order and after kills of either side. One idempotent producer
 /// writes all the while.
@@ -98,12 +89,4 @@ fn kafka_goes_on_from_our_snapshot() {
     let kafka = home.start_kafka();
     home.data("check", 2);
     kafka.stop();
-}
-
-/// The command of a JVM with the jars of a release.
-fn java(node: &Node) -> Command {
-    let mut command = Command::new("java");
-    command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
-    command.arg(format!("{}/*", node.jars.display()));
-    command
 }

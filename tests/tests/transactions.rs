@@ -2,6 +2,8 @@
 //!
 //! `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
 
+#[path = "transactions/expiry.rs"]
+mod expiry;
 #[path = "transactions/kills.rs"]
 mod kills;
 #[path = "transactions/late.rs"]

@@ -1,6 +1,7 @@
 //! The checks, one file each.
 
 pub(crate) mod admin;
+mod api_versions;
 mod consumer_groups;
 pub(crate) mod consumer_protocol;
 pub(crate) mod dump;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::report::Report;
 use super::super::world::World;
-use super::tools::{Tools, expect};
+use super::tools::{PROCESS_DEADLINE, Tools, expect};
+use crate::process::wait_until;
 
 const TOPICS: &str = "kafka-topics";
 const CONFIGS: &str = "kafka-configs";
@@ -34,6 +35,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     (REASSIGN, "verify, list, cancel, generate, execute", reassignment),
     (CLUSTER, "id, endpoints, unregister", cluster),
     (TRANSACTIONS, "describe-producers", producers),
+    (TRANSACTIONS, "abort a transaction whose producer was killed", abort),
 ];
 
 /// Runs all of them.
@@ -201,4 +203,41 @@ fn producers(tools: &Tools<'_>) -> Result<()> {
     let found = rows.iter().any(|row| row.len() == 6 && row[1] == "0" && row[3] == "1" && row[5] == "None");
     ensure!(found, "no producer of epoch 0 and sequence 1 in:\n{described}");
     Ok(())
+}
+
+/// A producer that is killed within a transaction, which would go on for an hour. The tool ends it in its partition: a
+/// reader of committed records gets what was written after it, and nothing of it.
+fn abort(tools: &Tools<'_>) -> Result<()> {
+    tools.output(TOPICS, "--create --topic tool-abort --partitions 1")?;
+    let perf = "--topic tool-abort --num-records 1000000 --record-size 20 --throughput 200 --transactional-id tool-abort \
+                --transaction-duration-ms 600000 --command-property transaction.timeout.ms=800000";
+    let producer = tools.start_process("kafka-producer-perf-test", perf)?;
+    let describe = "describe-producers --topic tool-abort --partition 0";
+    let start = wait_for_transaction(tools, describe)?;
+    drop(producer);
+    let end = format!("abort --topic tool-abort --partition 0 --start-offset {start}");
+    tools.output(TRANSACTIONS, &end)?;
+    let described = tools.output(TRANSACTIONS, describe)?;
+    ensure!(open_since(&described).is_none(), "it is still open:\n{described}");
+    tools.call("kafka-console-producer", "--topic tool-abort", "afterwards\n")?.success()?;
+    let read = tools.output(
+        "kafka-console-consumer",
+        "--topic tool-abort --from-beginning --isolation-level read_committed --max-messages 1 --timeout-ms 30000",
+    )?;
+    expect(&read, &["afterwards"])
+}
+
+fn wait_for_transaction(tools: &Tools<'_>, describe: &str) -> Result<i64> {
+    let mut found = None;
+    let is_open = || {
+        found = open_since(&tools.output(TRANSACTIONS, describe)?);
+        Ok(found.is_some())
+    };
+    wait_until(|| "a transaction is open".to_owned(), PROCESS_DEADLINE, is_open)?;
+    found.context("the transaction that was found")
+}
+
+/// The first offset of the open transaction, by the last column of `describe-producers`.
+fn open_since(described: &str) -> Option<i64> {
+    described.lines().find_map(|line| line.split_whitespace().nth(5)?.parse().ok())
 }

@@ -49,6 +49,15 @@ pub(crate) fn run(world: &World, report: &Report, log_dirs: &[PathBuf], when: &s
         let is_offsets = |name: &str| name.starts_with("__consumer_offsets-");
         dump(world, &files(all, is_offsets, "log")?, &["--offsets-decoder"], "\"offset\":")
     });
+    check("__transaction_state", &|all| {
+        let is_transactions = |name: &str| name.starts_with("__transaction_state-");
+        dump(
+            world,
+            &files(all, is_transactions, "log")?,
+            &["--transaction-log-decoder"],
+            "\"transactionStatus\"",
+        )
+    });
     check("__cluster_metadata", &|all| {
         let is_metadata = |name: &str| name == "__cluster_metadata-0";
         dump(world, &files(all, is_metadata, "log")?, &["--cluster-metadata-decoder"], "TOPIC_RECORD")

@@ -1,4 +1,9 @@
-//! One node's configuration and directories, and the two programs that take turns with them.
+//! One node with Kafka's own server.properties, which Apache Kafka and Mainstem take turns to run, and the programs of
+//! Java's clients beside it.
+//!
+//! Needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without them a
+//! test says that it is skipped; under `CI=true` it fails.
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,67 +12,72 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use mainstem_tests::broker::binary;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::java;
+use crate::broker::binary;
+
+/// Writes and looks for what a directory has.
+const DATA: &str = "takeover/TakeoverData.java";
 
 /// A JVM on a busy machine takes its time.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(240);
+
+/// The release that most is compared with.
+pub const NEWEST: Release = Release { version: "4.3.0", has_static_voters: false };
+/// The last one before 4.0.
+pub const BEFORE_4: Release = Release { version: "3.9.2", has_static_voters: true };
 
 /// A release of Apache Kafka.
-pub(crate) struct Release {
+#[derive(Debug)]
+pub struct Release {
     /// As Maven names it.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
     /// Voters are configured; otherwise they are in the metadata (KIP-853).
-    pub(crate) has_static_voters: bool,
-}
-
-/// What both programs are given.
-pub(crate) struct Node {
-    /// Kafka's jars.
-    pub(crate) jars: PathBuf,
-    dir: TempDir,
-    port: u16,
+    pub has_static_voters: bool,
 }
 
 /// The node of a test.
-pub(crate) struct Home {
-    node: Node,
+#[derive(Debug)]
+pub struct Home {
+    jars: PathBuf,
+    dir: TempDir,
+    port: u16,
     has_static_voters: bool,
 }
 
 impl Home {
     /// A new one with two log directories; `None` where the release cannot run, which was said.
-    pub(crate) fn new(name: &str, release: &Release) -> Option<Home> {
+    pub fn new(name: &str, release: &Release) -> Option<Home> {
         let jars = jars(release)?;
         let dir = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().unwrap();
         let [port, controller] = [(), ()].map(|()| free_port());
         let has_static_voters = release.has_static_voters;
-        let home = Home { node: Node { jars, dir, port }, has_static_voters };
+        let home = Home { jars, dir, port, has_static_voters };
         fs::write(home.properties(), home.server_properties(controller)).unwrap();
         Some(home)
     }
 
     /// Goes on with another release; `false` where that cannot run, which was said.
-    pub(crate) fn change_release(&mut self, release: &Release) -> bool {
+    pub fn change_release(&mut self, release: &Release) -> bool {
         let found = jars(release);
         let is_found = found.is_some();
-        self.node.jars = found.unwrap_or_default();
+        self.jars = found.unwrap_or_default();
         is_found
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.node.dir.path().join(name)
+    /// A file or folder beside its log directories.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     fn properties(&self) -> PathBuf {
         self.path("server.properties")
     }
 
-    fn bootstrap(&self) -> String {
-        format!("127.0.0.1:{}", self.node.port)
+    /// HOST:PORT of its listener, whoever serves it.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     fn server_properties(&self, controller: u16) -> String {
@@ -99,8 +109,8 @@ impl Home {
     }
 
     /// `kafka-storage format`.
-    pub(crate) fn format(&self, more: &[&str]) {
-        let mut command = java(&self.node);
+    pub fn format(&self, more: &[&str]) {
+        let mut command = self.java();
         command.args(["kafka.tools.StorageTool", "format", "-t", "bWFpbnN0ZW0tY2xpZW50cw", "-c"]);
         command.arg(self.properties()).args(more);
         if !self.has_static_voters {
@@ -110,14 +120,14 @@ impl Home {
     }
 
     /// Starts Kafka's broker and waits until it serves.
-    pub(crate) fn start_kafka(&self) -> Running<'_> {
-        let mut command = java(&self.node);
+    pub fn start_kafka(&self) -> Running<'_> {
+        let mut command = self.java();
         command.arg("kafka.Kafka").arg(self.properties());
         self.start("kafka", command)
     }
 
     /// Starts Mainstem with Kafka's own file, and waits until it serves.
-    pub(crate) fn start_mainstem(&self, more: &[&str]) -> Running<'_> {
+    pub fn start_mainstem(&self, more: &[&str]) -> Running<'_> {
         self.start("mainstem", self.mainstem(more))
     }
 
@@ -128,7 +138,7 @@ impl Home {
     }
 
     /// What Mainstem says when it does not start.
-    pub(crate) fn mainstem_refuses(&self) -> String {
+    pub fn mainstem_refuses(&self) -> String {
         let output = self.mainstem(&[]).output().unwrap();
         assert!(!output.status.success(), "it starts");
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -149,17 +159,35 @@ impl Home {
         running
     }
 
-    fn client(&self, arguments: &[&str]) -> Command {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("takeover/TakeoverData.java");
-        let mut command = java(&self.node);
-        command.arg(program).arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
+    /// The command of a JVM with the jars of the release.
+    fn java(&self) -> Command {
+        let mut command = Command::new("java");
+        command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+        command.arg(format!("{}/*", self.jars.display()));
         command
     }
 
+    /// The command of a program of one source file, named from this crate's folder: what it is to do, the node's address,
+    /// and more.
+    pub fn program(&self, source: &str, arguments: &[&str]) -> Command {
+        let mut command = self.java();
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
+        command.arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
+        command
+    }
+
+    /// Starts a program whose output goes into a file of its name.
+    pub fn spawn(&self, name: &'static str, mut command: Command) -> Beside {
+        let log = self.path(&format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log).unwrap();
+        command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output);
+        Beside { name, process: command.spawn().unwrap(), log }
+    }
+
     /// Writes a phase, or checks as many.
-    pub(crate) fn data(&self, what: &str, number: u32) {
-        let folder = self.node.dir.path().display().to_string();
-        let output = self.client(&[what, &folder, &number.to_string()]).output().unwrap();
+    pub fn data(&self, what: &str, number: u32) {
+        let folder = self.dir.path().display().to_string();
+        let output = self.program(DATA, &[what, &folder, &number.to_string()]).output().unwrap();
         if !output.status.success() {
             let logs = ["kafka.log", "mainstem.log"].map(|name| fs::read_to_string(self.path(name)));
             let logs = logs.map(Result::unwrap_or_default).join("\n");
@@ -168,15 +196,12 @@ impl Home {
     }
 
     /// Starts a producer that goes on over all changes.
-    pub(crate) fn feed(&self) -> Fed {
-        let mut command = self.client(&["feed"]);
-        let log = File::create(self.path("feed.log")).unwrap();
-        command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
-        Fed { process: command.spawn().unwrap(), log: self.path("feed.log") }
+    pub fn feed(&self) -> Beside {
+        self.spawn("feed", self.program(DATA, &["feed"]))
     }
 
     /// Waits until Mainstem has written a snapshot and taken away Kafka's.
-    pub(crate) fn wait_for_a_snapshot(&self) {
+    pub fn wait_for_a_snapshot(&self) {
         let deadline = Instant::now() + DEADLINE;
         let kafkas = "00000000000000000000-0000000000.checkpoint";
         let is_written = || {
@@ -192,7 +217,7 @@ impl Home {
     }
 
     /// Kafka's own dump tool finds nothing wrong in any file of a partition.
-    pub(crate) fn assert_no_fault_in_the_files(&self) {
+    pub fn assert_no_fault_in_the_files(&self) {
         let mut decoders = Vec::new();
         for dir in ["one", "other"].map(|name| self.path(name)) {
             for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -201,7 +226,7 @@ impl Home {
                     "__transaction_state" => "--transaction-log-decoder",
                     "__consumer_offsets" => "--offsets-decoder",
                     "__cluster_metadata" => "--cluster-metadata-decoder",
-                    _ => "--print-data-log",
+                    _ => "--deep-iteration",
                 };
                 if entry.path().is_dir() {
                     decoders.push((entry.path(), decoder));
@@ -211,7 +236,7 @@ impl Home {
         decoders.sort_by_key(|(_, decoder)| *decoder);
         for group in decoders.chunk_by(|one, other| one.1 == other.1) {
             let files = group.iter().flat_map(|(dir, _)| data_files(dir)).collect::<Vec<_>>().join(",");
-            let mut command = java(&self.node);
+            let mut command = self.java();
             command.args(["org.apache.kafka.tools.DumpLogSegments", group[0].1, "--files", &files]);
             let output = command.output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -230,8 +255,9 @@ fn data_files(dir: &Path) -> Vec<String> {
     files.filter(is_data).collect()
 }
 
-/// A broker.
-pub(crate) struct Running<'a> {
+/// A broker; killed when it is dropped.
+#[derive(Debug)]
+pub struct Running<'a> {
     name: &'static str,
     process: Child,
     log: PathBuf,
@@ -244,7 +270,7 @@ impl Running<'_> {
     }
 
     /// SIGTERM, and waits for the end.
-    pub(crate) fn stop(mut self) {
+    pub fn stop(mut self) {
         let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(id, Signal::TERM).unwrap();
         let status = waited_for(&mut self.process, self.name);
@@ -262,7 +288,7 @@ impl Running<'_> {
     }
 
     /// `kill -9`.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -276,23 +302,37 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A producer that writes all the while.
-pub(crate) struct Fed {
+/// A program beside the broker; killed when it is dropped.
+#[derive(Debug)]
+pub struct Beside {
+    name: &'static str,
     process: Child,
     log: PathBuf,
 }
 
-impl Fed {
-    /// Has it read what it wrote: each record once, in order.
-    pub(crate) fn end(mut self) {
-        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
-        let status = waited_for(&mut self.process, "the producer");
-        assert!(status.success(), "{}", fs::read_to_string(&self.log).unwrap_or_default());
+impl Beside {
+    /// What it has printed, and its runs before.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Ends its input, and waits until it has ended well.
+    pub fn end(mut self) {
+        // It may not read it.
+        let _ = self.process.stdin.take().unwrap().write_all(b"\n");
+        let status = waited_for(&mut self.process, self.name);
+        assert!(status.success(), "{}:\n{}", self.name, self.said());
+    }
+
+    /// Returns true while it runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
     }
 }
 
-impl Drop for Fed {
+impl Drop for Beside {
     fn drop(&mut self) {
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
