@@ -4,10 +4,13 @@
 //! [`EntryIndex`] says which entry is where in a log. A [`Replica`] is a log with its group: events go in, and what is to be
 //! sent, synced and acknowledged comes out.
 //!
+//! [`link`] has the frames that go between nodes.
+//!
 //! Architecture invariant: no sockets, clock, threads or async. The algorithm is the `raft` crate's; this crate gives
 //! it a log whose entries are record batches.
 
 pub mod journal;
+pub mod link;
 
 mod error;
 #[doc(hidden)]
