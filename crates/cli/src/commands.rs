@@ -10,5 +10,6 @@ pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod produce;
 pub(crate) mod quota;
+pub(crate) mod simulate;
 pub(crate) mod start;
 pub(crate) mod topic;

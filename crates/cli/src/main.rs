@@ -53,6 +53,8 @@ enum Command {
     Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
+    /// Run a replicated partition with faults, in virtual time, by seed.
+    Simulate(commands::simulate::Simulate),
     /// Print a script that lets a shell complete the commands.
     Completions(commands::completions::Completions),
     /// Print the manual, or write its pages.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
+        Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };

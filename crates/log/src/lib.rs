@@ -31,6 +31,7 @@ pub mod uuid;
 
 mod aborted;
 mod append;
+mod batch_walk;
 mod config;
 mod end_transaction;
 mod epoch_checkpoint;
@@ -65,6 +66,7 @@ mod verification;
 mod walk;
 
 pub use append::{Appended, Prepared, prepare};
+pub use batch_walk::StoredBatch;
 pub use config::LogConfig;
 pub use end_transaction::{LATE_TRANSACTION_BUFFER_MS, TransactionMarker};
 pub use epoch_checkpoint::EpochsToWrite;

@@ -1,7 +1,8 @@
 //! Fuzz bodies of this crate: any bytes are read without a panic, and what is read is written as it was.
 
 use crate::group::GroupId;
-use crate::journal::{Frame, replay_for_fuzz};
+use crate::journal::{self, replay_for_fuzz};
+use crate::link::{self, Frame};
 
 /// `mainstem.groups`: any bytes give a state or a fault, and a state is what its own frames come to.
 pub fn journal(data: &[u8]) {
@@ -10,12 +11,32 @@ pub fn journal(data: &[u8]) {
     let Some(groups) = replay_for_fuzz(&bytes) else { return };
     let mut again = b"msgroup1".to_vec();
     for (group, state) in &groups {
-        state.frames().iter().for_each(|frame: &Frame| frame.encode(*group, 0, &mut again));
+        state.frames().iter().for_each(|frame: &journal::Frame| frame.encode(*group, 0, &mut again));
     }
     let read: Vec<(GroupId, _)> = replay_for_fuzz(&again).expect("our own journal").into_iter().collect();
     let frames = |state: &crate::journal::GroupState| state.frames();
     assert_eq!(read.len(), groups.len());
     for ((group, state), (same, other)) in read.iter().zip(&groups) {
         assert_eq!((group, frames(state)), (same, frames(other)));
+    }
+}
+
+/// What came over a link: any bytes are frames or a fault, and a frame is written as it was.
+pub fn link(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(Some((frame, len))) = link::decode(rest, 1 << 20) {
+        let mut again = Vec::new();
+        match &frame {
+            Frame::Group(alias) => link::group(alias, &mut again),
+            Frame::Heartbeats(heartbeats) => link::heartbeats(heartbeats, &mut again),
+            Frame::Message { alias, message } => assert!(link::message(*alias, message, &mut again)),
+            Frame::Append { alias, message, offset, batches } => {
+                link::append_head(*alias, message, *offset, batches.len() as u32, &mut again);
+                again.extend_from_slice(batches);
+            }
+        }
+        let decoded = link::decode(&again, 1 << 20);
+        assert_eq!(decoded, Ok(Some((frame, again.len()))));
+        rest = &rest[len..];
     }
 }

@@ -1,14 +1,36 @@
-//! Replication of partitions by Raft: what of it is on disk, and which entry of a group is where in its log.
+//! Replication of partitions by Raft: a partition's log as the log of a Raft group.
 //!
-//! [`journal`] is the one file of a log directory that holds votes, internal entries and marks of its groups.
+//! [`journal`] is the one file of a log directory that holds votes, internal entries and marks of its groups. An
+//! [`EntryIndex`] says which entry is where in a log. A [`Replica`] is a log with its group: events go in, and what is to be
+//! sent, synced and acknowledged comes out.
+//!
+//! [`link`] has the frames that go between nodes.
 //!
 //! Architecture invariant: no sockets, clock, threads or async. The algorithm is the `raft` crate's; this crate gives
 //! it a log whose entries are record batches.
 
 pub mod journal;
+pub mod link;
 
+mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
+#[cfg(any(test, feature = "sim"))]
+pub mod history;
+mod incoming;
+mod index;
+mod lag;
+mod logger;
+mod replica;
+#[cfg(any(test, feature = "sim"))]
+pub mod simulation;
+mod store;
+mod unsynced;
 
+pub use error::{LeaderAppendError, MessageError, ReplicaError};
 pub use group::{Configuration, GroupId, ReplicaId};
+pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
+pub use raft::eraftpb;
+pub use replica::{Effects, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found};
+pub use store::MESSAGE_BYTES_MAX;

@@ -68,7 +68,8 @@ pub struct Start {
 /// The next entry's index where the log had this end. Counting begins at the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Index of the batch that begins at the offset; internal entries of the same offset precede it.
+    /// Index of the entry that follows what the offset ends. Internal entries of the same offset with a lower index
+    /// precede it.
     pub index: u64,
     /// A segment's base offset, or the log end at a clean stop.
     pub offset: i64,

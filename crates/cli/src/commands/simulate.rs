@@ -1,0 +1,111 @@
+//! `mainstem simulate`: a replicated partition with faults, in virtual time, by seed.
+
+use anyhow::{Result, bail};
+use clap::{ArgAction, Args};
+use mainstem_replication::simulation::{SimulationOptions, Verdict, simulate};
+use serde_json::{Value, json};
+
+use crate::output::{print, print_json};
+
+/// What `simulate` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Simulate {
+    /// The first seed: equal seeds give equal histories.
+    #[arg(long)]
+    seed: u64,
+    /// How many seeds, from the first on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Nodes, each with a replica.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: u8,
+    /// Seconds of virtual time with faults.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    time: u64,
+    /// Whether nodes are killed, lose power, are cut off, and wait for networks and disks.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    faults: bool,
+    /// Print every event: time in ms, process, operation, outcome, partition, offset, value.
+    #[arg(long)]
+    history: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the seeds, and fails if one of them went wrong.
+pub(crate) fn run(arguments: &Simulate) -> Result<()> {
+    let options = SimulationOptions {
+        nodes: usize::from(arguments.nodes),
+        time_ms: arguments.time * 1000,
+        faults: arguments.faults,
+        ..SimulationOptions::default()
+    };
+    let (mut verdicts, mut bad) = (Vec::new(), Vec::new());
+    for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {
+        let verdict = simulate(seed, options);
+        if arguments.history {
+            verdict.history.iter().try_for_each(|event| print(&event.to_string()))?;
+        }
+        match arguments.json {
+            true => verdicts.push(to_json(&verdict)),
+            false => print(&to_text(&verdict))?,
+        }
+        if !verdict.is_good() {
+            bad.push(seed.to_string());
+        }
+    }
+    if arguments.json {
+        print_json(&json!({ "runs": verdicts }))?;
+    }
+    if !bad.is_empty() {
+        bail!("went wrong: seed {}; each can be repeated with --seed and --history", bad.join(", "));
+    }
+    Ok(())
+}
+
+fn to_text(verdict: &Verdict) -> String {
+    let faults: Vec<_> = verdict.faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let state = if verdict.is_good() { "good" } else { "BAD" };
+    let resumed = verdict.resumed_after_ms.map_or("never".to_owned(), |ms| format!("after {ms} ms"));
+    let mut text = format!(
+        "seed {}: {state}; {} appends acknowledged, resumed {resumed}, replicas {}; faults: {}",
+        verdict.seed,
+        verdict.acknowledged,
+        if verdict.agreed { "agree" } else { "differ" },
+        if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
+    );
+    for violation in &verdict.violations {
+        text.push_str(&format!("\n  {violation:?}"));
+    }
+    text
+}
+
+fn to_json(verdict: &Verdict) -> Value {
+    let violations: Vec<_> = verdict.violations.iter().map(|violation| format!("{violation:?}")).collect();
+    json!({
+        "seed": verdict.seed,
+        "good": verdict.is_good(),
+        "acknowledged": verdict.acknowledged,
+        "resumed_after_ms": verdict.resumed_after_ms,
+        "agreed": verdict.agreed,
+        "faults": verdict.faults,
+        "violations": violations,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_one_line_and_names_what_went_wrong() {
+        let options = SimulationOptions { time_ms: 1000, faults: false, ..SimulationOptions::default() };
+        let verdict = simulate(1, options);
+        let text = to_text(&verdict);
+        assert!(text.starts_with("seed 1: good; ") && text.ends_with("faults: none"), "{text}");
+        assert_eq!(to_json(&verdict)["good"], true);
+        let bad = Verdict { agreed: false, resumed_after_ms: None, ..verdict };
+        assert!(to_text(&bad).starts_with("seed 1: BAD; "), "{bad:?}");
+    }
+}

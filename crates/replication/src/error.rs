@@ -1,0 +1,68 @@
+//! What can go wrong with a replica.
+
+use crate::group::ReplicaId;
+use crate::journal::JournalError;
+use mainstem_log::{AppendError, LogError, ReadError};
+
+/// Why a replica is out of service. It takes part in nothing any more until it is opened anew.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// The journal refused.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The log refused a change.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log cannot be read.
+    #[error("cannot count the batches of the log: {0}")]
+    Read(#[from] ReadError),
+    /// The log refused a batch of the leader.
+    #[error("the log refused a batch of the leader: {0}")]
+    Append(#[from] AppendError),
+    /// The journal knows nothing of the group.
+    #[error("the journal of the log directory has no such group; the replica has to start as a new one")]
+    Unknown,
+    /// Log and journal do not agree.
+    #[error("log and journal do not agree: {0}")]
+    Damaged(String),
+    /// The Raft library refused.
+    #[error("raft: {0}")]
+    Raft(#[from] raft::Error),
+    /// It failed before.
+    #[error("the replica failed before: {0}")]
+    Failed(String),
+}
+
+/// Why a leader did not append.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaderAppendError {
+    /// Another replica leads, or none, or leadership is being given away.
+    #[error("this replica does not lead")]
+    NotLeader {
+        /// Who leads, if that is known.
+        leader: Option<ReplicaId>,
+    },
+    /// The log refused.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The replica is out of service.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+}
+
+/// Why a message of another replica was not taken: the link that it came over is to be ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The batches are not those that its entries speak of.
+    #[error("the batches of an append are not those of its entries: {0}")]
+    Batches(&'static str),
+    /// A leader speaks of committed entries that this replica does not have, or has otherwise.
+    #[error(
+        "a leader counts on committed entries that are not here: this replica's directory was lost or replaced, and it \
+         has to start as a new one"
+    )]
+    LostPromise,
+    /// A message that no replica sends to another.
+    #[error("a message of a type that is not sent between replicas")]
+    Type,
+}

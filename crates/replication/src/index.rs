@@ -1,0 +1,322 @@
+//! Which entry of a group is where in its log.
+//!
+//! An entry is a record batch, or an internal one, which takes no offset. Its index is its rank among both. Nothing in
+//! Kafka's files says it, so it is counted: from the last mark in the journal when a replica opens, and one by one from
+//! then on. In memory are the internal entries, the marks, and where the last entries are; what is older is found by
+//! a walk over one segment.
+//!
+//! The term of an entry needs no batch: a leader's first entry is a no-op, so no-ops are where terms begin.
+
+use crate::error::ReplicaError;
+use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Start};
+use mainstem_log::Log;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+/// So many of the last entries are remembered, committed or not: 32 bytes each.
+pub const RECENT_MIN: usize = 64;
+/// Entries that are not committed are remembered, up to so many: 128 KiB of a group without a majority.
+pub const RECENT_MAX: usize = 4096;
+
+/// Where an entry is. An internal entry has no bytes and no offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Offset of its first record, or of the batch that follows it.
+    pub offset: i64,
+    /// The offset behind it.
+    pub next_offset: i64,
+    /// Bytes in the log.
+    pub size: u32,
+}
+
+/// The entries of a group.
+#[derive(Debug, Clone)]
+pub struct EntryIndex {
+    start: Start,
+    internal: Vec<InternalEntry>,
+    marks: Vec<Mark>,
+    /// Of the last entries up to `last`, without a gap.
+    recent: VecDeque<Position>,
+    last: u64,
+    end_offset: i64,
+}
+
+impl EntryIndex {
+    /// Counts the entries of a log that was just recovered. What the journal has of entries behind the log end goes, and
+    /// so do batches of a term whose beginning it does not have: their index is not known, and nobody was promised them.
+    /// Blocks on the disk.
+    pub fn open(state: &GroupState, log: &mut Log, mono_ms: u64) -> Result<EntryIndex, ReplicaError> {
+        let mut index = EntryIndex {
+            start: state.start,
+            internal: state.entries.clone(),
+            marks: state.marks.clone(),
+            recent: VecDeque::new(),
+            last: state.start.index,
+            end_offset: state.start.offset,
+        };
+        if log.ends().log_end < index.start.offset {
+            let (end, start) = (log.ends().log_end, index.start.offset);
+            return Err(ReplicaError::Damaged(format!("the log ends at {end}, before its start {start}")));
+        }
+        index.forget_behind(log.ends().log_end);
+        if let Some(offset) = index.first_without_term(log) {
+            log.truncate_suffix(offset, mono_ms)?;
+            index.forget_behind(log.ends().log_end);
+        }
+        index.follow_log_start(log);
+        index.count(log)?;
+        Ok(index)
+    }
+
+    fn forget_behind(&mut self, log_end: i64) {
+        let keep = self.internal.partition_point(|entry| entry.offset <= log_end);
+        self.internal.truncate(keep);
+        self.marks.retain(|mark| mark.offset <= log_end);
+    }
+
+    /// Where the first batch is whose term has no beginning.
+    fn first_without_term(&self, log: &Log) -> Option<i64> {
+        let epochs = log.leader_epochs().entries().iter();
+        let mut behind = epochs.filter(|entry| entry.start_offset >= self.start.offset);
+        let begins = |epoch: i32, offset: i64| {
+            let term = u64::from(epoch.max(0).cast_unsigned());
+            let noop = |entry: &InternalEntry| {
+                entry.kind == EntryKind::NoOp && entry.term == term && entry.offset <= offset
+            };
+            term == self.start.term || self.internal.iter().any(noop)
+        };
+        behind.find(|entry| !begins(entry.epoch, entry.start_offset)).map(|entry| entry.start_offset)
+    }
+
+    /// Counts on from the last mark or internal entry.
+    fn count(&mut self, log: &Log) -> Result<(), ReplicaError> {
+        let mut counted = self.anchor(u64::MAX);
+        let (mut recent, mut wrong) = (VecDeque::new(), None);
+        log.walk_batches(counted.offset, |batch| {
+            counted.skip_internal(&self.internal, batch.base_offset, |position| {
+                push_bounded(&mut recent, position, RECENT_MIN);
+            });
+            let term = u64::from(batch.leader_epoch.max(0).cast_unsigned());
+            if self.term(counted.next_index) != Some(term) || batch.base_offset != counted.offset {
+                wrong = Some(batch.base_offset);
+                return ControlFlow::Break(());
+            }
+            let next_offset = batch.last_offset + 1;
+            let position = Position { offset: batch.base_offset, next_offset, size: batch.size };
+            push_bounded(&mut recent, position, RECENT_MIN);
+            (counted.next_index, counted.offset) = (counted.next_index + 1, next_offset);
+            ControlFlow::Continue(())
+        })?;
+        if let Some(offset) = wrong {
+            return Err(ReplicaError::Damaged(format!("the batch at {offset} has no place in the group")));
+        }
+        counted.skip_internal(&self.internal, i64::MAX, |position| {
+            push_bounded(&mut recent, position, RECENT_MIN);
+        });
+        if counted.offset != log.ends().log_end {
+            let (counted, end) = (counted.offset, log.ends().log_end);
+            return Err(ReplicaError::Damaged(format!("entries end at {counted}, the log at {end}")));
+        }
+        (self.last, self.end_offset, self.recent) = (counted.next_index - 1, counted.offset, recent);
+        Ok(())
+    }
+
+    /// The last place at or before `index` from which entries can be counted.
+    fn anchor(&self, index: u64) -> Counted {
+        let mut counted = Counted { next_index: self.start.index + 1, offset: self.start.offset };
+        let marks = self.marks.iter().map(|mark| (mark.index, mark.offset));
+        let entries = self.internal.iter().map(|entry| (entry.index, entry.offset));
+        for (next_index, offset) in marks.chain(entries) {
+            if next_index <= index && next_index > counted.next_index {
+                counted = Counted { next_index, offset };
+            }
+        }
+        counted
+    }
+
+    /// Moves the start behind what retention has removed; returns the new one. It is known at marks, which segments
+    /// begin with.
+    pub fn follow_log_start(&mut self, log: &Log) -> Option<Start> {
+        let log_start = log.ends().log_start;
+        let mark =
+            self.marks.iter().rfind(|mark| mark.offset <= log_start && mark.offset > self.start.offset)?;
+        let index = mark.index - 1;
+        self.start = Start { index, term: self.term(index)?, offset: mark.offset };
+        let start = self.start;
+        self.internal.retain(|entry| entry.index > start.index);
+        self.marks.retain(|mark| mark.index > start.index + 1);
+        Some(start)
+    }
+
+    /// Where the entries begin.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Index of the first entry that is here.
+    pub fn first(&self) -> u64 {
+        self.start.index + 1
+    }
+
+    /// Index of the last entry.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The offset behind the last entry.
+    pub fn end_offset(&self) -> i64 {
+        self.end_offset
+    }
+
+    /// The term of an entry, or of the one before the first; `None`: it is not here.
+    pub fn term(&self, index: u64) -> Option<u64> {
+        if index < self.start.index {
+            return None;
+        }
+        let before = self.internal.partition_point(|entry| entry.index <= index);
+        Some(before.checked_sub(1).map_or(self.start.term, |last| self.internal[last].term))
+    }
+
+    /// The internal entry of this index.
+    pub fn internal(&self, index: u64) -> Option<&InternalEntry> {
+        let at = self.internal.binary_search_by_key(&index, |entry| entry.index).ok()?;
+        Some(&self.internal[at])
+    }
+
+    /// Where an entry is, if it is one of the last ones.
+    pub fn recent(&self, index: u64) -> Option<Position> {
+        let back = self.last.checked_sub(index)?;
+        let at = self.recent.len().checked_sub(usize::try_from(back).ok()? + 1)?;
+        self.recent.get(at).copied()
+    }
+
+    /// Notes the batch that was appended behind the last entry; returns its index.
+    pub fn push_batch(&mut self, position: Position) -> u64 {
+        assert_eq!(position.offset, self.end_offset, "a batch follows the last entry");
+        self.last += 1;
+        self.end_offset = position.next_offset;
+        self.recent.push_back(position);
+        self.last
+    }
+
+    /// Notes an internal entry behind the last entry.
+    pub fn push_internal(&mut self, entry: InternalEntry) {
+        assert_eq!(
+            (entry.index, entry.offset),
+            (self.last + 1, self.end_offset),
+            "it follows the last entry"
+        );
+        self.last += 1;
+        self.recent.push_back(Position { offset: entry.offset, next_offset: entry.offset, size: 0 });
+        self.marks.retain(|mark| mark.index < entry.index);
+        self.internal.push(entry);
+    }
+
+    /// Notes that the next entry is the batch at the log end, where a segment begins or the log is closed. Returns the
+    /// mark; `None`: there is one.
+    pub fn mark(&mut self, mark: Mark) -> Option<Mark> {
+        let known =
+            self.marks.last().is_some_and(|last| last.index >= mark.index || last.offset >= mark.offset);
+        if known || mark.offset <= self.start.offset {
+            return None;
+        }
+        self.marks.push(mark);
+        Some(mark)
+    }
+
+    /// Removes the entries from an index on, where the log was cut to `end_offset`.
+    pub fn cut(&mut self, index: u64, end_offset: i64) {
+        assert!(index > self.start.index, "what precedes the start is committed");
+        let gone = usize::try_from(self.last + 1 - index).unwrap_or(usize::MAX);
+        self.recent.truncate(self.recent.len().saturating_sub(gone));
+        self.internal.retain(|entry| entry.index < index);
+        self.marks.retain(|mark| mark.index < index);
+        (self.last, self.end_offset) = (index - 1, end_offset);
+    }
+
+    /// Forgets where old entries are: those that are committed, and not among the last ones.
+    pub fn forget_committed(&mut self, committed: u64) {
+        let uncommitted = usize::try_from(self.last.saturating_sub(committed)).unwrap_or(usize::MAX);
+        let keep = uncommitted.clamp(RECENT_MIN, RECENT_MAX);
+        let excess = self.recent.len().saturating_sub(keep);
+        self.recent.drain(..excess);
+    }
+
+    /// The offset behind an entry. Of an old one the log is walked, which blocks on the disk. `None`: it is not here.
+    pub fn offset_behind(&self, index: u64, log: &Log) -> Result<Option<i64>, ReplicaError> {
+        if index == self.start.index {
+            return Ok(Some(self.start.offset));
+        }
+        if index < self.start.index || index > self.last {
+            return Ok(None);
+        }
+        if index == self.last {
+            return Ok(Some(self.end_offset));
+        }
+        match self.recent(index).or_else(|| self.internal_position(index)) {
+            Some(position) => Ok(Some(position.next_offset)),
+            None => self.walk_to(index, log),
+        }
+    }
+
+    fn internal_position(&self, index: u64) -> Option<Position> {
+        let offset = self.internal(index)?.offset;
+        Some(Position { offset, next_offset: offset, size: 0 })
+    }
+
+    fn walk_to(&self, index: u64, log: &Log) -> Result<Option<i64>, ReplicaError> {
+        let mut counted = self.anchor(index);
+        let mut found = None;
+        log.walk_batches(counted.offset, |batch| {
+            counted.skip_internal(&self.internal, batch.base_offset, |_| {});
+            if counted.next_index == index {
+                found = Some(batch.last_offset + 1);
+                return ControlFlow::Break(());
+            }
+            (counted.next_index, counted.offset) = (counted.next_index + 1, batch.last_offset + 1);
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// Asserts what holds at all times.
+    pub fn check(&self, log: &Log) {
+        assert!(self.last >= self.start.index && self.end_offset >= self.start.offset, "{self:?}");
+        assert!(
+            self.internal.is_sorted_by(|a, b| a.index < b.index && a.term <= b.term && a.offset <= b.offset)
+        );
+        assert!(self.marks.is_sorted_by(|a, b| a.index < b.index && a.offset < b.offset), "{:?}", self.marks);
+        let joined = self.recent.iter().zip(self.recent.iter().skip(1));
+        joined.for_each(|(one, next)| assert_eq!(one.next_offset, next.offset, "a gap in {:?}", self.recent));
+        assert!(self.recent.back().is_none_or(|last| last.next_offset == self.end_offset));
+        assert!(self.end_offset <= log.ends().log_end, "{} > {}", self.end_offset, log.ends().log_end);
+    }
+}
+
+/// A count of entries under way.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    next_index: u64,
+    offset: i64,
+}
+
+impl Counted {
+    /// Counts the internal entries that precede the batch at `offset`.
+    fn skip_internal(&mut self, internal: &[InternalEntry], offset: i64, mut visit: impl FnMut(Position)) {
+        let first = internal.partition_point(|entry| entry.index < self.next_index);
+        for entry in &internal[first..] {
+            if entry.index != self.next_index || entry.offset > offset {
+                break;
+            }
+            visit(Position { offset: entry.offset, next_offset: entry.offset, size: 0 });
+            self.next_index += 1;
+        }
+    }
+}
+
+fn push_bounded(recent: &mut VecDeque<Position>, position: Position, max: usize) {
+    if recent.len() == max {
+        recent.pop_front();
+    }
+    recent.push_back(position);
+}

@@ -1,0 +1,70 @@
+//! What goes over a link between two nodes, as frames: the bytes, not the socket.
+//!
+//! docs/format.md has the diagrams. The bytes of batches are not part of what is encoded: a link sends them from the
+//! files of the log, right behind the head of their frame.
+
+mod decode;
+mod encode;
+
+pub use decode::{Frame, FrameError, decode};
+pub use encode::{append_head, group, heartbeats, message};
+
+use crate::group::{GroupId, ReplicaId};
+use raft::eraftpb::MessageType;
+
+/// A frame has at most so many bytes behind its length, the batches of an append not counted.
+pub const HEAD_BYTES_MAX: usize = 1 << 20;
+/// The bytes of a frame's length.
+pub const LENGTH_BYTES: usize = 4;
+
+pub(crate) const KIND_GROUP: u8 = 1;
+pub(crate) const KIND_HEARTBEATS: u8 = 2;
+pub(crate) const KIND_MESSAGE: u8 = 3;
+pub(crate) const KIND_APPEND: u8 = 4;
+/// A run of batches' entries in an append, and an internal entry in it.
+pub(crate) const RUN_BATCHES: u8 = 0;
+pub(crate) const RUN_INTERNAL: u8 = 1;
+
+/// The name of a group on a link: until the link ends, this number stands for two replicas of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alias {
+    /// The number.
+    pub number: u32,
+    /// The group.
+    pub group: GroupId,
+    /// Whose messages go under it.
+    pub from: ReplicaId,
+    /// For whom.
+    pub to: ReplicaId,
+}
+
+/// One group's part in a frame of heartbeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The group's number on the link.
+    pub alias: u32,
+    /// The leader's term.
+    pub term: u64,
+    /// What the receiver has of what is committed, as an index.
+    pub commit: u64,
+}
+
+/// Types of messages in their order on a link; what only a replica says to itself is not among them, and appends and
+/// heartbeats without context have frames of their own.
+pub(crate) const TYPES: [MessageType; 12] = [
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgTransferLeader,
+    MessageType::MsgTimeoutNow,
+    MessageType::MsgReadIndex,
+    MessageType::MsgReadIndexResp,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+    MessageType::MsgAppend,
+];
+
+#[cfg(test)]
+mod tests;

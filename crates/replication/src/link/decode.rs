@@ -1,0 +1,213 @@
+//! Reading frames: of any bytes, without a panic, and without more memory than the bytes themselves allow.
+
+use super::{
+    Alias, HEAD_BYTES_MAX, Heartbeat, KIND_APPEND, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE, LENGTH_BYTES,
+    RUN_BATCHES, RUN_INTERNAL, TYPES,
+};
+use crate::group::{GroupId, ReplicaId};
+use crate::journal::ENTRY_DATA_BYTES_MAX;
+use crate::store::stub;
+use bytes::Bytes;
+use mainstem_records::HEADER_BYTES;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+/// A frame that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame<'a> {
+    /// A group's number from here on.
+    Group(Alias),
+    /// Heartbeats of groups; none: as before.
+    Heartbeats(Vec<Heartbeat>),
+    /// A message without entries.
+    Message {
+        /// The group's number.
+        alias: u32,
+        /// What is said; sender and receiver are those of the number.
+        message: Message,
+    },
+    /// Entries.
+    Append {
+        /// The group's number.
+        alias: u32,
+        /// What is said, with stubs for the batches.
+        message: Message,
+        /// The offset behind the entry that precedes them.
+        offset: i64,
+        /// The batches, not checked yet.
+        batches: &'a [u8],
+    },
+}
+
+/// Why bytes are no frame: the link ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than any frame of ours.
+    #[error("a frame of {len} bytes, more than {max}")]
+    TooLong {
+        /// Its length.
+        len: usize,
+        /// The longest one.
+        max: usize,
+    },
+    /// Of no kind that is known, or not what its kind has.
+    #[error("a frame that makes no sense: {0}")]
+    Malformed(&'static str),
+}
+
+/// The first frame of what was received, and the bytes that it takes; `None`: it is not whole yet. `batches_max` is how many
+/// bytes of batches an append may have.
+pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let len = u32::from_be_bytes(*length) as usize;
+    // Only an append has more than a head.
+    let max = match rest.first() {
+        Some(&KIND_APPEND) | None => HEAD_BYTES_MAX.saturating_add(batches_max),
+        Some(_) => HEAD_BYTES_MAX,
+    };
+    if len > max {
+        return Err(FrameError::TooLong { len, max });
+    }
+    let Some(body) = rest.get(..len) else { return Ok(None) };
+    let Some((kind, fields)) = body.split_first() else { return Err(FrameError::Malformed("no kind")) };
+    let mut fields = Fields(fields);
+    let frame = match *kind {
+        KIND_GROUP => decode_group(&mut fields).ok_or("a group")?,
+        KIND_HEARTBEATS => decode_heartbeats(&mut fields).ok_or("heartbeats")?,
+        KIND_MESSAGE => decode_message(&mut fields).ok_or("a message")?,
+        KIND_APPEND => decode_append(&mut fields, batches_max).ok_or("an append")?,
+        _ => return Err(FrameError::Malformed("an unknown kind")),
+    };
+    match fields.0.is_empty() {
+        true => Ok(Some((frame, LENGTH_BYTES + len))),
+        false => Err(FrameError::Malformed("bytes behind its end")),
+    }
+}
+
+impl From<&'static str> for FrameError {
+    fn from(what: &'static str) -> FrameError {
+        FrameError::Malformed(what)
+    }
+}
+
+fn decode_group<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
+    let number = fields.u32()?;
+    let topic_id = fields.take()?;
+    let partition = fields.u32()?.cast_signed();
+    let (from, to) = (ReplicaId(fields.u64()?), ReplicaId(fields.u64()?));
+    let is_named = from.0 != 0 && to.0 != 0;
+    is_named.then_some(Frame::Group(Alias { number, group: GroupId { topic_id, partition }, from, to }))
+}
+
+fn decode_heartbeats<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
+    let mut heartbeats = Vec::new();
+    while !fields.0.is_empty() {
+        heartbeats.push(Heartbeat { alias: fields.u32()?, term: fields.u64()?, commit: fields.u64()? });
+    }
+    Some(Frame::Heartbeats(heartbeats))
+}
+
+fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
+    let alias = fields.u32()?;
+    let kind = *TYPES.get(usize::from(fields.u8()?)).filter(|kind| **kind != MessageType::MsgAppend)?;
+    let mut message = Message { msg_type: kind, ..Message::default() };
+    message.reject = match fields.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    (message.term, message.log_term, message.index) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    (message.commit, message.commit_term) = (fields.u64()?, fields.u64()?);
+    (message.reject_hint, message.request_snapshot) = (fields.u64()?, fields.u64()?);
+    message.priority = fields.u64()?.cast_signed();
+    let context_len = usize::from(fields.u16()?);
+    message.context = Bytes::copy_from_slice(fields.bytes(context_len)?);
+    let asked = std::mem::take(&mut fields.0);
+    let asks = matches!(kind, MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
+    if asks != !asked.is_empty() || asked.len() > ENTRY_DATA_BYTES_MAX {
+        return None;
+    }
+    if asks {
+        let entry = Entry { data: Bytes::copy_from_slice(asked), ..Entry::default() };
+        message.set_entries(vec![entry].into());
+    }
+    Some(Frame::Message { alias, message })
+}
+
+fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Frame<'a>> {
+    let alias = fields.u32()?;
+    let mut message = Message { msg_type: MessageType::MsgAppend, ..Message::default() };
+    (message.term, message.log_term) = (fields.u64()?, fields.u64()?);
+    (message.index, message.commit) = (fields.u64()?, fields.u64()?);
+    let offset = fields.u64().map(u64::cast_signed).filter(|offset| *offset >= 0)?;
+    let (mut entries, mut batches) = (Vec::new(), 0);
+    for _ in 0..fields.u32()? {
+        let next = message.index.checked_add(1)?.checked_add(entries.len() as u64)?;
+        batches += decode_run(fields, next, &mut entries)?;
+        // Each batch has a header: as many bytes have to follow.
+        if batches.checked_mul(HEADER_BYTES)? > fields.0.len() {
+            return None;
+        }
+    }
+    message.set_entries(entries.into());
+    let batches = std::mem::take(&mut fields.0);
+    (batches.len() <= batches_max).then_some(Frame::Append { alias, message, offset, batches })
+}
+
+/// Reads a run into entries from index `next` on; returns how many batches it has.
+fn decode_run(fields: &mut Fields<'_>, next: u64, entries: &mut Vec<Entry>) -> Option<usize> {
+    let (kind, term, count) = (fields.u8()?, fields.u64()?, fields.u32()? as usize);
+    match kind {
+        RUN_BATCHES => {
+            if count.checked_mul(HEADER_BYTES)? > fields.0.len() {
+                return None;
+            }
+            next.checked_add(count as u64)?;
+            entries.extend((next..).take(count).map(|index| stub(index, term)));
+            Some(count)
+        }
+        RUN_INTERNAL => {
+            let entry_type = match fields.u8()? {
+                0 => EntryType::EntryNormal,
+                1 => EntryType::EntryConfChange,
+                2 => EntryType::EntryConfChangeV2,
+                _ => return None,
+            };
+            let data = fields.bytes(count).filter(|data| data.len() <= ENTRY_DATA_BYTES_MAX)?;
+            let data = Bytes::copy_from_slice(data);
+            entries.push(Entry { index: next, term, entry_type, data, ..Entry::default() });
+            Some(0)
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of a frame that were not read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take().map(u8::from_be_bytes)
+    }
+}

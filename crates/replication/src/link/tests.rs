@@ -1,0 +1,146 @@
+use super::*;
+use crate::store::stub;
+use proptest::prelude::*;
+use raft::eraftpb::{Entry, EntryType, Message};
+
+const BATCHES_MAX: usize = 1 << 20;
+
+fn alias() -> Alias {
+    let group = GroupId { topic_id: [7; 16], partition: 3 };
+    Alias { number: 9, group, from: ReplicaId::new(1, 1), to: ReplicaId::new(2, 4) }
+}
+
+fn append(entries: Vec<Entry>) -> Message {
+    let (term, log_term, index, commit) = (5, 4, 10, 8);
+    let mut message =
+        Message { msg_type: MessageType::MsgAppend, term, log_term, index, commit, ..Message::default() };
+    message.set_entries(entries.into());
+    message
+}
+
+fn answer() -> Message {
+    Message {
+        msg_type: MessageType::MsgAppendResponse,
+        term: 5,
+        index: 12,
+        commit: 8,
+        reject: true,
+        reject_hint: 3,
+        context: bytes::Bytes::from_static(b"c"),
+        ..Message::default()
+    }
+}
+
+fn three_batches_in_two_terms() -> (Message, Vec<u8>) {
+    let noop = Entry { index: 13, term: 5, ..Entry::default() };
+    let change = Entry {
+        index: 14,
+        term: 5,
+        entry_type: EntryType::EntryConfChangeV2,
+        data: bytes::Bytes::from_static(&[1, 2]),
+        ..Entry::default()
+    };
+    let message = append(vec![stub(11, 4), stub(12, 4), noop, change, stub(15, 5)]);
+    (message, vec![0xAB; 3 * mainstem_records::HEADER_BYTES])
+}
+
+fn append_frame(message: &Message, batches: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    append_head(9, message, 77, batches.len() as u32, &mut out);
+    out.extend_from_slice(batches);
+    out
+}
+
+#[track_caller]
+fn check(bytes: &[u8], expected: Frame<'_>) {
+    assert_eq!(decode(bytes, BATCHES_MAX), Ok(Some((expected, bytes.len()))));
+    for len in 0..bytes.len() {
+        assert_eq!(decode(&bytes[..len], BATCHES_MAX), Ok(None), "{len} of {} bytes", bytes.len());
+    }
+}
+
+#[test]
+fn every_frame_is_read_as_it_was_written() {
+    let mut out = Vec::new();
+    group(&alias(), &mut out);
+    check(&out, Frame::Group(alias()));
+    let beats = vec![Heartbeat { alias: 1, term: 2, commit: 3 }, Heartbeat { alias: 2, term: 2, commit: 9 }];
+    out.clear();
+    heartbeats(&beats, &mut out);
+    check(&out, Frame::Heartbeats(beats));
+    out.clear();
+    heartbeats(&[], &mut out);
+    check(&out, Frame::Heartbeats(Vec::new()));
+    out.clear();
+    assert!(message(9, &answer(), &mut out));
+    check(&out, Frame::Message { alias: 9, message: answer() });
+    let (message, batches) = three_batches_in_two_terms();
+    let bytes = append_frame(&message, &batches);
+    check(&bytes, Frame::Append { alias: 9, message, offset: 77, batches: &batches });
+    let empty = append(Vec::new());
+    let bytes = append_frame(&empty, &[]);
+    check(&bytes, Frame::Append { alias: 9, message: empty, offset: 77, batches: &[] });
+}
+
+#[test]
+fn a_read_index_keeps_what_it_asks_for() {
+    let mut asked = Message { msg_type: MessageType::MsgReadIndex, term: 1, ..Message::default() };
+    let data = bytes::Bytes::from_static(b"request 1");
+    asked.set_entries(vec![Entry { data, ..Entry::default() }].into());
+    let mut out = Vec::new();
+    assert!(message(1, &asked, &mut out));
+    check(&out, Frame::Message { alias: 1, message: asked });
+}
+
+#[test]
+fn frames_have_the_bytes_that_the_format_says() {
+    let mut out = Vec::new();
+    heartbeats(&[Heartbeat { alias: 1, term: 2, commit: 3 }], &mut out);
+    assert_eq!(out, [0, 0, 0, 21, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3]);
+    out.clear();
+    append_head(9, &append(vec![stub(11, 5), stub(12, 5)]), 77, 200, &mut out);
+    let mut expected = vec![0, 0, 1, 6, 4, 0, 0, 0, 9];
+    for number in [5u64, 4, 10, 8, 77] {
+        expected.extend_from_slice(&number.to_be_bytes());
+    }
+    expected.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 2]);
+    assert_eq!(out, expected);
+}
+
+/// A length, or a count, that the bytes do not bear out makes nothing large.
+#[test]
+fn what_a_peer_claims_is_refused_before_anything_is_reserved() {
+    let too_long = |bytes: &[u8]| matches!(decode(bytes, BATCHES_MAX), Err(FrameError::TooLong { .. }));
+    assert!(too_long(&[0xFF, 0xFF, 0xFF, 0xFF]));
+    assert!(too_long(&[0, 16, 0, 1, KIND_HEARTBEATS]));
+    let mut claimed = append_frame(&append(vec![stub(11, 5)]), &[0; 100]);
+    let count_at = 4 + 1 + 4 + 40 + 4 + 1 + 8;
+    claimed[count_at..count_at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+    assert_eq!(decode(&claimed, BATCHES_MAX), Err(FrameError::Malformed("an append")));
+    let large = append_frame(&append(Vec::new()), &[0; 100]);
+    assert!(decode(&large, 99).is_err() && decode(&large, 100).is_ok());
+}
+
+#[test]
+fn what_a_replica_says_to_itself_is_not_sent() {
+    for kind in [MessageType::MsgHup, MessageType::MsgBeat, MessageType::MsgPropose, MessageType::MsgAppend] {
+        let mut out = Vec::new();
+        assert!(!message(1, &Message { msg_type: kind, ..Message::default() }, &mut out) && out.is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        crate::fuzz::link(&data);
+    }
+
+    #[test]
+    fn damaged_frames_are_read(at in 0usize..300, value: u8) {
+        let (message, batches) = three_batches_in_two_terms();
+        let mut bytes = append_frame(&message, &batches);
+        let at = at % bytes.len();
+        bytes[at] = value;
+        crate::fuzz::link(&bytes);
+    }
+}

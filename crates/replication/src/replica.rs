@@ -1,0 +1,876 @@
+//! One replica of a partition: a log, and the Raft group that decides what is in it.
+//!
+//! Whoever has the partition's lock drives it. Events go in ([`Replica::append`], [`Replica::step`],
+//! [`Replica::tick`], [`Replica::persisted`], [`Replica::transfer`]); [`Replica::drive`] carries out what the Raft
+//! library wants written, and returns what is to be done outside: messages, and a sync.
+//!
+//! What is durable when: a leader's appends leave at once, beside its own sync, which is off the path of an
+//! acknowledgement. All that promises something (votes, answers to appends) leaves when what it promises is on disk. An
+//! internal entry that is no no-op is synced before a batch follows it: a lost no-op shows at the next start, since its
+//! term has no beginning; another lost entry would not, and all indexes behind it would be wrong.
+//!
+//! A replica that fails to write is out of service until it is opened anew. Nothing of it leaves any more.
+
+use crate::error::{LeaderAppendError, MessageError, ReplicaError};
+use crate::group::{Configuration, GroupId, ReplicaId};
+use crate::incoming::Incoming;
+use crate::index::{EntryIndex, Position};
+use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Mark, Start, Vote};
+use crate::lag::Lag;
+use crate::logger::logger;
+use crate::store::{Store, from_raft, is_stub, stub};
+use crate::unsynced::{Durable, Unsynced, Writes};
+use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
+use mainstem_records::Scratch;
+use parking_lot::Mutex;
+use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
+use raft::{Config, RaftState, RawNode, StateRole};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The library's clock: milliseconds between two ticks.
+pub const TICK_MS: u64 = 50;
+/// Ticks between two heartbeats: 150 ms.
+const HEARTBEAT_TICKS: usize = 3;
+/// Ticks without a leader before a replica may campaign: 1 s, and up to as many more by chance.
+const ELECTION_TICKS: usize = 20;
+/// Messages on their way to one replica: with 256 KiB each, 8 MiB.
+const INFLIGHT_MAX: usize = 32;
+/// Committed entries are listed in lots of so many bytes.
+const COMMITTED_BYTES_PER_READY: u64 = 64 << 10;
+
+/// What a replica is in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    /// The term, which is the leader epoch.
+    pub term: u64,
+    /// What it does in it.
+    pub state: RoleState,
+}
+
+/// What a replica does in a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleState {
+    /// It leads.
+    Leader,
+    /// It follows, if it knows whom.
+    Follower {
+        /// Who leads.
+        leader: Option<ReplicaId>,
+    },
+    /// It asks for votes.
+    Candidate,
+}
+
+impl Role {
+    /// Who leads, if that is known.
+    pub fn leader(&self, own: ReplicaId) -> Option<ReplicaId> {
+        match self.state {
+            RoleState::Leader => Some(own),
+            RoleState::Follower { leader } => leader,
+            RoleState::Candidate => None,
+        }
+    }
+}
+
+/// A message for another replica. The batches of an append are in the log, from where a link sends them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outgoing {
+    /// For whom.
+    pub to: ReplicaId,
+    /// Of an append: the offset behind the entry that precedes its own ones.
+    pub offset: i64,
+    /// Offsets of its batches; empty: it has none.
+    pub offsets: Range<i64>,
+    /// What is said.
+    pub message: Message,
+}
+
+/// What is to be done outside of the replica.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// To be sent, in this order for each replica.
+    pub messages: Vec<Outgoing>,
+    /// The high watermark has moved to here.
+    pub high_watermark: Option<i64>,
+    /// The role has changed to this.
+    pub role: Option<Role>,
+    /// Internal entries with data that were committed, in order.
+    pub applied: Vec<InternalEntry>,
+    /// Who is in the group has changed.
+    pub configuration: Option<Configuration>,
+    /// Something waits for a sync of log and journal.
+    pub flush: bool,
+    /// Replicas that need entries that are not here any more.
+    pub too_far_behind: Vec<ReplicaId>,
+}
+
+impl Effects {
+    /// Whether there is nothing to be done.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+            && self.high_watermark.is_none()
+            && self.role.is_none()
+            && self.applied.is_empty()
+            && self.configuration.is_none()
+            && self.too_far_behind.is_empty()
+    }
+}
+
+/// How a replica works.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplicaOptions {
+    /// Batches count as persisted when they are written (`write.caching`); terms and votes never do.
+    pub write_caching: bool,
+    /// Spreads elections; equal seeds and equal events give equal replicas.
+    pub seed: u64,
+    /// What the partition is known to have committed, from the replication checkpoint; the high watermark begins there.
+    pub high_watermark: i64,
+}
+
+/// A batch that a leader has appended and the library has not listed yet.
+#[derive(Debug, Clone, Copy)]
+struct Appending {
+    position: Position,
+    /// The segment that it began, if it did.
+    begins_segment: bool,
+}
+
+/// One replica of a partition.
+pub struct Replica {
+    log: Log,
+    group: GroupId,
+    own: ReplicaId,
+    journal: Arc<Mutex<Journal>>,
+    node: RawNode<Store>,
+    options: ReplicaOptions,
+    role: Role,
+    appending: VecDeque<Appending>,
+    incoming: Incoming,
+    unsynced: Unsynced,
+    lag: Lag,
+    effects: Effects,
+    configuration: Configuration,
+    committed_offset: (u64, i64),
+    next_tick_ms: u64,
+    /// The library's state when the election time-out was chosen, and the state of what chooses it.
+    election: (u64, StateRole),
+    random: u64,
+    now_ms: u64,
+    scratch: Scratch,
+    failed: Option<String>,
+}
+
+impl std::fmt::Debug for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Replica");
+        out.field("log", &self.log).field("own", &self.own).field("role", &self.role);
+        out.finish_non_exhaustive()
+    }
+}
+
+/// Writes durably that this replica is in a group, before the group begins. Blocks on the disk.
+pub fn found(
+    journal: &mut Journal,
+    group: GroupId,
+    own: ReplicaId,
+    configuration: &Configuration,
+    start: Start,
+) -> Result<(), ReplicaError> {
+    let configuration =
+        Frame::Configuration { own, index: start.index, configuration: configuration.clone() };
+    let vote = Vote { term: start.term, candidate: None };
+    journal.append(group, &[Frame::Removed, Frame::Vote(vote), Frame::Start(start), configuration])?;
+    Ok(journal.sync()?)
+}
+
+impl Replica {
+    /// Opens the replica of a log that was just recovered. All that is there counts as persisted, so it is synced.
+    /// Blocks on the disk.
+    pub fn open(
+        mut log: Log,
+        group: GroupId,
+        journal: Arc<Mutex<Journal>>,
+        options: ReplicaOptions,
+        now_ms: u64,
+    ) -> Result<Replica, ReplicaError> {
+        let state = journal.lock().group(group).cloned().ok_or(ReplicaError::Unknown)?;
+        let own = state.own.ok_or(ReplicaError::Unknown)?;
+        log.hold_high_watermark(options.high_watermark);
+        let index = EntryIndex::open(&state, &mut log, now_ms)?;
+        sync_log(&mut log)?;
+        let node = new_node(own, &state, index)?;
+        let configuration = state.configuration;
+        let role = Role { term: node.raft.term, state: RoleState::Follower { leader: None } };
+        let mut replica = Replica {
+            log,
+            group,
+            own,
+            journal,
+            node,
+            options,
+            role,
+            appending: VecDeque::new(),
+            incoming: Incoming::default(),
+            unsynced: Unsynced::default(),
+            lag: Lag::default(),
+            effects: Effects::default(),
+            configuration,
+            committed_offset: (0, 0),
+            next_tick_ms: now_ms + TICK_MS,
+            election: (u64::MAX, StateRole::Follower),
+            random: options.seed,
+            now_ms,
+            scratch: Scratch::new(),
+            failed: None,
+        };
+        replica.choose_election_timeout();
+        replica.note_committed()?;
+        Ok(replica)
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The log, for what the group does not decide: configuration, retention, flushing. Not to be appended to or cut.
+    pub fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    /// Which replica this is.
+    pub fn own(&self) -> ReplicaId {
+        self.own
+    }
+
+    /// Its group.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// What it is in its group.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Who is in the group.
+    pub fn configuration(&self) -> &Configuration {
+        &self.configuration
+    }
+
+    /// Whether it leads and may be asked where the partition ends: what leaders before it have committed is known to be
+    /// committed (KIP-207).
+    pub fn leads_settled(&self) -> bool {
+        self.role.state == RoleState::Leader && self.node.raft.commit_to_current_term()
+    }
+
+    /// Appends a produced batch, if this replica leads. To be followed by [`Replica::drive`], one for any number of
+    /// appends.
+    pub fn append(&mut self, batch: &Prepared<'_>, mono_ms: u64) -> Result<Appended, LeaderAppendError> {
+        let size = u32::try_from(batch.size()).unwrap_or(u32::MAX);
+        self.append_with(size, |log, epoch| log.append(batch, epoch, mono_ms))
+    }
+
+    /// As [`Replica::append`], of a batch that `append` makes under a leader epoch; `size` is its bytes, or about so
+    /// many.
+    pub fn append_with(
+        &mut self,
+        size: u32,
+        append: impl FnOnce(&mut Log, i32) -> Result<Appended, AppendError>,
+    ) -> Result<Appended, LeaderAppendError> {
+        self.check_running()?;
+        let raft = &self.node.raft;
+        let leads = self.role.state == RoleState::Leader
+            && raft.state == StateRole::Leader
+            && raft.term == self.role.term
+            && raft.lead_transferee.is_none();
+        if !leads {
+            return Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) });
+        }
+        let segment = self.log.active_base_offset();
+        let appended = append(&mut self.log, leader_epoch(self.role.term)?)?;
+        if appended.duplicate {
+            return Ok(appended);
+        }
+        let begins_segment = self.log.active_base_offset() != segment;
+        let next_offset = appended.last_offset + 1;
+        let position = Position { offset: appended.base_offset, next_offset, size };
+        self.appending.push_back(Appending { position, begins_segment });
+        let proposed = self.propose_entry(stub(0, 0));
+        match proposed {
+            Ok(()) => Ok(appended),
+            Err(error) => Err(self.fail(error.into()).into()),
+        }
+    }
+
+    fn propose_entry(&mut self, entry: Entry) -> raft::Result<()> {
+        let mut message =
+            Message { msg_type: MessageType::MsgPropose, from: self.own.0, ..Message::default() };
+        message.set_entries(vec![entry].into());
+        self.node.raft.step(message)
+    }
+
+    /// Proposes an entry without records, if this replica leads. It is in the journal, durably, when this returns.
+    pub fn propose(&mut self, data: Vec<u8>) -> Result<(), LeaderAppendError> {
+        self.check_running()?;
+        assert!(!data.is_empty() && data.len() <= crate::journal::ENTRY_DATA_BYTES_MAX, "{}", data.len());
+        self.drive_into()?;
+        let proposed = self.propose_entry(Entry { data: data.into(), ..Entry::default() });
+        if proposed.is_err() {
+            return Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) });
+        }
+        Ok(self.drive_into()?)
+    }
+
+    /// Takes a message of another replica, with the bytes of its batches, and what follows from it is carried out:
+    /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk.
+    pub fn step(&mut self, message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
+        self.check_running()?;
+        if message.get_msg_type() == MessageType::MsgPropose {
+            return Err(MessageError::Type.into());
+        }
+        // No files are moved yet, and what came without them would put an empty log in their place.
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            return Ok(());
+        }
+        // What was appended has its place before anything else can take it.
+        self.drive_into()?;
+        self.check_promises(&message)?;
+        self.incoming = Incoming::of(&message, offset, batches)?;
+        // Messages from replicas that are not in the group, or not any more, are of no consequence.
+        let _ = self.node.step(message);
+        Ok(self.drive_into()?)
+    }
+
+    /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
+    /// disk and kept its name. The library would end the process.
+    fn check_promises(&self, message: &Message) -> Result<(), MessageError> {
+        let (store, committed) = (self.node.store(), self.node.raft.raft_log.committed);
+        let last = store.index.last();
+        let is_lost = match message.get_msg_type() {
+            _ if message.term < self.node.raft.term => false,
+            MessageType::MsgHeartbeat => message.commit > last,
+            MessageType::MsgAppend => message.get_entries().iter().any(|entry| {
+                let term = store.index.term(entry.index);
+                entry.index <= committed && term.is_some_and(|term| term != entry.term)
+            }),
+            _ => false,
+        };
+        if is_lost { Err(MessageError::LostPromise) } else { Ok(()) }
+    }
+
+    /// Whether a message has the log cut, which waits for the disk.
+    pub fn would_cut(&self, message: &Message) -> bool {
+        let store = self.node.store();
+        let differs = |entry: &Entry| {
+            entry.index <= store.index.last() && store.index.term(entry.index) != Some(entry.term)
+        };
+        message.get_msg_type() == MessageType::MsgAppend
+            && message.term >= self.node.raft.term
+            && message.get_entries().iter().any(differs)
+    }
+
+    /// Lets the time pass. Of ticks that were missed, one is made up for: a process that was stopped asks before it
+    /// campaigns.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        if now_ms < self.next_tick_ms || self.failed.is_some() {
+            return;
+        }
+        let due = self.next_tick_ms + TICK_MS;
+        self.next_tick_ms = if due > now_ms { due } else { now_ms + TICK_MS };
+        // Alone in its group, it would lead with a tail that is not durable.
+        if self.configuration.voters.len() == 1 && !self.unsynced.is_empty() {
+            return;
+        }
+        self.node.tick();
+        self.choose_election_timeout();
+    }
+
+    /// When [`Replica::tick`] is due.
+    pub fn next_tick_ms(&self) -> u64 {
+        self.next_tick_ms
+    }
+
+    /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
+    pub fn campaign(&mut self) {
+        if self.failed.is_none() {
+            // A replica that must not campaign does not.
+            let _ = self.node.campaign();
+        }
+    }
+
+    /// Gives leadership to a voter, once that has all entries. Appends are refused meanwhile, at most an election
+    /// time-out long.
+    pub fn transfer(&mut self, to: ReplicaId) {
+        if self.failed.is_none() && self.role.state == RoleState::Leader {
+            self.node.transfer_leader(to.0);
+        }
+    }
+
+    /// Messages to a replica may not have arrived: what it has is asked again.
+    pub fn report_unreachable(&mut self, replica: ReplicaId) {
+        if self.failed.is_none() {
+            self.node.report_unreachable(replica.0);
+        }
+    }
+
+    /// Log or journal were synced ([`Log::flushed`], [`Journal::synced`]).
+    pub fn persisted(&mut self) {
+        if self.failed.is_none() {
+            self.settle();
+        }
+    }
+
+    /// Carries out what the Raft library wants, and returns what is to be done outside. After an error nothing is.
+    pub fn drive(&mut self) -> Result<Effects, ReplicaError> {
+        self.drive_into()?;
+        self.lag.note(self.now_ms, &self.node);
+        let behind = self.node.mut_store().take_behind();
+        self.effects.too_far_behind = behind.into_iter().map(ReplicaId).collect();
+        self.effects.flush = !self.unsynced.is_empty();
+        Ok(std::mem::take(&mut self.effects))
+    }
+
+    fn drive_into(&mut self) -> Result<(), ReplicaError> {
+        self.check_running()?;
+        let driven = self.take_readys();
+        self.choose_election_timeout();
+        driven.map_err(|error| self.fail(error))
+    }
+
+    fn take_readys(&mut self) -> Result<(), ReplicaError> {
+        while self.node.has_ready() {
+            let mut ready = self.node.ready();
+            let number = ready.number();
+            let mut frames = Vec::new();
+            let vote = ready.hs().filter(|_| ready.must_sync()).map(vote_of);
+            frames.extend(vote.filter(|vote| *vote != self.known_vote()).map(Frame::Vote));
+            let has_vote = !frames.is_empty();
+            let log_upto = self.write_entries(&ready.take_entries(), &mut frames)?;
+            let journal_upto = self.write_frames(&mut frames)?;
+            let now = ready.take_messages();
+            let later = ready.take_persisted_messages();
+            let committed = ready.take_committed_entries();
+            let soft = ready.ss().is_some() || ready.hs().is_some();
+            self.node.advance_append_async(ready);
+            self.send(now)?;
+            let writes = Writes { number, has_vote, journal_upto, log_upto };
+            let mut out = Vec::new();
+            self.unsynced.push(writes, later, &mut out);
+            self.send(out)?;
+            if soft {
+                self.note_role();
+            }
+            self.apply(committed)?;
+            self.note_committed()?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn known_vote(&self) -> Vote {
+        self.journal.lock().group(self.group).map(|state| state.vote).unwrap_or_default()
+    }
+
+    /// Writes entries behind those that stay; returns up to where the log has to be durable for them.
+    fn write_entries(&mut self, entries: &[Entry], frames: &mut Vec<Frame>) -> Result<i64, ReplicaError> {
+        let Some(first) = entries.first() else { return Ok(0) };
+        if first.index <= self.node.store().index.last() {
+            self.cut(first.index, frames)?;
+        }
+        for entry in entries {
+            if is_stub(entry) {
+                self.write_batch(entry, frames)?;
+                continue;
+            }
+            let index = &mut self.node.mut_store().index;
+            let internal = from_raft(entry, index.end_offset());
+            let is_noop = internal.kind == EntryKind::NoOp;
+            frames.push(Frame::Entry(internal.clone()));
+            index.push_internal(internal);
+            if !is_noop {
+                self.write_frames(frames)?;
+                self.journal.lock().sync()?;
+            }
+        }
+        self.incoming = Incoming::default();
+        Ok(self.node.store().index.end_offset())
+    }
+
+    /// Removes the entries from `index` on: another leader has others. Durable when this returns, so that a power cut
+    /// brings nothing back.
+    fn cut(&mut self, index: u64, frames: &mut Vec<Frame>) -> Result<(), ReplicaError> {
+        let entries = &self.node.store().index;
+        let offset = entries.offset_behind(index - 1, &self.log)?;
+        let offset = offset.ok_or_else(|| ReplicaError::Damaged(format!("no entry precedes {index}")))?;
+        assert!(self.appending.is_empty(), "a leader's log is not cut");
+        let end = self.log.truncate_suffix(offset, self.now_ms)?;
+        assert_eq!(end, offset, "a cut falls between batches");
+        frames.push(Frame::Cut { index });
+        self.unsynced.cut(offset);
+        self.node.mut_store().index.cut(index, offset);
+        Ok(())
+    }
+
+    /// Writes a follower's batch; a leader has written it.
+    fn write_batch(&mut self, entry: &Entry, frames: &mut Vec<Frame>) -> Result<(), ReplicaError> {
+        let appending = match self.appending.pop_front() {
+            Some(appending) => appending,
+            None => self.append_incoming(entry.index)?,
+        };
+        let Appending { position, begins_segment } = appending;
+        let index = &mut self.node.mut_store().index;
+        if begins_segment {
+            let mark = Mark { index: entry.index, offset: position.offset };
+            frames.extend(index.mark(mark).map(Frame::Mark));
+        }
+        let pushed = index.push_batch(position);
+        assert_eq!(pushed, entry.index, "entries are listed in order");
+        Ok(())
+    }
+
+    fn append_incoming(&mut self, index: u64) -> Result<Appending, ReplicaError> {
+        let Some(bytes) = self.incoming.batch(index) else {
+            return Err(ReplicaError::Damaged(format!("the batch of entry {index} did not come with it")));
+        };
+        let (config, mut out) = (self.log.config().clone(), Vec::new());
+        let prepared = prepare(bytes, &config, 0, Origin::Replication, &mut self.scratch, &mut out)?;
+        let segment = self.log.active_base_offset();
+        let end = self.log.ends().log_end;
+        let appended = self.log.append(&prepared, 0, self.now_ms)?;
+        if appended.base_offset != end {
+            let offset = appended.base_offset;
+            return Err(ReplicaError::Damaged(format!(
+                "the batch at {offset} does not follow the log end {end}"
+            )));
+        }
+        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let position = Position { offset: appended.base_offset, next_offset: appended.last_offset + 1, size };
+        Ok(Appending { position, begins_segment: self.log.active_base_offset() != segment })
+    }
+
+    /// Writes frames to the journal; returns up to where that has to be durable.
+    fn write_frames(&mut self, frames: &mut Vec<Frame>) -> Result<u64, ReplicaError> {
+        if frames.is_empty() {
+            return Ok(0);
+        }
+        let upto = self.journal.lock().append(self.group, frames)?;
+        frames.clear();
+        Ok(upto)
+    }
+
+    fn send(&mut self, messages: Vec<Message>) -> Result<(), ReplicaError> {
+        for message in messages {
+            let outgoing = self.outgoing(message)?;
+            self.effects.messages.extend(outgoing);
+        }
+        Ok(())
+    }
+
+    /// Adds to a message where its batches are. `None`: the entries are not here any more.
+    fn outgoing(&self, message: Message) -> Result<Option<Outgoing>, ReplicaError> {
+        let to = ReplicaId(message.to);
+        if message.get_msg_type() != MessageType::MsgAppend {
+            return Ok(Some(Outgoing { to, offset: 0, offsets: 0..0, message }));
+        }
+        let index = &self.node.store().index;
+        let last = message.get_entries().last().map_or(message.index, |entry| entry.index);
+        let offset = index.offset_behind(message.index, &self.log)?;
+        let end = index.offset_behind(last, &self.log)?;
+        let (Some(offset), Some(end)) = (offset, end) else { return Ok(None) };
+        Ok(Some(Outgoing { to, offset, offsets: offset..end, message }))
+    }
+
+    fn note_role(&mut self) {
+        let raft = &self.node.raft;
+        let state = match raft.state {
+            StateRole::Leader => RoleState::Leader,
+            StateRole::Follower => {
+                RoleState::Follower { leader: (raft.leader_id != 0).then_some(ReplicaId(raft.leader_id)) }
+            }
+            StateRole::Candidate | StateRole::PreCandidate => RoleState::Candidate,
+        };
+        let role = Role { term: raft.term, state };
+        if role != self.role {
+            self.role = role;
+            self.effects.role = Some(role);
+        }
+    }
+
+    /// Applies what was committed: changes of members here, all other internal entries outside.
+    fn apply(&mut self, committed: Vec<Entry>) -> Result<(), ReplicaError> {
+        let Some(last) = committed.last().map(|entry| entry.index) else { return Ok(()) };
+        for entry in committed.iter().filter(|entry| !is_stub(entry)) {
+            let changed = match entry.get_entry_type() {
+                EntryType::EntryNormal => None,
+                EntryType::EntryConfChange => {
+                    let change = protobuf_of::<ConfChange>(&entry.data)?;
+                    Some(self.node.apply_conf_change(&change)?)
+                }
+                EntryType::EntryConfChangeV2 => {
+                    let change = protobuf_of::<ConfChangeV2>(&entry.data)?;
+                    Some(self.node.apply_conf_change(&change)?)
+                }
+            };
+            match changed {
+                Some(state) => self.note_configuration(entry.index, Configuration::from(&state))?,
+                None if entry.data.is_empty() => {}
+                None => self.effects.applied.extend(self.node.store().index.internal(entry.index).cloned()),
+            }
+        }
+        self.node.advance_apply_to(last);
+        Ok(())
+    }
+
+    fn note_configuration(&mut self, index: u64, configuration: Configuration) -> Result<(), ReplicaError> {
+        let own = self.own;
+        let frame = Frame::Configuration { own, index, configuration: configuration.clone() };
+        self.journal.lock().append(self.group, &[frame])?;
+        self.configuration = configuration.clone();
+        self.effects.configuration = Some(configuration);
+        Ok(())
+    }
+
+    /// Moves the high watermark to what is committed.
+    fn note_committed(&mut self) -> Result<(), ReplicaError> {
+        let index = &self.node.store().index;
+        let committed = self.node.raft.raft_log.committed.min(index.last());
+        if committed <= self.committed_offset.0 {
+            return Ok(());
+        }
+        let Some(offset) = index.offset_behind(committed, &self.log)? else { return Ok(()) };
+        self.committed_offset = (committed, offset);
+        self.node.mut_store().index.forget_committed(committed);
+        if self.log.set_high_watermark(offset) {
+            self.effects.high_watermark = Some(self.log.ends().high_watermark);
+        }
+        Ok(())
+    }
+
+    /// Notifies the library of what is durable, and lets the messages leave that waited for it.
+    fn settle(&mut self) {
+        let ends = self.log.ends();
+        let log = if self.options.write_caching { ends.log_end } else { ends.durable_end };
+        let durable = Durable { journal: self.journal.lock().durable(), log };
+        let mut out = Vec::new();
+        if let Some(number) = self.unsynced.settle(durable, &mut out) {
+            self.node.on_persist_ready(number);
+        }
+        // Answers have no batches, so that nothing is looked up.
+        let plain =
+            |message: Message| Outgoing { to: ReplicaId(message.to), offset: 0, offsets: 0..0, message };
+        self.effects.messages.extend(out.into_iter().map(plain));
+    }
+
+    /// The offset up to which a record is acknowledged to a producer that waits for all: it is committed, and durable
+    /// on `min_insync` replicas at least (`min.insync.replicas`). Of a leader.
+    pub fn acknowledged_offset(&self, min_insync: usize) -> i64 {
+        let mut matched: Vec<_> = self.voters().map(|(_, progress)| progress.matched).collect();
+        matched.sort_unstable_by(|a, b| b.cmp(a));
+        let (committed, offset) = self.committed_offset;
+        let least = min_insync.max(1).checked_sub(1).and_then(|at| matched.get(at)).copied().unwrap_or(0);
+        if least >= committed {
+            return offset;
+        }
+        // Behind what a majority has: where that is not remembered, the start is a bound.
+        let index = &self.node.store().index;
+        index.recent(least).map_or(index.start().offset, |position| position.next_offset)
+    }
+
+    /// The voters that have caught up within `lag_max_ms` (`replica.lag.time.max.ms`), this one included. Of a leader.
+    pub fn in_sync(&self, now_ms: u64, lag_max_ms: u64) -> Vec<ReplicaId> {
+        let mut in_sync: Vec<_> = self
+            .voters()
+            .map(|(id, _)| id)
+            .filter(|id| *id == self.own.0 || self.lag.is_in_sync(*id, now_ms, lag_max_ms))
+            .map(ReplicaId)
+            .collect();
+        in_sync.sort_unstable();
+        in_sync
+    }
+
+    fn voters(&self) -> impl Iterator<Item = (u64, &raft::Progress)> {
+        let voters = |id: u64| self.configuration.voters.contains(&ReplicaId(id));
+        self.node.raft.prs().iter().map(|(id, progress)| (*id, progress)).filter(move |(id, _)| voters(*id))
+    }
+
+    /// How far each replica is known to have the log, as an index, in the order of ids. Of a leader.
+    pub fn matched(&self) -> Vec<(ReplicaId, u64)> {
+        let mut matched: Vec<_> =
+            self.node.raft.prs().iter().map(|(id, progress)| (ReplicaId(*id), progress.matched)).collect();
+        matched.sort_unstable();
+        matched
+    }
+
+    /// Index and term of the last entry, and the index up to which entries are committed.
+    pub fn last_and_committed(&self) -> (u64, u64, u64) {
+        let index = &self.node.store().index;
+        (index.last(), index.term(index.last()).unwrap_or(0), self.node.raft.raft_log.committed)
+    }
+
+    /// Retention has removed segments: the group begins behind them.
+    pub fn follow_log_start(&mut self) -> Result<(), ReplicaError> {
+        self.check_running()?;
+        let Some(start) = self.node.mut_store().index.follow_log_start(&self.log) else { return Ok(()) };
+        self.journal.lock().append(self.group, &[Frame::Start(start)])?;
+        Ok(())
+    }
+
+    /// Notes in the journal what the next start begins with. The log is closed after it, the journal synced.
+    pub fn prepare_close(&mut self) -> Result<(), ReplicaError> {
+        self.drive_into()?;
+        let committed = self.node.raft.raft_log.committed.min(self.node.store().index.last());
+        let applied = self.node.raft.raft_log.applied;
+        let index = &mut self.node.mut_store().index;
+        let mark = index.mark(Mark { index: index.last() + 1, offset: index.end_offset() });
+        let mut frames: Vec<_> = mark.map(Frame::Mark).into_iter().collect();
+        frames.push(Frame::Commit { committed, applied });
+        self.write_frames(&mut frames)?;
+        Ok(())
+    }
+
+    /// The log alone, after [`Replica::prepare_close`].
+    pub fn into_log(self) -> Log {
+        self.log
+    }
+
+    /// Why it is out of service.
+    pub fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn fail(&mut self, error: ReplicaError) -> ReplicaError {
+        if self.failed.is_none() {
+            tracing::error!(partition = %self.log.partition(), %error, "the replica is out of service");
+            self.failed = Some(error.to_string());
+            self.effects = Effects::default();
+        }
+        error
+    }
+
+    fn check_running(&self) -> Result<(), ReplicaError> {
+        self.failed.as_ref().map_or(Ok(()), |reason| Err(ReplicaError::Failed(reason.clone())))
+    }
+
+    /// The library draws election time-outs from the thread's generator; they are drawn here instead, so that equal
+    /// seeds give equal runs. It draws whenever term or role change.
+    fn choose_election_timeout(&mut self) {
+        let state = (self.node.raft.term, self.node.raft.state);
+        if state != self.election {
+            self.election = state;
+            self.random = mix(self.random);
+            let ticks = ELECTION_TICKS + (self.random % ELECTION_TICKS as u64) as usize;
+            self.node.raft.set_randomized_election_timeout(ticks);
+        }
+    }
+
+    /// Asserts what holds between any two calls.
+    pub fn check(&self) {
+        if self.failed.is_some() {
+            return;
+        }
+        let (raft, index) = (&self.node.raft, &self.node.store().index);
+        index.check(&self.log);
+        let appending = self.appending.back().map_or(index.end_offset(), |last| last.position.next_offset);
+        assert_eq!(self.log.ends().log_end, appending, "every batch has an entry");
+        assert!(self.committed_offset.1 <= self.log.ends().log_end, "{:?}", self.committed_offset);
+        assert!(raft.raft_log.persisted <= index.last(), "{} > {}", raft.raft_log.persisted, index.last());
+        assert_eq!(index.term(index.last()), index_term(&self.log, index), "the last batch has another term");
+        let state = self.journal.lock().group(self.group).cloned().unwrap_or_default();
+        assert_eq!(state.own, Some(self.own));
+        assert!(state.vote.term >= self.role.term, "a role of a term that was not written");
+    }
+}
+
+/// The term that the log says its last entry has, unless that is internal.
+fn index_term(log: &Log, index: &EntryIndex) -> Option<u64> {
+    let last = index.last();
+    match index.internal(last) {
+        None if last > index.start().index => {
+            log.leader_epochs().epoch_of(index.end_offset() - 1).map(|epoch| u64::from(epoch.cast_unsigned()))
+        }
+        _ => index.term(last),
+    }
+}
+
+/// Why a message was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// It is at fault: the link is to be ended.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// This replica is out of service.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+}
+
+fn vote_of(state: &HardState) -> Vote {
+    Vote { term: state.term, candidate: (state.vote != 0).then_some(ReplicaId(state.vote)) }
+}
+
+/// The term as Kafka's leader epoch, which has 31 bits.
+fn leader_epoch(term: u64) -> Result<i32, ReplicaError> {
+    i32::try_from(term).map_err(|_| ReplicaError::Damaged(format!("term {term} is beyond all leader epochs")))
+}
+
+fn protobuf_of<M: protobuf::Message>(bytes: &[u8]) -> Result<M, ReplicaError> {
+    M::parse_from_bytes(bytes).map_err(|error| ReplicaError::Damaged(format!("a change of members: {error}")))
+}
+
+/// The finaliser of splitmix64.
+fn mix(state: u64) -> u64 {
+    let mut x = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn sync_log(log: &mut Log) -> Result<(), ReplicaError> {
+    let work = log.flush_work();
+    let storage = log.dir().storage().clone();
+    let synced = work
+        .files
+        .iter()
+        .try_for_each(|file| file.sync_data())
+        .and_then(|()| work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)));
+    if let Err(source) = synced {
+        log.failed(&source);
+        let path = log.path().to_path_buf();
+        return Err(mainstem_log::LogError::Io { action: "sync", path, source }.into());
+    }
+    log.flushed(work.upto);
+    Ok(())
+}
+
+fn new_node(own: ReplicaId, state: &GroupState, index: EntryIndex) -> Result<RawNode<Store>, ReplicaError> {
+    let last = index.last();
+    // A commit that was noted may be of entries that the disk has lost.
+    let applied = state.applied.max(state.configuration_index).clamp(index.start().index, last);
+    let commit = state.committed.clamp(applied, last);
+    let term = state.vote.term.max(index.term(last).unwrap_or(0));
+    let vote = state.vote.candidate.filter(|_| state.vote.term == term).map_or(0, |candidate| candidate.0);
+    let mut hard_state = HardState::default();
+    (hard_state.term, hard_state.vote, hard_state.commit) = (term, vote, commit);
+    let store = Store::new(index, RaftState::new(hard_state, (&state.configuration).into()));
+    let config = Config {
+        id: own.0,
+        election_tick: ELECTION_TICKS,
+        min_election_tick: ELECTION_TICKS,
+        max_election_tick: 2 * ELECTION_TICKS,
+        heartbeat_tick: HEARTBEAT_TICKS,
+        applied,
+        max_size_per_msg: raft::NO_LIMIT,
+        max_inflight_msgs: INFLIGHT_MAX,
+        max_uncommitted_size: raft::NO_LIMIT,
+        max_committed_size_per_ready: COMMITTED_BYTES_PER_READY,
+        check_quorum: true,
+        pre_vote: true,
+        skip_bcast_commit: true,
+        batch_append: true,
+        ..Config::default()
+    };
+    Ok(RawNode::new(&config, store, &logger())?)
+}

@@ -1,0 +1,323 @@
+//! A group of replicas on one thread: virtual clock, network and disks, clients, faults.
+//!
+//! Everything random comes from a seed, so that equal seeds give equal histories. A run has faults for most of its
+//! time; then all nodes come back, and the group has to acknowledge again and all replicas to agree. The verdict is that
+//! of [`crate::history::check`].
+
+mod clients;
+mod node;
+
+use crate::group::ReplicaId;
+use crate::history::{Event, Operation, Outcome, Violation, check};
+use crate::replica::Outgoing;
+use clients::{Consumer, Producer};
+use mainstem_log::sim::Random;
+use node::Node;
+use raft::eraftpb::Message;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Virtual time between two turns of the world.
+const TURN_MS: u64 = 5;
+/// After the faults, so long at most until all replicas agree.
+const SETTLE_MS: u64 = 20_000;
+
+/// How a run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SimulationOptions {
+    /// Nodes, each with a replica.
+    pub nodes: usize,
+    /// Virtual time with faults, in ms.
+    pub time_ms: u64,
+    /// Whether there are any faults.
+    pub faults: bool,
+    /// Acknowledges what is appended before it is committed: a run that has to be found bad.
+    pub acknowledge_early: bool,
+}
+
+impl Default for SimulationOptions {
+    fn default() -> Self {
+        SimulationOptions { nodes: 3, time_ms: 20_000, faults: true, acknowledge_early: false }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The seed.
+    pub seed: u64,
+    /// All events.
+    pub history: Vec<Event>,
+    /// What a durable log cannot have done.
+    pub violations: Vec<Violation>,
+    /// Acknowledged appends.
+    pub acknowledged: usize,
+    /// Faults by name, and how often each happened.
+    pub faults: BTreeMap<&'static str, usize>,
+    /// From the end of the faults to the first acknowledgement after it, in ms of virtual time; `None`: there was none.
+    pub resumed_after_ms: Option<u64>,
+    /// Whether all replicas had the same log in the end.
+    pub agreed: bool,
+}
+
+impl Verdict {
+    /// Whether the run went as it should.
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.agreed && self.resumed_after_ms.is_some()
+    }
+}
+
+/// A message on its way.
+struct Packet {
+    from: usize,
+    to: usize,
+    message: Message,
+    offset: i64,
+    batches: Vec<u8>,
+}
+
+/// All that there is.
+struct World {
+    now_ms: u64,
+    random: Random,
+    nodes: Vec<Node>,
+    /// By the time of arrival, and a number that keeps the order.
+    packets: BTreeMap<(u64, u64), Packet>,
+    sent: u64,
+    /// When the last message of each pair arrives: a link keeps the order.
+    last_arrival: BTreeMap<(usize, usize), u64>,
+    /// Pairs between which nothing arrives, one way.
+    cut: BTreeSet<(usize, usize)>,
+    delay_max_ms: u64,
+    sync_max_ms: u64,
+    producers: Vec<Producer>,
+    consumers: Vec<Consumer>,
+    history: Vec<Event>,
+    faults: BTreeMap<&'static str, usize>,
+    min_insync: usize,
+    acknowledge_early: bool,
+    next_value: u64,
+}
+
+/// Runs one seed.
+pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
+    let mut world = World::new(seed, options);
+    let mut next_fault_ms = 2_000;
+    while world.now_ms < options.time_ms {
+        if options.faults && world.now_ms >= next_fault_ms {
+            world.inject();
+            next_fault_ms = world.now_ms + 100 + world.random.below(2_500);
+        }
+        world.turn();
+    }
+    world.heal();
+    let healed_ms = world.now_ms;
+    let acknowledged = |world: &World| world.acknowledged().count();
+    let before = acknowledged(&world);
+    let mut resumed_after_ms = None;
+    while world.now_ms < healed_ms + SETTLE_MS {
+        world.turn();
+        if resumed_after_ms.is_none() && acknowledged(&world) > before {
+            resumed_after_ms = Some(world.now_ms - healed_ms);
+            world.producers.iter_mut().for_each(Producer::stop);
+        }
+        if resumed_after_ms.is_some() && world.agrees() {
+            break;
+        }
+    }
+    world.finish(seed, resumed_after_ms)
+}
+
+impl World {
+    fn new(seed: u64, options: SimulationOptions) -> World {
+        let mut random = Random::new(seed);
+        // Without a sync nothing survives a power cut: only then it is left out.
+        let write_caching = random.chance(15);
+        let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
+        let nodes = ids.iter().map(|id| Node::found(*id, &ids, write_caching, random.next_u64())).collect();
+        let majority = options.nodes / 2 + 1;
+        World {
+            now_ms: 0,
+            nodes,
+            packets: BTreeMap::new(),
+            sent: 0,
+            last_arrival: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            delay_max_ms: 5,
+            sync_max_ms: 10,
+            producers: (0..3).map(Producer::new).collect(),
+            consumers: (10..12).map(Consumer::new).collect(),
+            history: Vec::new(),
+            faults: BTreeMap::new(),
+            min_insync: 1 + random.below(majority as u64) as usize,
+            acknowledge_early: options.acknowledge_early,
+            next_value: 1,
+            random,
+        }
+    }
+
+    fn turn(&mut self) {
+        self.now_ms += TURN_MS;
+        while let Some(entry) = self.packets.first_entry()
+            && entry.key().0 <= self.now_ms
+        {
+            let packet = entry.remove();
+            self.deliver(packet);
+        }
+        for number in 0..self.nodes.len() {
+            self.nodes[number].pass_time(self.now_ms);
+            self.drive(number);
+        }
+        self.produce();
+        self.consume();
+        for number in 0..self.nodes.len() {
+            self.drive(number);
+        }
+    }
+
+    fn deliver(&mut self, packet: Packet) {
+        let Packet { from, to, message, offset, batches } = packet;
+        if self.cut.contains(&(from, to)) {
+            self.lose(from, to);
+            return;
+        }
+        self.nodes[to].step(message, offset, &batches, self.now_ms);
+        self.drive(to);
+    }
+
+    /// A message was lost, and with it its link: what is on it goes, and the sender hears of it.
+    fn lose(&mut self, from: usize, to: usize) {
+        self.packets.retain(|_, packet| (packet.from, packet.to) != (from, to));
+        let id = self.nodes[to].id();
+        self.nodes[from].report_unreachable(id);
+    }
+
+    fn drive(&mut self, number: usize) {
+        let outgoing = self.nodes[number].drive(self.now_ms, self.sync_max_ms, &mut self.random);
+        for outgoing in outgoing {
+            self.send(number, outgoing);
+        }
+    }
+
+    fn send(&mut self, from: usize, outgoing: Outgoing) {
+        let Outgoing { to, offset, offsets, message } = outgoing;
+        let to = (to.node() - 1) as usize;
+        let batches = self.nodes[from].read(offsets);
+        let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms);
+        let last = self.last_arrival.entry((from, to)).or_default();
+        *last = arrival.max(*last);
+        self.sent += 1;
+        self.packets.insert((*last, self.sent), Packet { from, to, message, offset, batches });
+    }
+
+    fn count_fault(&mut self, name: &'static str) {
+        *self.faults.entry(name).or_default() += 1;
+    }
+
+    fn inject(&mut self) {
+        let node = self.random.below(self.nodes.len() as u64) as usize;
+        let down_ms = self.now_ms + 50 + self.random.below(4_000);
+        match self.random.below(10) {
+            0 | 1 => self.stop_node(node, Stop::Kill, down_ms, "kill"),
+            2 | 3 if !self.nodes[node].write_caching() => {
+                self.stop_node(node, Stop::PowerCut, down_ms, "power cut")
+            }
+            4 if !self.nodes[node].write_caching() => {
+                for each in 0..self.nodes.len() {
+                    self.stop_node(each, Stop::PowerCut, down_ms, "power cut of all");
+                }
+            }
+            5 => self.stop_node(node, Stop::Clean, down_ms, "clean stop"),
+            6 => {
+                self.count_fault("partition");
+                let one_way = self.random.chance(40);
+                for other in (0..self.nodes.len()).filter(|other| *other != node) {
+                    self.cut.insert((node, other));
+                    if !one_way {
+                        self.cut.insert((other, node));
+                    }
+                }
+            }
+            7 => {
+                self.count_fault("delay");
+                self.delay_max_ms = 5 + self.random.below(300);
+            }
+            8 => {
+                self.count_fault("slow disk");
+                self.sync_max_ms = 10 + self.random.below(600);
+            }
+            _ => {
+                self.count_fault("repair");
+                self.cut.clear();
+                (self.delay_max_ms, self.sync_max_ms) = (5, 10);
+                let leader = self.leader();
+                if let Some(leader) = leader {
+                    let to = self.nodes[node].id();
+                    self.nodes[leader].transfer(to);
+                }
+            }
+        }
+    }
+
+    fn stop_node(&mut self, node: usize, stop: Stop, until_ms: u64, name: &'static str) {
+        self.count_fault(name);
+        self.nodes[node].stop(stop, until_ms, &mut self.random);
+        self.packets.retain(|_, packet| packet.from != node && packet.to != node);
+        let id = self.nodes[node].id();
+        self.nodes.iter_mut().for_each(|other| other.report_unreachable(id));
+    }
+
+    /// All faults end.
+    fn heal(&mut self) {
+        self.cut.clear();
+        (self.delay_max_ms, self.sync_max_ms) = (5, 10);
+        self.nodes.iter_mut().for_each(|node| node.come_back(self.now_ms));
+    }
+
+    /// The node that leads in the newest term.
+    fn leader(&self) -> Option<usize> {
+        let leading = (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].leads()?, node)));
+        leading.max().map(|(_, node)| node)
+    }
+
+    fn agrees(&self) -> bool {
+        let first = self.nodes[0].content_end();
+        first.is_some() && self.nodes.iter().all(|node| node.content_end() == first)
+    }
+
+    fn acknowledged(&self) -> impl Iterator<Item = &Event> {
+        let is_acknowledged =
+            |event: &&Event| event.operation == Operation::Append && event.outcome == Outcome::Ok;
+        self.history.iter().filter(is_acknowledged)
+    }
+
+    fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
+        let agreed = self.agrees();
+        for (number, node) in self.nodes.iter().enumerate() {
+            for (offset, value) in node.records(0, true) {
+                let (operation, outcome) = (Operation::Final, Outcome::Ok);
+                let process = number as i32 + 1;
+                let event =
+                    Event { at_ms: self.now_ms, process, operation, outcome, partition: 0, offset, value };
+                self.history.push(event);
+            }
+        }
+        let violations = check(&self.history);
+        let acknowledged = self.acknowledged().count();
+        let (history, faults) = (self.history, self.faults);
+        Verdict { seed, history, violations, acknowledged, faults, resumed_after_ms, agreed }
+    }
+}
+
+/// How a node goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The process dies.
+    Kill,
+    /// The machine does, with what was not synced.
+    PowerCut,
+    /// In order.
+    Clean,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! A simulated node: a disk, and while it runs a journal and a replica.
+
+use super::Stop;
+use crate::group::{Configuration, GroupId, ReplicaId};
+use crate::journal::{Journal, JournalSync, Start};
+use crate::replica::{Outgoing, Replica, ReplicaOptions, RoleState, StepError, found};
+use mainstem_log::dir::{LogDir, NodeIdentity};
+use mainstem_log::flusher::FlushWork;
+use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::{Appended, Log, LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
+use mainstem_records::{Batch, Scratch};
+use parking_lot::Mutex;
+use raft::eraftpb::Message;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+const DIR: &str = "/data";
+pub(super) const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+
+pub(super) struct Node {
+    id: ReplicaId,
+    storage: SimStorage,
+    write_caching: bool,
+    seed: u64,
+    boot: u64,
+    running: Option<Running>,
+    back_at_ms: u64,
+}
+
+struct Running {
+    dir: Arc<LogDir>,
+    journal: Arc<Mutex<Journal>>,
+    replica: Replica,
+    sync: Option<Sync>,
+}
+
+/// A sync that the disk is busy with.
+struct Sync {
+    done_at_ms: u64,
+    work: FlushWork,
+    journal: Option<JournalSync>,
+}
+
+/// What came of an append.
+pub(super) enum Produced {
+    /// It is in the leader's log.
+    Appended(Appended),
+    /// It is not, for certain.
+    NotLeader,
+    /// It is not known.
+    Failed,
+}
+
+impl Node {
+    /// A node whose replica is in the group, and runs.
+    pub(super) fn found(id: ReplicaId, voters: &[ReplicaId], write_caching: bool, seed: u64) -> Node {
+        let storage = SimStorage::new();
+        let mut node = Node { id, storage, write_caching, seed, boot: 1, running: None, back_at_ms: 0 };
+        let dir = node.open_dir();
+        let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
+        let configuration = Configuration::of_voters(voters);
+        found(&mut journal, GROUP, id, &configuration, Start::default()).expect("a founding");
+        node.start(dir, journal, 0);
+        node
+    }
+
+    fn open_dir(&self) -> Arc<LogDir> {
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: self.id.node() };
+        let storage = Arc::new(self.storage.clone());
+        LogDir::open(storage, Path::new(DIR), &identity, &format!("boot-{}", self.boot)).expect("a directory")
+    }
+
+    fn start(&mut self, dir: Arc<LogDir>, journal: Journal, now_ms: u64) {
+        let identity = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
+        let config = LogConfig {
+            segment_bytes: 3000,
+            index_interval_bytes: 300,
+            retention_ms: None,
+            ..LogConfig::default()
+        };
+        let (log, _) = Log::open(&dir, &identity, Arc::new(config), now_ms).expect("the log opens");
+        dir.recovered().expect("the recovery is noted");
+        let journal = Arc::new(Mutex::new(journal));
+        self.seed = self.seed.wrapping_add(1);
+        let options =
+            ReplicaOptions { write_caching: self.write_caching, seed: self.seed, high_watermark: 0 };
+        let replica = Replica::open(log, GROUP, journal.clone(), options, now_ms).expect("the replica opens");
+        replica.check();
+        self.running = Some(Running { dir, journal, replica, sync: None });
+    }
+
+    pub(super) fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    pub(super) fn write_caching(&self) -> bool {
+        self.write_caching
+    }
+
+    pub(super) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {
+        self.back_at_ms = until_ms;
+        let Some(running) = self.running.take() else { return };
+        if stop == Stop::Clean {
+            running.close();
+        } else {
+            drop(running);
+        }
+        match stop {
+            Stop::PowerCut => {
+                self.storage.power_cut(random);
+                self.boot += 1;
+            }
+            Stop::Kill | Stop::Clean => self.storage.kill(),
+        }
+    }
+
+    pub(super) fn come_back(&mut self, now_ms: u64) {
+        if self.running.is_none() {
+            let dir = self.open_dir();
+            let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
+            self.start(dir, journal, now_ms);
+        }
+    }
+
+    pub(super) fn pass_time(&mut self, now_ms: u64) {
+        if self.running.is_none() && now_ms >= self.back_at_ms {
+            self.come_back(now_ms);
+        }
+        let Some(running) = &mut self.running else { return };
+        running.replica.tick(now_ms);
+        if running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms) {
+            running.end_sync();
+        }
+    }
+
+    pub(super) fn step(&mut self, message: Message, offset: i64, batches: &[u8], now_ms: u64) {
+        let Some(running) = &mut self.running else { return };
+        running.replica.tick(now_ms);
+        match running.replica.step(message, offset, batches) {
+            Ok(()) => running.replica.check(),
+            Err(StepError::Message(error)) => panic!("{}: {error}", self.id),
+            Err(StepError::Replica(error)) => panic!("{}: {error}", self.id),
+        }
+    }
+
+    pub(super) fn report_unreachable(&mut self, id: ReplicaId) {
+        if let Some(running) = &mut self.running
+            && id != self.id
+        {
+            running.replica.report_unreachable(id);
+        }
+    }
+
+    pub(super) fn transfer(&mut self, to: ReplicaId) {
+        if let Some(running) = &mut self.running {
+            running.replica.transfer(to);
+        }
+    }
+
+    /// Drives the replica, begins a sync where one is due, and returns what is to be sent.
+    pub(super) fn drive(&mut self, now_ms: u64, sync_max_ms: u64, random: &mut Random) -> Vec<Outgoing> {
+        let Some(running) = &mut self.running else { return Vec::new() };
+        let mut effects = running.replica.drive().expect("the replica works");
+        running.replica.check();
+        if effects.flush && running.sync.is_none() {
+            running.begin_sync(now_ms + 1 + random.below(sync_max_ms));
+        }
+        std::mem::take(&mut effects.messages)
+    }
+
+    /// The bytes of batches, as a link sends them.
+    pub(super) fn read(&self, offsets: Range<i64>) -> Vec<u8> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let (mut bytes, mut next) = (Vec::new(), offsets.start);
+        while next < offsets.end {
+            let range = running.replica.log().read_waiting(next, ReadBound::LogEnd, 1, true).expect("a read");
+            let Some(range) = range else { break };
+            let one = range.to_vec().expect("a read");
+            let (batch, _) = Batch::split_first(&one).expect("a batch");
+            next = batch.next_offset();
+            bytes.extend_from_slice(batch.bytes());
+        }
+        bytes
+    }
+
+    /// The term in which the replica leads.
+    pub(super) fn leads(&self) -> Option<u64> {
+        let role = self.running.as_ref()?.replica.role();
+        (role.state == RoleState::Leader).then_some(role.term)
+    }
+
+    pub(super) fn produce(&mut self, batch: &[u8], now_ms: u64) -> Produced {
+        let Some(running) = &mut self.running else { return Produced::NotLeader };
+        let config = running.replica.log().config().clone();
+        let mut out = Vec::new();
+        let prepared = prepare(batch, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
+        match running.replica.append(&prepared.expect("a batch of ours"), now_ms) {
+            Ok(appended) => Produced::Appended(appended),
+            Err(crate::LeaderAppendError::NotLeader { .. }) => Produced::NotLeader,
+            Err(error) => {
+                // A retry reaches a leader that has not yet got what it follows: as unknown as before.
+                tracing::debug!(%error, "not appended");
+                Produced::Failed
+            }
+        }
+    }
+
+    pub(super) fn acknowledged_offset(&self, min_insync: usize) -> Option<i64> {
+        Some(self.running.as_ref()?.replica.acknowledged_offset(min_insync))
+    }
+
+    /// End and term of all that it has, if all of it is committed.
+    pub(super) fn content_end(&self) -> Option<(u64, u64, i64)> {
+        let replica = &self.running.as_ref()?.replica;
+        let (last, term, committed) = replica.last_and_committed();
+        (last == committed).then(|| (last, term, replica.log().ends().log_end))
+    }
+
+    /// The values from an offset on: all, or those that consumers may read.
+    pub(super) fn records(&self, from: i64, all: bool) -> Vec<(i64, u64)> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let ends = running.replica.log().ends();
+        let end = if all { ends.log_end } else { ends.high_watermark };
+        let bytes = if from < end { self.read(from..end) } else { Vec::new() };
+        let (mut rest, mut records) = (&bytes[..], Vec::new());
+        while let Ok((batch, behind)) = Batch::split_first(rest) {
+            let mut buffer = Vec::new();
+            for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
+                let record = record.expect("a record");
+                let value = record.value.and_then(|value| value.get(..8)?.try_into().ok());
+                let value = u64::from_be_bytes(value.expect("a value of ours"));
+                if (from..end).contains(&record.offset) {
+                    records.push((record.offset, value));
+                }
+            }
+            rest = behind;
+        }
+        records
+    }
+}
+
+impl Running {
+    fn begin_sync(&mut self, done_at_ms: u64) {
+        let work = self.replica.log_mut().flush_work();
+        let journal = self.journal.lock().sync_work();
+        // What is written from here on is not covered.
+        work.files.iter().for_each(|file| file.sync_data().expect("a sync"));
+        let storage = self.dir.storage();
+        work.directories.iter().for_each(|dir| storage.sync_dir(dir).expect("a sync"));
+        if let Some(journal) = &journal {
+            journal.file.sync_data().expect("a sync");
+        }
+        self.sync = Some(Sync { done_at_ms, work, journal });
+    }
+
+    fn end_sync(&mut self) {
+        let Some(sync) = self.sync.take() else { return };
+        self.replica.log_mut().flushed(sync.work.upto);
+        let mut journal = self.journal.lock();
+        if let Some(synced) = sync.journal {
+            journal.synced(synced.upto);
+        }
+        if journal.rewrite_due() {
+            journal.rewrite().expect("the journal is written anew");
+        }
+        journal.check();
+        drop(journal);
+        self.replica.persisted();
+    }
+
+    fn close(mut self) {
+        self.replica.prepare_close().expect("the replica closes");
+        self.journal.lock().sync().expect("the journal is synced");
+        self.replica.into_log().close().expect("the log closes");
+        self.dir.stop_clean().expect("the directory closes");
+    }
+}

@@ -1,0 +1,73 @@
+use super::*;
+
+/// The seeds of a test: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
+fn seeds(runs: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    match number("MAINSTEM_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("MAINSTEM_SIM_RUNS").unwrap_or(runs),
+    }
+}
+
+fn assert_good(verdict: &Verdict) {
+    let Verdict { seed, violations, faults, resumed_after_ms, agreed, .. } = verdict;
+    assert!(
+        verdict.is_good(),
+        "seed {seed}: {violations:?}, agreed {agreed}, resumed {resumed_after_ms:?}, {faults:?}"
+    );
+}
+
+#[test]
+fn without_faults_everything_is_acknowledged() {
+    for seed in 0..3 {
+        let verdict = simulate(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        assert_good(&verdict);
+        assert!(verdict.acknowledged > 1_000, "{}", verdict.acknowledged);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    let (mut acknowledged, mut faults) = (0, BTreeMap::<_, usize>::new());
+    for seed in seeds(200) {
+        println!("MAINSTEM_SIM_SEED={seed}");
+        let verdict = simulate(seed, SimulationOptions::default());
+        assert_good(&verdict);
+        acknowledged += verdict.acknowledged;
+        verdict.faults.iter().for_each(|(name, count)| *faults.entry(*name).or_default() += count);
+    }
+    println!("{acknowledged} acknowledged; {faults:?}");
+}
+
+#[test]
+fn five_nodes_and_one_survive_too() {
+    for nodes in [1, 2, 5] {
+        for seed in 0..8 {
+            let verdict = simulate(seed, SimulationOptions { nodes, ..SimulationOptions::default() });
+            assert_good(&verdict);
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_histories() {
+    for seed in 0..4 {
+        let run = || simulate(seed, SimulationOptions { time_ms: 8_000, ..SimulationOptions::default() });
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+    let histories: BTreeSet<_> = (0..4)
+        .map(|seed| {
+            simulate(seed, SimulationOptions { time_ms: 3_000, ..SimulationOptions::default() }).acknowledged
+        })
+        .collect();
+    assert!(histories.len() > 1, "different seeds give different histories");
+}
+
+/// The checker sees what a broker does wrong, not only what tests of it make up.
+#[test]
+fn an_acknowledgement_before_the_commit_is_found() {
+    let options = SimulationOptions { acknowledge_early: true, ..SimulationOptions::default() };
+    let bad = (0..12).map(|seed| simulate(seed, options)).filter(|verdict| !verdict.violations.is_empty());
+    let violations: Vec<_> = bad.flat_map(|verdict| verdict.violations).collect();
+    assert!(violations.iter().any(|violation| matches!(violation, Violation::Lost { .. })), "{violations:?}");
+}

@@ -1,0 +1,136 @@
+//! A group's entries as the Raft library sees them: stubs without bytes.
+//!
+//! The entry of a batch is a stub, marked by its context, since a no-op has neither data nor context. So a replica
+//! that is far behind costs no memory: nothing but term and index is in what is sent to it until the link reads the
+//! bytes from the page cache.
+
+use crate::index::EntryIndex;
+use crate::journal::{EntryKind, InternalEntry};
+use bytes::Bytes;
+use raft::eraftpb::{Entry, EntryType, Snapshot};
+use raft::{GetEntriesContext, RaftState, Storage, StorageError};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// The batches of one message have at most so many bytes, or are one batch.
+pub const MESSAGE_BYTES_MAX: u64 = 256 << 10;
+/// Entries whose size is not known go at most so many in a message.
+const COLD_ENTRIES_MAX: u64 = 64;
+/// Entries of a message, or of what is listed at once as committed.
+const ENTRIES_MAX: u64 = 4096;
+/// The context of a batch's stub.
+const STUB_CONTEXT: &[u8] = b"b";
+
+/// The entry of a batch, as it is proposed and sent.
+pub(crate) fn stub(index: u64, term: u64) -> Entry {
+    Entry { index, term, context: Bytes::from_static(STUB_CONTEXT), ..Entry::default() }
+}
+
+/// Whether an entry stands for a batch.
+pub(crate) fn is_stub(entry: &Entry) -> bool {
+    entry.get_entry_type() == EntryType::EntryNormal && entry.context == STUB_CONTEXT
+}
+
+pub(crate) fn to_raft(entry: &InternalEntry) -> Entry {
+    let entry_type = match entry.kind {
+        EntryKind::NoOp | EntryKind::Data => EntryType::EntryNormal,
+        EntryKind::ConfigurationChange => EntryType::EntryConfChange,
+        EntryKind::ConfigurationChangeV2 => EntryType::EntryConfChangeV2,
+    };
+    let data = Bytes::copy_from_slice(&entry.data);
+    Entry { index: entry.index, term: entry.term, entry_type, data, ..Entry::default() }
+}
+
+/// The internal entry that is appended where the log ends at `offset`.
+pub(crate) fn from_raft(entry: &Entry, offset: i64) -> InternalEntry {
+    let kind = match entry.get_entry_type() {
+        EntryType::EntryNormal if entry.data.is_empty() => EntryKind::NoOp,
+        EntryType::EntryNormal => EntryKind::Data,
+        EntryType::EntryConfChange => EntryKind::ConfigurationChange,
+        EntryType::EntryConfChangeV2 => EntryKind::ConfigurationChangeV2,
+    };
+    InternalEntry { index: entry.index, term: entry.term, offset, kind, data: entry.data.to_vec() }
+}
+
+/// What the Raft library reads.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) index: EntryIndex,
+    initial: RaftState,
+    /// Replicas that need entries which are not here any more.
+    behind: RefCell<BTreeSet<u64>>,
+}
+
+impl Store {
+    pub(crate) fn new(index: EntryIndex, initial: RaftState) -> Store {
+        Store { index, initial, behind: RefCell::default() }
+    }
+
+    pub(crate) fn take_behind(&mut self) -> BTreeSet<u64> {
+        std::mem::take(self.behind.get_mut())
+    }
+
+    fn entry(&self, index: u64) -> raft::Result<Entry> {
+        match self.index.internal(index) {
+            Some(entry) => Ok(to_raft(entry)),
+            None => Ok(stub(index, self.term(index)?)),
+        }
+    }
+}
+
+impl Storage for Store {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(self.initial.clone())
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        _: impl Into<Option<u64>>,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low < self.index.first() {
+            return Err(StorageError::Compacted.into());
+        }
+        if high > self.index.last() + 1 {
+            return Err(StorageError::Unavailable.into());
+        }
+        // Only what is sent drags bytes along.
+        let is_sent = context.can_async();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for index in low..high.min(low.saturating_add(ENTRIES_MAX)) {
+            bytes += match self.index.recent(index) {
+                _ if !is_sent => 0,
+                Some(position) => u64::from(position.size),
+                None => MESSAGE_BYTES_MAX / COLD_ENTRIES_MAX,
+            };
+            if bytes > MESSAGE_BYTES_MAX && !entries.is_empty() {
+                break;
+            }
+            entries.push(self.entry(index)?);
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        match self.index.term(index) {
+            None => Err(StorageError::Compacted.into()),
+            Some(_) if index > self.index.last() => Err(StorageError::Unavailable.into()),
+            Some(term) => Ok(term),
+        }
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.index.first())
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.index.last())
+    }
+
+    fn snapshot(&self, _: u64, to: u64) -> raft::Result<Snapshot> {
+        self.behind.borrow_mut().insert(to);
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}
