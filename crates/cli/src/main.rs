@@ -53,6 +53,8 @@ enum Command {
     Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
+    /// Append to an embedded queue, read it, check it, repair it; no broker is needed.
+    Queue(commands::queue::QueueArguments),
     /// Print a script that lets a shell complete the commands.
     Completions(commands::completions::Completions),
     /// Print the manual, or write its pages.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
+        Command::Queue(queue) => wait_for(commands::queue::run(&queue)),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };
