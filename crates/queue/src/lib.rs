@@ -31,6 +31,8 @@ mod appender;
 mod byte_lock;
 mod control;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod lock;
 mod map;
 mod options;
