@@ -246,7 +246,7 @@ fn publish_segment(
 }
 
 /// Wakes readers that sleep; without one it is a fence and a load.
-fn wake(control: &Control) {
+pub(crate) fn wake(control: &Control) {
     fence(SeqCst);
     if control.sleepers().load(Relaxed) != 0 {
         control.sleepers().store(0, Relaxed);
