@@ -9,6 +9,7 @@ pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod produce;
+pub(crate) mod queue;
 pub(crate) mod quota;
 pub(crate) mod simulate;
 pub(crate) mod start;

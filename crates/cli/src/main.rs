@@ -55,6 +55,8 @@ enum Command {
     Log(commands::log::LogArguments),
     /// Run a replicated partition with faults, in virtual time, by seed.
     Simulate(commands::simulate::Simulate),
+    /// Append to an embedded queue, read it, check it, repair it; no broker is needed.
+    Queue(commands::queue::QueueArguments),
     /// Print a script that lets a shell complete the commands.
     Completions(commands::completions::Completions),
     /// Print the manual, or write its pages.
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Queue(queue) => wait_for(commands::queue::run(&queue)),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),
     };

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -13,9 +14,10 @@ use crate::byte_lock::{Kind, LockFile};
 use crate::control::{self, BYTES, Control, FILE, lock_bytes};
 use crate::error::{QueueError, Result};
 use crate::options::{Options, Rules};
+use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
 use crate::tailers::{self, TailerInfo};
-use crate::{lock, recovery, segment};
+use crate::{lock, recovery, segment, writer};
 
 /// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
 #[derive(Debug, Clone)]
@@ -203,7 +205,20 @@ impl Queue {
             return Err(error);
         }
         inner.control.synced_end().fetch_max(next, Ordering::AcqRel);
+        writer::wake(&inner.control);
         Ok(next)
+    }
+}
+
+impl Queue {
+    /// Syncs whenever `interval` has passed, on a thread of its own, for as long as the result is kept: a power cut takes at most
+    /// what was appended since, by any process.
+    ///
+    /// # Errors
+    /// If the queue was opened for reading, or no thread can be started.
+    pub fn sync_every(&self, interval: Duration) -> Result<SyncEvery> {
+        self.inner.check_writable()?;
+        SyncEvery::start(self.clone(), interval)
     }
 }
 

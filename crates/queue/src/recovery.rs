@@ -185,7 +185,12 @@ pub(crate) fn next_offset_of(directory: &Path, base: i64, bytes: u64) -> Result<
 }
 
 /// Sets what the words say of the open segment to what is published of it. For the holder of the lock, after a death.
-pub(crate) fn recount(control: &Control, directory: &Path, open: &OpenSegment, end: End) -> Result<()> {
+pub(crate) fn recount(control: &Control, directory: &Path, open: &mut OpenSegment, end: End) -> Result<()> {
+    if !open.has_sound_counts(control, end) {
+        // The control file is damaged: everything is walked over, and the indexes begin anew.
+        open.clear_indexes();
+        count_as_empty(control, control.segment_created_ms().load(Relaxed));
+    }
     let from = control.indexed_to().load(Relaxed) as usize;
     let published = open.log.published(0..end.bytes as usize);
     let rest = published.get(from..).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
-use crate::control::Control;
+use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 
@@ -101,6 +101,27 @@ impl OpenSegment {
             mapped.map_err(|error| QueueError::io("mapping", &path, error))
         });
         Ok(OpenSegment { base, roll, log: log?, index: index?, times: times?, populated: 0 })
+    }
+
+    /// Returns false if what the words say of the indexes cannot be.
+    pub(crate) fn has_sound_counts(&self, control: &Control, end: End) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let fits = |entries: u32, bytes: usize, map: &Map| entries as usize * bytes <= map.len();
+        let relative = control.max_timestamp_offset().load(Relaxed).checked_sub(self.base);
+        let has_timestamp = control.max_timestamp().load(Relaxed) >= 0;
+        fits(control.index_entries().load(Relaxed), INDEX_ENTRY, &self.index)
+            && fits(control.time_entries().load(Relaxed), TIME_ENTRY, &self.times)
+            && control.indexed_to().load(Relaxed) <= end.bytes
+            && (!has_timestamp
+                || relative.is_some_and(|relative| (0..=i64::from(i32::MAX)).contains(&relative)))
+    }
+
+    /// Removes all entries of the indexes.
+    pub(crate) fn clear_indexes(&mut self) {
+        for map in [&mut self.index, &mut self.times] {
+            let len = map.len();
+            map.unpublished(0..len).fill(0);
+        }
     }
 
     /// Adds entries for the batch at `position`, which was published, if one is due.

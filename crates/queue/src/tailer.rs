@@ -60,6 +60,7 @@ pub struct Tailer {
     next: i64,
     batch: Option<OpenBatch>,
     named: Option<Position>,
+    synced_only: bool,
     scratch: Scratch,
     /// Batches before [`Tailer::next`], for reading backwards: first offset and position, ascending.
     trail: Vec<(i64, usize)>,
@@ -161,6 +162,7 @@ impl Tailer {
             next,
             batch: None,
             named: None,
+            synced_only: false,
             scratch: Scratch::default(),
             trail: Vec::new(),
             forgotten_to: 0,
@@ -170,6 +172,22 @@ impl Tailer {
     /// The offset that is read next.
     pub fn position(&self) -> i64 {
         self.next
+    }
+
+    /// Has the tailer stop at what was synced ([`Ends::synced`](crate::Ends)): no power cut takes back what it has read. A sync wakes
+    /// it as an append does.
+    #[must_use]
+    pub fn synced_only(mut self, synced_only: bool) -> Tailer {
+        self.synced_only = synced_only;
+        self
+    }
+
+    /// The offset before which messages may be read.
+    fn readable_end(&self) -> i64 {
+        match self.synced_only {
+            true => self.control().synced_end().load(Acquire),
+            false => self.control().next_offset(),
+        }
     }
 
     /// Goes elsewhere. A named tailer keeps it as its position.
@@ -247,7 +265,7 @@ impl Tailer {
     pub fn wait(&mut self, how: Wait, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if self.control().next_offset() > self.next {
+            if self.readable_end() > self.next {
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -273,7 +291,7 @@ impl Tailer {
         control.sleepers().store(1, SeqCst);
         fence(SeqCst);
         // An appender that publishes after this look sees that we sleep.
-        if control.next_offset() > self.next {
+        if self.readable_end() > self.next {
             return;
         }
         let left = left.map(timespec);
@@ -337,6 +355,10 @@ impl Tailer {
     /// Finds the next record, moves behind it, and says where it is.
     fn advance(&mut self) -> Result<Option<Current>> {
         self.commit();
+        // Syncs end between batches, so that one is read whole or not at all.
+        if self.synced_only && self.readable_end() <= self.next {
+            return Ok(None);
+        }
         loop {
             if let Some(open) = self.batch.take()
                 && let Some(current) = self.next_of(open)?

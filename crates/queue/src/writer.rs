@@ -69,7 +69,7 @@ impl Writer {
         // It may have died between cutting the indexes and cutting the log.
         segment::extend_indexes(&directory, base, rules.segment_bytes)?;
         let mut open = OpenSegment::map(&directory, base, end.roll, rules.segment_bytes)?;
-        recovery::recount(&control, &directory, &open, end)?;
+        recovery::recount(&control, &directory, &mut open, end)?;
         let touched = End::unpack(control.touched().load(Relaxed));
         let dirty_to = if touched.roll == end.roll { touched.bytes.max(end.bytes) } else { end.bytes };
         let dirty = end.bytes as usize..(dirty_to as usize).min(open.log.len());
@@ -246,7 +246,7 @@ fn publish_segment(
 }
 
 /// Wakes readers that sleep; without one it is a fence and a load.
-fn wake(control: &Control) {
+pub(crate) fn wake(control: &Control) {
     fence(SeqCst);
     if control.sleepers().load(Relaxed) != 0 {
         control.sleepers().store(0, Relaxed);

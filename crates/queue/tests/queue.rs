@@ -486,3 +486,30 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
     let empty = tempfile::tempdir().unwrap();
     assert!(matches!(repair(empty.path(), &options), Err(QueueError::NoQueue { .. })));
 }
+
+#[test]
+fn a_reader_of_what_is_synced_waits_for_the_sync() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    fill(&queue, 0..3, |number| format!("{number}"));
+    let mut reader = queue.reader(Start::Earliest).unwrap().synced_only(true);
+    assert!(reader.read().unwrap().is_none());
+    assert!(!reader.wait(Wait::Sleep, Some(Duration::from_millis(10))));
+    let waiter = thread::spawn(move || {
+        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        values(reader)
+    });
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(queue.sync().unwrap(), 3);
+    fill(&queue, 3..5, |number| format!("{number}"));
+    assert_eq!(waiter.join().unwrap(), ["0", "1", "2"]);
+
+    let syncing = queue.sync_every(Duration::from_millis(5)).unwrap();
+    let mut reader = queue.reader(Start::Offset(3)).unwrap().synced_only(true);
+    assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+    assert_eq!(values(reader), ["3", "4"]);
+    assert!(syncing.is_running());
+    queue.append("at the end").unwrap();
+    assert_eq!(syncing.finish().unwrap(), 6);
+    assert_eq!(queue.ends().synced, 6);
+}

@@ -18,10 +18,10 @@ use crate::offsets::{self, Offsets};
 use crate::target::Target;
 use crate::topic;
 
-use printer::{Format, Printer};
+pub(crate) use printer::{Format, Printer};
 use reader::Plan;
 use source::Source;
-use start::Start;
+pub(crate) use start::Start;
 
 /// What a broker sends at once, and as much again may wait to be printed.
 const FETCH_BYTES_MAX: i32 = 8 << 20;

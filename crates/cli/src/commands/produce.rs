@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::{timestamp, topic};
 
 use input::{Input, Lines};
-use line::{HeaderArgument, LineFormat};
+pub(crate) use line::{HeaderArgument, LineFormat};
 use partitions::Partitions;
 use report::Progress;
 use sender::Sender;

@@ -41,7 +41,13 @@ impl Printer {
     /// Prints a record.
     pub(crate) fn print(&mut self, topic: &str, partition: i32, record: &FetchedRecord<'_>) -> Result<()> {
         self.left = self.left.map(|left| left - 1);
-        write_record(&mut self.out, self.format, topic, partition, record).map_err(written)
+        write_record(&mut self.out, self.format, Some((topic, partition)), record).map_err(written)
+    }
+
+    /// Prints a message of a queue, which has neither topic nor partition.
+    pub(crate) fn print_message(&mut self, record: &FetchedRecord<'_>) -> Result<()> {
+        self.left = self.left.map(|left| left - 1);
+        write_record(&mut self.out, self.format, None, record).map_err(written)
     }
 
     /// Hands on what was printed.
@@ -53,12 +59,14 @@ impl Printer {
 fn write_record(
     out: &mut impl Write,
     format: Format,
-    topic: &str,
-    partition: i32,
+    source: Option<(&str, i32)>,
     record: &FetchedRecord<'_>,
 ) -> io::Result<()> {
     match format {
-        Format::Json => return writeln!(out, "{}", to_json(Some(topic), Some(partition), record)),
+        Format::Json => {
+            let (topic, partition) = source.unzip();
+            return writeln!(out, "{}", to_json(topic, partition, record));
+        }
         Format::KeyAndValue => {
             out.write_all(record.key.unwrap_or(NULL))?;
             out.write_all(b"\t")?;
@@ -85,7 +93,7 @@ mod tests {
         let (batch, _) = Batch::split_first(&bytes).unwrap();
         let (mut buffer, mut out) = (Vec::new(), Vec::new());
         for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).unwrap() {
-            write_record(&mut out, format, "orders", 2, &record.unwrap()).unwrap();
+            write_record(&mut out, format, Some(("orders", 2)), &record.unwrap()).unwrap();
         }
         String::from_utf8(out).unwrap()
     }

@@ -26,6 +26,13 @@ impl HeaderArgument {
     }
 }
 
+impl HeaderArgument {
+    /// Returns true if a record's header is this one.
+    pub(crate) fn is(&self, header: &mainstem_client::Header<'_>) -> bool {
+        header.key == self.key.as_bytes() && header.value == Some(self.value.as_bytes())
+    }
+}
+
 /// How lines become records.
 #[derive(Debug)]
 pub(crate) struct LineFormat {
@@ -45,13 +52,24 @@ enum Kind {
 impl LineFormat {
     /// As the command line says.
     pub(crate) fn new(produce: &Produce, topic: Arc<str>) -> Self {
-        let kind = match (&produce.key_separator, produce.json) {
+        let (separator, key) = (produce.key_separator.as_deref(), produce.key.as_deref());
+        LineFormat { topic, ..LineFormat::plain(separator, key, produce.json, &produce.headers) }
+    }
+
+    /// The same without a topic, for a queue.
+    pub(crate) fn plain(
+        key_separator: Option<&str>,
+        key: Option<&str>,
+        json: bool,
+        headers: &[HeaderArgument],
+    ) -> Self {
+        let kind = match (key_separator, json) {
             (_, true) => Kind::Json,
-            (Some(separator), false) => Kind::KeyAndValue { separator: separator.clone().into_bytes() },
-            (None, false) => Kind::Value { key: produce.key.clone().map(Into::into) },
+            (Some(separator), false) => Kind::KeyAndValue { separator: separator.as_bytes().to_vec() },
+            (None, false) => Kind::Value { key: key.map(|key| Bytes::copy_from_slice(key.as_bytes())) },
         };
         let header = |header: &HeaderArgument| (header.key.clone(), Some(header.value.clone().into()));
-        LineFormat { topic, kind, headers: produce.headers.iter().map(header).collect() }
+        LineFormat { topic: "".into(), kind, headers: headers.iter().map(header).collect() }
     }
 
     /// The record of a line, whose number is for the error. It shares the line's bytes.
