@@ -48,6 +48,8 @@ use writing::{Written, write_letter, write_outputs};
 const STEPS_MAX: usize = 128;
 /// Rounds of all steps before other tasks have their turn.
 const ROUNDS_MAX: usize = 16;
+/// A thread that is blocked for longer is worth a warning.
+const BLOCKING_MS: u64 = 1_000;
 /// A timer is not set further ahead.
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -323,6 +325,7 @@ where
         {
             self.ended.push(ended);
         }
+        self.warn_of_blocking(now_ms);
         let mut ended = std::mem::take(&mut self.ended);
         let is_busy = !ended.is_empty();
         self.finish_plain(&mut ended, now_ms);
@@ -334,6 +337,19 @@ where
         }
         self.ended = ended;
         is_busy
+    }
+
+    /// A handler that computes, or waits, without an await holds up all that its thread has to do.
+    fn warn_of_blocking(&self, since_ms: u64) {
+        let blocked_ms = self.partition.app.now_ms().saturating_sub(since_ms);
+        if blocked_ms > BLOCKING_MS {
+            tracing::warn!(
+                "a handler of {} has blocked its thread for {blocked_ms} ms in partition {}; let it await, or give such work to \
+                 tokio::task::spawn_blocking",
+                self.partition.route.name,
+                self.partition.shared.partition
+            );
+        }
     }
 
     /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are left.

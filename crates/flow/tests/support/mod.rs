@@ -154,6 +154,12 @@ impl World {
         records
     }
 
+    /// The same, as they would be written.
+    pub(crate) async fn read_records(&self, topic: &str, count: usize) -> Vec<Record> {
+        let record = |one: OwnedRecord| Record { value: one.value, ..Record::new(topic, "") };
+        self.read(topic, count).await.into_iter().map(record).collect()
+    }
+
     pub(crate) async fn committed(&self, group: &str) -> BTreeMap<TopicPartition, i64> {
         self.admin().group_offsets(group).await.unwrap()
     }

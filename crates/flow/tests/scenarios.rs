@@ -1,0 +1,250 @@
+//! What handlers promise, a file of `scenarios/` each: headed by a sentence, played in memory and in virtual time, and
+//! against a broker where nothing in it needs the test kit. docs/handlers.md lists the sentences.
+//!
+//! | line | what happens |
+//! |---|---|
+//! | `send KEY VALUE[=ACTION[*N]]` | a message; its first N attempts (all without a number) `fail`, `panic`, are `poison`, or find something `away` |
+//! | `settle`, `advance MS` | everything happens that needs no time; time passes |
+//! | `restart`, `crash`, `rebalance` | |
+//! | `handled KEY: VALUES`, `sent: VALUES`, `letters: VALUES`, `position: OFFSET` | what has to be so |
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_client::Record;
+use mainstem_flow::{App, Cx, Fault, Msg, Retry, Route, Running, TestApp, Text};
+use parking_lot::Mutex;
+use support::World;
+
+/// Attempts so far: key and value of each.
+type Handled = Arc<Mutex<Vec<(String, String)>>>;
+
+fn route(handled: &Handled) -> Route {
+    let (handled, attempts) = (handled.clone(), Arc::new(Mutex::new(HashMap::<String, u32>::new())));
+    let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+        let key = String::from_utf8_lossy(line.key().unwrap_or_default()).into_owned();
+        let (value, action) = line.split_once('=').unwrap_or((&line, "ok*0"));
+        let (action, times) = action.split_once('*').unwrap_or((action, "1000000"));
+        let attempt = {
+            let mut attempts = attempts.lock();
+            let attempt = attempts.entry(value.to_owned()).or_default();
+            *attempt += 1;
+            *attempt
+        };
+        let action = if attempt <= times.parse().unwrap() { action.to_owned() } else { "ok".to_owned() };
+        handled.lock().push((key, value.to_owned()));
+        let sent = cx.send("copies", None, &Text(value.to_owned()));
+        async move {
+            sent?;
+            match action.as_str() {
+                "ok" => Ok(()),
+                "fail" => Err(Fault::failed("it fails")),
+                "away" => Err(Fault::transient("away")),
+                "poison" => Err(Fault::poison("it is poison")),
+                _ => panic!("on purpose"),
+            }
+        }
+    });
+    route.retry(Retry::exponential(100, 400))
+}
+
+/// Where a scenario is played.
+enum Stage {
+    Memory(Box<TestApp>),
+    Broker(Box<(World, Option<Running>)>),
+}
+
+struct Play {
+    name: String,
+    stage: Stage,
+    handled: Handled,
+}
+
+fn values(records: &[Record]) -> Vec<String> {
+    let value = |value: &[u8]| String::from_utf8_lossy(value).split('=').next().unwrap().to_owned();
+    records.iter().map(|record| value(record.value.as_deref().unwrap())).collect()
+}
+
+impl Play {
+    fn app(&self, world: &World) -> Running {
+        let app = world.app("scenario").commit_every(Duration::from_millis(50));
+        app.stop_within(Duration::from_secs(1)).add(route(&self.handled)).start().unwrap()
+    }
+
+    async fn play(&mut self, script: &str) {
+        for line in script.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match verb.trim_end_matches(':') {
+                "send" => self.send(rest).await,
+                "settle" => self.advance(0).await,
+                "advance" => self.advance(rest.parse().unwrap()).await,
+                "restart" | "crash" | "rebalance" => self.disturb(verb).await,
+                "handled" => {
+                    let (key, expected) = rest.split_once(':').unwrap();
+                    let handled = self.handled.lock().clone();
+                    let of_key: Vec<_> =
+                        handled.iter().filter(|(of, _)| of == key).map(|(_, value)| value).collect();
+                    self.expect(line, &of_key, expected);
+                }
+                "sent" => self.expect_records(line, "copies", rest).await,
+                "letters" => self.expect_records(line, "dlq.scenario.lines", rest).await,
+                "position" => self.expect_position(line, rest.parse().unwrap()).await,
+                other => panic!("{}: there is no {other:?}", self.name),
+            }
+        }
+    }
+
+    async fn send(&self, rest: &str) {
+        let (key, value) = rest.split_once(' ').unwrap();
+        match &self.stage {
+            Stage::Memory(test) => test.send("lines", Some(key), &Text(value.to_owned())),
+            Stage::Broker(broker) => broker.0.write("lines", Some(key), value).await,
+        }
+    }
+
+    async fn advance(&mut self, ms: u64) {
+        match &mut self.stage {
+            Stage::Memory(test) if ms == 0 => test.settle().await,
+            Stage::Memory(test) => test.advance(Duration::from_millis(ms)).await,
+            Stage::Broker(_) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                self.wait_for_quiet().await;
+            }
+        }
+    }
+
+    /// Waits until nothing was handled for a while; waits between attempts are shorter but for the last.
+    async fn wait_for_quiet(&self) {
+        const QUIET: Duration = Duration::from_millis(60);
+        let mut before = usize::MAX;
+        while before != self.handled.lock().len() || before == 0 {
+            before = self.handled.lock().len();
+            tokio::time::sleep(QUIET).await;
+        }
+    }
+
+    async fn disturb(&mut self, verb: &str) {
+        if let Stage::Memory(test) = &mut self.stage {
+            return match verb {
+                "crash" => test.crash().await,
+                "rebalance" => test.rebalance().await,
+                // In order: what is finished is committed first.
+                _ => {
+                    test.advance(Duration::from_secs(1)).await;
+                    test.crash().await;
+                }
+            };
+        }
+        let Stage::Broker(broker) = &mut self.stage else { return };
+        broker.1.take().unwrap().stop().await.unwrap();
+        let Stage::Broker(broker) = &self.stage else { return };
+        let running = self.app(&broker.0);
+        if let Stage::Broker(broker) = &mut self.stage {
+            broker.1 = Some(running);
+        }
+    }
+
+    fn expect<T: AsRef<str>>(&self, line: &str, found: &[T], expected: &str) {
+        let found: Vec<&str> = found.iter().map(AsRef::as_ref).collect();
+        let expected: Vec<&str> = expected.split_whitespace().collect();
+        assert_eq!(found, expected, "{}: {line}", self.name);
+    }
+
+    async fn expect_records(&self, line: &str, topic: &str, expected: &str) {
+        let found = match &self.stage {
+            Stage::Memory(test) => values(&test.sent(topic)),
+            Stage::Broker(broker) => {
+                let count = expected.split_whitespace().count();
+                match broker.0.exists(topic).await || count > 0 {
+                    true => values(&broker.0.read_records(topic, count).await),
+                    false => Vec::new(),
+                }
+            }
+        };
+        self.expect(line, &found, expected);
+    }
+
+    async fn expect_position(&mut self, line: &str, expected: i64) {
+        match &mut self.stage {
+            Stage::Memory(test) => {
+                test.advance(Duration::from_secs(1)).await;
+                assert_eq!(test.position("lines"), expected, "{}: {line}", self.name);
+            }
+            Stage::Broker(broker) => {
+                broker.1.take().unwrap().stop().await.unwrap();
+                let committed = broker.0.committed("scenario").await;
+                assert_eq!(committed[&broker.0.t("lines", 0)], expected, "{}: {line}", self.name);
+            }
+        }
+    }
+}
+
+/// Name, text and sentence of each scenario, by name.
+fn scenarios() -> Vec<(String, String, String)> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut all: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    let scenario = |path: PathBuf| {
+        let (name, text) =
+            (path.file_stem().unwrap().to_str().unwrap(), std::fs::read_to_string(&path).unwrap());
+        let sentence = text.lines().next().unwrap().strip_prefix("# ").unwrap().to_owned();
+        (name.to_owned(), text, sentence)
+    };
+    all.into_iter().map(scenario).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn scenarios_in_memory() {
+    for (name, text, _) in scenarios() {
+        let handled = Handled::default();
+        let own = handled.clone();
+        let make = move || Ok(App::new("scenario", "mem:")?.add(route(&own)));
+        let stage = Stage::Memory(Box::new(TestApp::made_by(make).unwrap()));
+        Play { name, stage, handled }.play(&text).await;
+    }
+}
+
+#[tokio::test]
+async fn scenarios_against_a_broker() {
+    let mut played = 0;
+    for (name, text, _) in scenarios() {
+        if text.lines().any(|line| line == "crash" || line == "rebalance") {
+            continue;
+        }
+        let world = World::start();
+        world.create("lines", 1).await;
+        world.create("copies", 1).await;
+        let handled = Handled::default();
+        let mut play = Play { name, stage: Stage::Broker(Box::new((world, None))), handled };
+        if let Stage::Broker(broker) = &play.stage {
+            let running = play.app(&broker.0);
+            if let Stage::Broker(broker) = &mut play.stage {
+                broker.1 = Some(running);
+            }
+        }
+        play.play(&text).await;
+        played += 1;
+    }
+    assert!(played >= 5, "{played}");
+}
+
+#[test]
+fn the_page_lists_every_scenario() {
+    let mut page = String::from(
+        "# Handlers\n\nWhat `mainstem-flow` promises, and the scenario that shows it: each is played in memory and in virtual \
+         time, and\nagainst a broker where it needs no crash. Written by `UPDATE_EXPECT=1 cargo test -p mainstem-flow --test \
+         scenarios`.\n\nBesides, three processes are killed, stopped and replaced while they count \
+         ([promises.rs](../crates/flow/tests/promises.rs)),\nwith our broker and with Apache Kafka 4.3.0 under them: nothing is \
+         lost, a key's messages run in order, and a kill repeats\nonly what was not committed.\n\n",
+    );
+    for (name, _, sentence) in scenarios() {
+        writeln!(page, "- {sentence} ([{name}](../crates/flow/tests/scenarios/{name}.txt))").unwrap();
+    }
+    expect_test::expect_file!["../../../docs/handlers.md"].assert_eq(&page);
+}
