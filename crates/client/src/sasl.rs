@@ -86,10 +86,7 @@ impl Sasl {
 
     async fn choose_mechanism(&self, connection: &Connection) -> Result<(), Error> {
         connection.needs::<SaslHandshakeRequest<'_>>(HANDSHAKE_OLDEST, "authentication by SASL")?;
-        let request = SaslHandshakeRequest {
-            mechanism: self.mechanism.name().into(),
-            ..SaslHandshakeRequest::default()
-        };
+        let request = SaslHandshakeRequest { mechanism: self.mechanism.name().into() };
         let reply = connection.call(&request).await?;
         let response = reply.read()?;
         let offered = match response.mechanisms.is_empty() {

@@ -123,7 +123,7 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     message.context = Bytes::copy_from_slice(fields.bytes(context_len)?);
     let asked = std::mem::take(&mut fields.0);
     let asks = matches!(kind, MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
-    if asks != !asked.is_empty() || asked.len() > ENTRY_DATA_BYTES_MAX {
+    if asks == asked.is_empty() || asked.len() > ENTRY_DATA_BYTES_MAX {
         return None;
     }
     if asks {
