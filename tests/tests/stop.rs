@@ -264,7 +264,7 @@ fn a_start_that_would_be_open_where_protection_is_asked_for_is_refused() {
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("super.users", "User:admin"),
         ("ssl.client.auth", "required"),
-        ("listener.name.plaintext.scram-sha-256.sasl.jaas.config", "ScramLoginModule required;"),
+        ("listener.name.plaintext.oauthbearer.sasl.jaas.config", "OAuthBearerLoginModule required;"),
         ("principal.builder.class", "com.example.Builder"),
         ("delegation.token.secret.key", "secret"),
     ] {

@@ -49,6 +49,8 @@ pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
 pub(crate) mod push_telemetry;
+pub(crate) mod sasl_authenticate;
+pub(crate) mod sasl_handshake;
 pub(crate) mod sync_group;
 pub(crate) mod txn_offset_commit;
 pub(crate) mod unregister_broker;
@@ -97,6 +99,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::SyncGroup, OnLoop(sync_group::serve)),
     (ApiKey::DescribeGroups, OnLoop(describe_groups::serve)),
     (ApiKey::ListGroups, OnLoop(list_groups::serve)),
+    (ApiKey::SaslHandshake, OnLoop(sasl_handshake::serve)),
     (ApiKey::ApiVersions, OnLoop(api_versions::serve)),
     (ApiKey::CreateTopics, InBackground(create_topics::serve)),
     (ApiKey::DeleteTopics, InBackground(delete_topics::serve)),
@@ -112,6 +115,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
+    (ApiKey::SaslAuthenticate, OnLoop(sasl_authenticate::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
     (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),

@@ -16,9 +16,11 @@ use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::AnswerMemory;
 use crate::net::buffers::RequestMemory;
+use crate::net::door::Door;
 use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
+use crate::security::Security;
 use crate::stopping::Stopping;
 use crate::storage::cleaner::Cleaning;
 use crate::storage::cold_reads::ColdReads;
@@ -48,6 +50,11 @@ pub(crate) struct Broker {
     pub(crate) transaction_workers: Workers,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
+    pub(crate) security: Security,
+    /// Connections that are not authenticated yet.
+    pub(crate) door: Arc<Door>,
+    /// Memory for large frames of those.
+    pub(crate) door_memory: Arc<RequestMemory>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,

@@ -102,7 +102,7 @@ impl Controller {
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
         let loaded = snapshot::load(&log, &mut heart)?;
-        takeover::check(heart.image(), config.node_id, accept_unprotected)?;
+        takeover::check(heart.image(), config, accept_unprotected)?;
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
         let producer_ids = Mutex::default();
         Ok(Controller {
@@ -506,6 +506,9 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
             MetadataChange::ConfigChanged { resource, .. } => reconfigure(broker, resource),
             _ => {}
         }
+    }
+    if changes.iter().any(|change| matches!(change, MetadataChange::ScramChanged { .. })) {
+        broker.security.scram_changed();
     }
     if changes.contains(&MetadataChange::QuotaChanged) {
         update_quotas(broker);

@@ -67,6 +67,11 @@ impl EmbeddedBroker {
         self.server = Some(start(&self.directory, &self.address, &self.settings));
     }
 
+    #[cfg(test)]
+    pub(crate) fn broker(&self) -> &std::sync::Arc<crate::broker::Broker> {
+        self.server.as_ref().expect("it runs").broker()
+    }
+
     /// Where clients find it, as HOST:PORT.
     pub fn address(&self) -> &str {
         &self.address

@@ -28,6 +28,7 @@ mod quotas;
 mod random;
 mod resources;
 mod scratch;
+mod security;
 mod server;
 mod settings;
 mod signal;

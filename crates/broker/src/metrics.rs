@@ -11,6 +11,7 @@ use crate::broker::Broker;
 use crate::storage::partition::Partition;
 use crate::storage::topics::Topic;
 
+mod authentication;
 mod cleaner;
 mod exposition;
 mod kafka;
@@ -19,6 +20,7 @@ mod process;
 mod quotas;
 mod telemetry;
 
+use authentication::Authentications;
 use exposition::{Exposition, Kind};
 use latency::Latencies;
 
@@ -31,6 +33,8 @@ pub(crate) struct Metrics {
     request_bytes: [AtomicU64; API_KEYS],
     /// How large they are, and where their time goes.
     pub(crate) latencies: Latencies,
+    /// Who was let in by SASL, and who was not.
+    pub(crate) authentications: Authentications,
     batches_in: AtomicU64,
     messages_in: AtomicU64,
     bytes_in: AtomicU64,
@@ -59,6 +63,7 @@ impl Default for Metrics {
         Metrics {
             request_bytes: std::array::from_fn(|_| Default::default()),
             latencies: Latencies::default(),
+            authentications: Authentications::default(),
             batches_in: AtomicU64::new(0),
             messages_in: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
@@ -195,6 +200,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let shown = topics.iter().flat_map(|topic| topic.partitions.iter().cloned());
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(&topics, &shown, &mut text);
+    metrics.authentications.expose(&mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
     process::expose(&mut text);

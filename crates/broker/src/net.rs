@@ -3,10 +3,12 @@
 //! Architecture invariant: nothing here knows a partition or a coordinator.
 
 pub(crate) mod answers;
+pub(crate) mod authentication;
 pub(crate) mod buffers;
 pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod dispatch;
+pub(crate) mod door;
 pub(crate) mod event_loop;
 pub(crate) mod http;
 pub(crate) mod idle_poll;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig};
+use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SecurityProtocol};
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
@@ -32,11 +32,13 @@ use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
 use crate::net::buffers::RequestMemory;
+use crate::net::door::Door;
 use crate::net::event_loop::EventLoops;
 use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
 use crate::quotas::Quotas;
 use crate::random;
+use crate::security::{ListenerSecurityError, Security};
 use crate::stopping::Stopping;
 use crate::storage::cleaner::{Cleaners, Cleaning};
 use crate::storage::cold_reads::ColdReads;
@@ -57,6 +59,9 @@ const COMMIT_TIME: Duration = Duration::from_millis(500);
 
 /// An answer's length has to fit the 31 bits of a frame, with room for all but the records.
 const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
+
+/// Bytes of frames above 64 KiB that clients may send before they are authenticated, all of them together.
+const DOOR_BYTES_MAX: u64 = 16 << 20;
 
 /// How often a stop looks whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
@@ -83,6 +88,9 @@ pub enum StartError {
     /// The metadata cannot be used.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// A listener could not authenticate its clients.
+    #[error(transparent)]
+    Security(#[from] ListenerSecurityError),
     /// The configuration asks for something that does not exist yet.
     #[error("{0}")]
     Unsupported(String),
@@ -171,6 +179,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
+        let security = Security::new(&config)?;
         let mut bound = Bound::new(&config)?;
         let health = Arc::new(Health::new(options.recovery.clone()));
         let operator = bound.http.take().map(|socket| Operator::start(socket, health.clone())).transpose()?;
@@ -178,7 +187,8 @@ impl Server {
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options)?;
-        let event_loops = EventLoops::start(loops_for(&config), config.network.idle_poll)?;
+        let event_loops =
+            EventLoops::start(loops_for(&config), config.network.idle_poll, security.authenticates())?;
         let parts = Parts {
             clock,
             loggers,
@@ -187,6 +197,7 @@ impl Server {
             event_loops,
             descriptors,
             health,
+            security,
             accept_unprotected: options.accept_unprotected,
         };
         let broker = assemble(config, parts, &bound)?;
@@ -222,6 +233,11 @@ impl Server {
         accept(&broker, bound);
         broker.health.enter(Phase::Serving);
         Ok(Server { broker, housekeeping, dir_failures, cleaners, ready, operator })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn broker(&self) -> &Arc<Broker> {
+        &self.broker
     }
 
     /// What was found at start.
@@ -273,13 +289,7 @@ impl Bound {
                 let address = format!("{host}:{}", endpoint.port);
                 StartError::Listen { listener: endpoint.listener.clone(), address, source }
             })?;
-            if !endpoint.is_loopback() {
-                tracing::warn!(
-                    listener = endpoint.listener,
-                    "listening beyond this host without authentication: whoever reaches {endpoint} may read and \
-                     write everything"
-                );
-            }
+            warn_of_reach(endpoint);
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
@@ -306,6 +316,24 @@ impl Bound {
             endpoint
         };
         self.listeners.iter().map(advertise).collect()
+    }
+}
+
+/// Says who may come in, where that is more than processes of this host.
+fn warn_of_reach(endpoint: &Endpoint) {
+    let listener = &endpoint.listener;
+    match endpoint.protocol {
+        _ if endpoint.is_loopback() => {}
+        SecurityProtocol::Plaintext => tracing::warn!(
+            listener,
+            "listening beyond this host without authentication: whoever reaches {endpoint} may read and write everything"
+        ),
+        SecurityProtocol::SaslPlaintext => tracing::warn!(
+            listener,
+            "listening beyond this host without encryption: what clients of {endpoint} send and read, passwords of \
+             PLAIN among it, is seen by whoever sees the network"
+        ),
+        SecurityProtocol::Ssl | SecurityProtocol::SaslSsl => {}
     }
 }
 
@@ -364,12 +392,22 @@ struct Parts {
     event_loops: Arc<EventLoops>,
     descriptors: u64,
     health: Arc<Health>,
+    security: Security,
     accept_unprotected: bool,
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
-    let Parts { clock, loggers, dirs, dir_alarm, event_loops, descriptors, health, accept_unprotected } =
-        parts;
+    let Parts {
+        clock,
+        loggers,
+        dirs,
+        dir_alarm,
+        event_loops,
+        descriptors,
+        health,
+        security,
+        accept_unprotected,
+    } = parts;
     let node = Node {
         id: config.node_id,
         cluster_id: dirs.metadata().cluster_id().to_owned(),
@@ -396,6 +434,9 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
+        security,
+        door: Door::new(config.authentication.unauthenticated_max),
+        door_memory: RequestMemory::new(DOOR_BYTES_MAX),
         quotas: Arc::new(Quotas::new(&config.quotas)),
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::key::Scope;
 use super::listeners::{ListenerKeys, Listeners};
 use super::protection;
+use super::sasl::{self, SaslListener};
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources};
 use super::table;
 use super::topic::TopicConfigValues;
@@ -22,6 +23,10 @@ pub struct BrokerConfig {
     pub rack: Option<String>,
     /// `listeners` and the keys around it.
     pub listeners: Listeners,
+    /// `sasl.enabled.mechanisms` and the keys around it, by the rank of the open listener; none without SASL.
+    pub sasl_listeners: Vec<Option<SaslListener>>,
+    /// Connections that are not authenticated yet.
+    pub authentication: AuthenticationConfig,
     /// `log.dirs`, or `log.dir`; at least one.
     pub log_dirs: Vec<String>,
     /// `cordoned.log.dirs`, each one of `log_dirs`, or `*` alone (KIP-1066).
@@ -107,6 +112,17 @@ pub struct NetworkConfig {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`.
     pub describe_partitions_max: usize,
+}
+
+/// Connections that are not authenticated yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthenticationConfig {
+    /// `connection.failed.authentication.delay.ms`.
+    pub failed_delay: Duration,
+    /// `mainstem.authentication.timeout.ms`.
+    pub timeout: Duration,
+    /// `mainstem.unauthenticated.connections.max`.
+    pub unauthenticated_max: usize,
 }
 
 /// Windows over which clients are measured against their quotas.
@@ -253,11 +269,13 @@ impl BrokerConfig {
         let mut problems = Vec::new();
         let node_id = typed.node_id().map_err(|problem| problems.push(problem)).ok();
         let listeners = typed.listeners().map_err(|problem| problems.push(problem)).ok();
+        let open = listeners.as_ref().map_or(&[][..], |listeners| &listeners.open);
+        let sasl_listeners = sasl::listeners(&values, open).map_err(|problem| problems.push(problem)).ok();
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
         problems.extend(typed.conflicts());
-        let (Some(node_id), Some(listeners), Some(network), Some(http_listener)) =
-            (node_id, listeners, network, http_listener)
+        let (Some(node_id), Some(listeners), Some(sasl_listeners), Some(network), Some(http_listener)) =
+            (node_id, listeners, sasl_listeners, network, http_listener)
         else {
             return Err(ConfigError { problems });
         };
@@ -268,6 +286,8 @@ impl BrokerConfig {
             node_id,
             rack: typed.text("broker.rack"),
             listeners,
+            sasl_listeners,
+            authentication: typed.authentication(),
             log_dirs: typed.list("log.dirs"),
             cordoned_log_dirs: typed.list("cordoned.log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
@@ -395,6 +415,14 @@ impl Typed<'_> {
             inter_broker: self.text("inter.broker.listener.name").as_deref(),
         }
         .build()
+    }
+
+    fn authentication(&self) -> AuthenticationConfig {
+        AuthenticationConfig {
+            failed_delay: Duration::from_millis(self.millis("connection.failed.authentication.delay.ms")),
+            timeout: Duration::from_millis(self.millis("mainstem.authentication.timeout.ms")),
+            unauthenticated_max: self.count("mainstem.unauthenticated.connections.max"),
+        }
     }
 
     fn http_listener(&self) -> Result<Option<(String, u16)>, Problem> {

@@ -29,12 +29,15 @@ fn collect(dir: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// What the file says in which the typed values of broker, topic or group are made.
-fn typed(sources: &[(PathBuf, String)], file: &str) -> String {
-    let end = Path::new("config/src").join(file);
-    let found = sources.iter().find(|(path, _)| path.ends_with(&end));
-    found.map(|(_, code)| code.clone()).unwrap_or_default()
+/// What the files say in which the typed values of broker or topic are made.
+fn typed(sources: &[(PathBuf, String)], files: &[&str]) -> String {
+    let is_one = |path: &PathBuf| files.iter().any(|file| path.ends_with(Path::new("config/src").join(file)));
+    sources.iter().filter(|(path, _)| is_one(path)).map(|(_, code)| code.as_str()).collect()
 }
+
+/// Where typed values are made.
+const TYPED: [(Scope, &[&str]); 2] =
+    [(Scope::Broker, &["broker.rs", "sasl.rs"]), (Scope::Topic, &["topic.rs"])];
 
 /// Public fields of the structs that a file declares, each with the key that its comment names first, if any.
 fn fields(code: &str) -> Vec<(&str, &str)> {
@@ -67,9 +70,9 @@ fn is_read(key: &str, code: &str) -> bool {
 #[test]
 fn every_honoured_key_is_read() {
     let sources = sources();
-    for (scope, file) in [(Scope::Broker, "broker.rs"), (Scope::Topic, "topic.rs")] {
-        let code = typed(&sources, file);
-        assert!(code.contains("fn "), "{file} is where it was");
+    for (scope, files) in TYPED {
+        let code = typed(&sources, files);
+        assert!(code.contains("fn "), "{files:?} are where they were");
         let unread = table::keys(scope)
             .filter(|key| key.status == Status::Honoured && !is_read(key.name, &code))
             .map(|key| key.name);
@@ -87,10 +90,10 @@ fn every_typed_value_is_used() {
         .filter(|(path, _)| !path.parent().is_some_and(|dir| dir.ends_with(config)))
         .map(|(_, code)| code.as_str())
         .collect();
-    for file in ["broker.rs", "topic.rs"] {
-        let code = typed(&sources, file);
+    for (_, files) in TYPED {
+        let code = typed(&sources, files);
         let fields = fields(&code);
-        assert!(fields.len() > 5, "{file} declares fields: {fields:?}");
+        assert!(fields.len() > 5, "{files:?} declare fields: {fields:?}");
         let is_used = |field: &str| {
             let access = format!(".{field}");
             outside
@@ -99,7 +102,7 @@ fn every_typed_value_is_used() {
         };
         let unused = fields.iter().filter(|(field, key)| !is_excused(key) && !is_used(field));
         let unused: Vec<_> = unused.collect();
-        assert!(unused.is_empty(), "{file}: nothing uses what was read: {unused:?}");
+        assert!(unused.is_empty(), "{files:?}: nothing uses what was read: {unused:?}");
     }
 }
 

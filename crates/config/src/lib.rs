@@ -26,14 +26,15 @@ pub mod loggers;
 mod properties;
 mod protection;
 mod quota_windows;
+mod sasl;
 mod sources;
 pub mod table;
 mod topic;
 mod value;
 
 pub use broker::{
-    BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, MetadataLogConfig, NetworkConfig,
-    OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
+    AuthenticationConfig, BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, MetadataLogConfig,
+    NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
 };
 pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;
@@ -42,6 +43,7 @@ pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};
 pub use properties::{Properties, PropertiesError, Property};
 pub use quota_windows::Windows;
+pub use sasl::{JaasText, SaslListener, SaslMechanism};
 pub use sources::{
     BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
 };

@@ -123,7 +123,7 @@ impl ListenerKeys<'_> {
                  Perhaps all listeners appear in controller.listener.names?",
             ));
         }
-        check_protocols(&all)?;
+        check_protocols(&all, is_controller)?;
         let advertised = self.advertised(&map, &open, is_controller)?;
         let inter_broker = self.inter_broker(&map, &advertised)?;
         Ok(Listeners { open, advertised, inter_broker })
@@ -290,9 +290,12 @@ fn check_ports(endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> 
     Ok(())
 }
 
-/// A controller's listener is not opened, but who protects it means it.
-fn check_protocols(all: &[Endpoint]) -> Result<(), Problem> {
-    match all.iter().find(|endpoint| endpoint.protocol != SecurityProtocol::Plaintext) {
+/// TLS is missing. A controller's listener is not opened, but who protects it means it.
+fn check_protocols(all: &[Endpoint], is_controller: impl Fn(&Endpoint) -> bool) -> Result<(), Problem> {
+    let is_missing = |endpoint: &&Endpoint| {
+        endpoint.protocol.has_tls() || (is_controller(endpoint) && endpoint.protocol.has_sasl())
+    };
+    match all.iter().find(is_missing) {
         None => Ok(()),
         Some(endpoint) => Err(Problem::new(format!(
             "listeners={endpoint} asks for {}. Map the listener to PLAINTEXT in listener.security.protocol.map, and \
@@ -392,6 +395,11 @@ mod tests {
              reaches it. Map the listener to PLAINTEXT in listener.security.protocol.map, and keep clients out by \
              other means: listen on loopback, or behind a firewall or a proxy that authenticates",
         );
+        let controller = build(
+            "listeners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        );
+        assert!(controller.expect_err("it is missing").contains("CONTROLLER://:2 asks for SASL_PLAINTEXT"));
         refused(
             "listeners=PLAINTEXT://0.0.0.0:1",
             "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: set \

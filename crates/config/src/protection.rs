@@ -6,6 +6,7 @@
 //! A protection that comes to exist takes its rows out of [`PROTECTIONS`]; nothing else knows of them.
 
 use super::key::Scope;
+use super::sasl;
 use super::sources::{BrokerValues, Problem, StaticOrigin, environment_name};
 use super::table;
 
@@ -42,9 +43,18 @@ const fn row(key: &'static str, asks_for: &'static str) -> Protection {
 const ADVICE: &str = "Remove the key, and keep clients out by other means: listen on loopback \
                       (listeners=PLAINTEXT://127.0.0.1:9092), or behind a firewall or a proxy that authenticates";
 
-/// The protection that a name asks for, whatever its value.
+/// The protection that a name asks for and that is not there, whatever its value.
 pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
-    PROTECTIONS.iter().find(|row| row.covers(name))
+    PROTECTIONS.iter().find(|row| row.covers(name)).filter(|_| !is_honoured(name))
+}
+
+/// Keys below the rows that are obeyed, also for one listener. A variable of the environment that names a listener is
+/// not: which one it means cannot be told.
+const HONOURED: &[&str] =
+    &["connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.server.max.receive.size"];
+
+fn is_honoured(name: &str) -> bool {
+    HONOURED.contains(&table::without_listener_prefix(name)) || sasl::is_jaas_of_mechanism(name)
 }
 
 /// One problem for each key that was set at start and asks for a protection that is not there. Values are not shown:
@@ -102,7 +112,7 @@ impl Protection {
 
 /// The rows for the reference page: key or beginning of keys, what it asks for, and the value that is accepted.
 pub(super) fn rows() -> impl Iterator<Item = (String, &'static str, &'static str)> {
-    PROTECTIONS.iter().map(|row| {
+    PROTECTIONS.iter().filter(|row| !HONOURED.contains(&row.key)).map(|row| {
         let shown = if row.key.ends_with('.') { format!("{}*", row.key) } else { row.key.to_owned() };
         let default = table::find(Scope::Broker, row.key).and_then(|key| key.default).unwrap_or_default();
         (shown, row.asks_for, default)
@@ -142,16 +152,16 @@ mod tests {
             "ssl.keystore.location=/a",
             "ssl.unheard.of=x",
             "ssl.engine.factory.class=a.B",
-            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+            "sasl.jaas.config=a",
+            "listener.name.internal.sasl.jaas.config=a",
+            "listener.name.internal.oauthbearer.sasl.jaas.config=a",
             "sasl.server.callback.handler.class=a.B",
             "listener.name.internal.ssl.client.auth=required",
-            "listener.name.internal.plain.sasl.jaas.config=a",
             "listener.name.internal.plain.sasl.unheard.of=a",
             "listener.name.internal.principal.builder.class=a.B",
             "principal.builder.class=a.B",
             "delegation.token.secret.key=k",
             "delegation.token.master.key=k",
-            "connections.max.reauth.ms=1",
             "security.inter.broker.protocol=SSL",
             "create.topic.policy.class.name=a.B",
         ] {
@@ -196,8 +206,12 @@ mod tests {
             "allow.everyone.if.no.acl.found=false",
             "ssl.client.auth=none",
             "ssl.enabled.protocols=TLSv1.2, TLSv1.3",
-            "connections.max.reauth.ms=0",
+            "connections.max.reauth.ms=1",
+            "listener.name.internal.plain.connections.max.reauth.ms=1",
             "sasl.enabled.mechanisms=GSSAPI",
+            "listener.name.internal.sasl.enabled.mechanisms=SCRAM-SHA-512",
+            "listener.name.internal.plain.sasl.jaas.config=a",
+            "sasl.server.max.receive.size=1024",
             "security.inter.broker.protocol=PLAINTEXT",
             "delegation.token.expiry.time.ms=1000",
             "listener.name.internal.ssl.client.auth=none",

@@ -292,9 +292,10 @@ impl MetadataImage {
         })
     }
 
-    /// What of the metadata asks for protection, each kind with its number, for a person.
-    pub fn protection(&self) -> Vec<String> {
-        let credentials = self.scram.values().map(BTreeMap::len).sum();
+    /// What of the metadata asks for protection, each kind with its number, for a person. `has_sasl`: there is a listener
+    /// whose clients need the credentials.
+    pub fn protection(&self, has_sasl: bool) -> Vec<String> {
+        let credentials = if has_sasl { 0 } else { self.scram.values().map(BTreeMap::len).sum() };
         let kinds = [
             (self.acls.len(), "access control entries (ACLs)"),
             (credentials, "SCRAM credentials of users"),

@@ -22,7 +22,7 @@ mod tests;
 use std::fmt;
 
 pub use client::{ITERATIONS_CLIENT_MAX, ScramClient};
-pub use credential::ScramCredential;
+pub use credential::{ScramCredential, salted_password};
 pub(crate) use server::ScramServer;
 
 use crate::crypto::Hash;

@@ -10,9 +10,10 @@ use mainstem_wire::messages::{
     describe_configs_request, describe_log_dirs_request, describe_topic_partitions_request, fetch_request,
     find_coordinator_request, incremental_alter_configs_request, init_producer_id_request,
     list_offsets_request, metadata_request, offset_commit_request, offset_delete_request,
-    offset_fetch_request, offset_for_leader_epoch_request, produce_request,
+    offset_fetch_request, offset_for_leader_epoch_request, produce_request, sasl_authenticate_request,
+    sasl_handshake_request,
 };
-use mainstem_wire::{ApiKey, Records, Request, Uuid};
+use mainstem_wire::{ApiKey, ErrorCode, Records, Request, Uuid};
 
 const TOPIC: &str = "topic";
 const GROUP: &str = "offsets";
@@ -43,6 +44,7 @@ pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
     checked.extend(configs(client));
     checked.extend(log_dirs(client));
     checked.extend(changes(client));
+    checked.extend(authentication(client));
     checked
 }
 
@@ -403,4 +405,18 @@ fn changes(client: &mut Client) -> [ApiKey; 2] {
         assert_eq!(response.responses[0].error_code, expected, "v{version}");
     });
     [grown, deleted]
+}
+
+/// Out of place at a listener without SASL.
+fn authentication(client: &mut Client) -> [ApiKey; 2] {
+    use sasl_authenticate_request::SaslAuthenticateRequest;
+    use sasl_handshake_request::SaslHandshakeRequest;
+    let handshake = |_| SaslHandshakeRequest { mechanism: "PLAIN".into(), ..Default::default() };
+    let authenticate =
+        |_| SaslAuthenticateRequest { auth_bytes: b"\0a\0b".as_slice().into(), ..Default::default() };
+    let illegal = ErrorCode::ILLEGAL_SASL_STATE.code();
+    [
+        in_every_version(client, handshake, |response, _| assert_eq!(response.error_code, illegal)),
+        in_every_version(client, authenticate, |response, _| assert_eq!(response.error_code, illegal)),
+    ]
 }

@@ -1,5 +1,6 @@
 //! What a start does not take over: metadata that Apache Kafka wrote, and that this release cannot obey.
 
+use mainstem_config::BrokerConfig;
 use mainstem_controller::MetadataImage;
 use mainstem_controller::features::{METADATA_VERSION, METADATA_VERSION_RAISED_FROM};
 
@@ -9,7 +10,7 @@ use super::ControllerError;
 /// unless that is accepted.
 pub(super) fn check(
     image: &MetadataImage,
-    node_id: i32,
+    config: &BrokerConfig,
     accept_unprotected: bool,
 ) -> Result<(), ControllerError> {
     if let Some((name, level)) = image.unsupported_feature() {
@@ -19,10 +20,11 @@ pub(super) fn check(
             false => ControllerError::Feature { name: name.to_owned(), level },
         });
     }
-    if let Some((topic, replicas)) = image.replicated_elsewhere(node_id) {
+    if let Some((topic, replicas)) = image.replicated_elsewhere(config.node_id) {
         return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
     }
-    let asks_for = image.protection();
+    let has_sasl = config.sasl_listeners.iter().any(Option::is_some);
+    let asks_for = image.protection(has_sasl);
     if !asks_for.is_empty() && !accept_unprotected {
         return Err(ControllerError::Unprotected { records: asks_for.join(", ") });
     }

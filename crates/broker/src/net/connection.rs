@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 
 use mainstem_wire::ApiKey;
 use mainstem_wire::frame::FrameError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
 use crate::net::answers::AnswerShare;
+use crate::net::authentication::{Frame, Gate};
+use crate::net::buffers::RequestMemory;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
 use crate::net::event_loop::Placement;
@@ -60,6 +63,10 @@ const LARGE_ANSWER_BYTES: usize = 2 * BACKLOG_BYTES_MAX;
 /// While large answers are refused for want of room, the reader of one may pause for so long.
 const STALLED_READER: Duration = Duration::from_secs(1);
 
+/// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 64 * 1024;
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CloseReason {
@@ -90,6 +97,21 @@ pub(crate) enum CloseReason {
     /// A large answer is not read while others are refused theirs.
     #[error("an answer of {0} bytes was not read while others had no room for theirs")]
     SlowReader(u64),
+    /// The client did not authenticate, or its credentials were refused.
+    #[error("authentication failed: {0}")]
+    NotAuthenticated(String),
+    /// The client did not authenticate in time.
+    #[error("it was not authenticated within {0:?} (mainstem.authentication.timeout.ms)")]
+    AuthenticatesTooSlowly(Duration),
+    /// Another connection wanted its place among those that are not authenticated.
+    #[error(
+        "it was not authenticated, and others came since (mainstem.unauthenticated.connections.max, a tenth for each \
+         address)"
+    )]
+    NoSeat,
+    /// The session was over, and the client did not renew it.
+    #[error("its session is over and was not renewed (connections.max.reauth.ms)")]
+    SessionExpired,
     /// The broker stops.
     #[error("the broker stops")]
     Stopping,
@@ -127,9 +149,21 @@ pub(crate) struct Connection {
     active_at: Instant,
     timer: Pin<Box<Sleep>>,
     client: dispatch::ClientState,
+    gate: Gate,
+    /// Whether it is not authenticated yet.
+    is_at_door: bool,
     served: u32,
     placement: Placement,
     moves_to: Option<Placement>,
+}
+
+/// A connection on its way from one loop to another: what it is beside its memory.
+pub(crate) struct Moving {
+    pub(crate) stream: TcpStream,
+    pub(crate) context: Arc<ConnectionContext>,
+    pub(crate) gate: Gate,
+    /// Where it goes.
+    pub(crate) placement: Placement,
 }
 
 enum InFlight {
@@ -167,14 +201,16 @@ impl Connection {
         stream: TcpStream,
         context: Arc<ConnectionContext>,
         broker: Arc<Broker>,
+        gate: Gate,
         placement: Placement,
     ) -> Self {
         let now = Instant::now();
-        let idle = broker.limits.connection_idle;
+        let idle = now + broker.limits.connection_idle;
+        let first_look = gate.deadline().map_or(idle, |deadline| deadline.min(idle));
         Connection {
             stream,
             context,
-            input: Input::new(broker.limits.request_bytes_max),
+            input: Input::new(gate.frame_bytes_max().unwrap_or(broker.limits.request_bytes_max)),
             output: ResponseBuffer::default(),
             in_flight: VecDeque::new(),
             finished_bytes: 0,
@@ -184,8 +220,10 @@ impl Connection {
             draining: None,
             now,
             active_at: now,
-            timer: Box::pin(sleep_until((now + idle).into())),
+            timer: Box::pin(sleep_until(first_look.into())),
             client: dispatch::ClientState::default(),
+            is_at_door: gate.frame_bytes_max().is_some(),
+            gate,
             served: 0,
             placement,
             moves_to: None,
@@ -209,6 +247,7 @@ impl Connection {
             self.poll(context)
         })
         .await;
+        self.linger(&reason).await;
         if reason.is_noteworthy() {
             self.broker.metrics.closed();
             let peer = self.context.peer;
@@ -216,14 +255,30 @@ impl Connection {
         }
     }
 
-    /// The socket and the loop on which it goes on, if it did not end but moves.
-    pub(crate) fn into_moving(self) -> Option<(TcpStream, Placement)> {
-        self.moves_to.map(|target| (self.stream, target))
+    /// What goes on on another loop, if the connection did not end but moves.
+    pub(crate) fn into_moving(self) -> Option<Moving> {
+        let Connection { stream, context, gate, moves_to, .. } = self;
+        moves_to.map(|placement| Moving { stream, context, gate, placement })
+    }
+
+    /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
+    /// client may drop what it has not read yet, and try again for ever.
+    async fn linger(&mut self, reason: &CloseReason) {
+        if !matches!(reason, CloseReason::NotAuthenticated(_)) {
+            return;
+        }
+        // On the heap, or every connection would keep room for what few of them come to.
+        let linger = Box::pin(drop_rest(&mut self.stream));
+        // However it ends, the connection does.
+        let _ = tokio::time::timeout(LINGER_TIME_MAX, linger).await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         self.now = Instant::now();
         wake::begin_turn(self.now);
+        if self.has_lost_seat(context) {
+            return Poll::Ready(CloseReason::NoSeat);
+        }
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
             Poll::Ready(Ok(())) => {
@@ -351,12 +406,23 @@ impl Connection {
                     if self.output.bytes.capacity() == 0 {
                         self.output = ResponseBuffer::pooled();
                     }
-                    dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut self.output)
+                    let frame = Frame {
+                        bytes: frame,
+                        context: &mut self.context,
+                        client: &mut self.client,
+                        response: &mut self.output,
+                    };
+                    self.gate.handle(&self.broker, frame)
                 }
                 false => {
                     let mut response = ResponseBuffer::pooled();
-                    let handled =
-                        dispatch::handle(&self.broker, &self.context, &mut self.client, frame, &mut response);
+                    let frame = Frame {
+                        bytes: frame,
+                        context: &mut self.context,
+                        client: &mut self.client,
+                        response: &mut response,
+                    };
+                    let handled = self.gate.handle(&self.broker, frame);
                     // At once, not when those before it are answered.
                     self.output.mute = self.output.mute.max(response.mute.take());
                     if let Handled::Answered = handled {
@@ -368,6 +434,9 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
+            if self.is_at_door {
+                self.leave_door();
+            }
             let before = std::mem::replace(&mut self.now, Instant::now());
             self.note(handled, before);
             self.check_output()?;
@@ -387,7 +456,7 @@ impl Connection {
     fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let filled = self.input.poll_fill(
             &mut self.stream,
-            &self.broker.request_memory,
+            memory(&self.broker, self.is_at_door),
             self.context.peer.ip(),
             context,
         );
@@ -412,7 +481,7 @@ impl Connection {
         if self.blocked && self.draining.is_none() && self.input.is_empty() {
             let filled = self.input.poll_fill(
                 &mut self.stream,
-                &self.broker.request_memory,
+                memory(&self.broker, self.is_at_door),
                 self.context.peer.ip(),
                 context,
             );
@@ -442,6 +511,10 @@ impl Connection {
                 self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
             }
             Handled::Close(reason) => self.drain(reason),
+            Handled::Last { response, reason } => {
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
+                self.drain(reason);
+            }
         }
     }
 
@@ -455,6 +528,20 @@ impl Connection {
             self.muted_until = Some(until);
             self.timer.as_mut().reset(until.into());
         }
+    }
+
+    /// Once it is authenticated, it may send what others may, and moves to a loop for data at the next pause.
+    fn leave_door(&mut self) {
+        if self.gate.frame_bytes_max().is_none() {
+            self.is_at_door = false;
+            self.input.set_frame_bytes_max(self.broker.limits.request_bytes_max);
+            self.served = RELIEF_INTERVAL;
+        }
+    }
+
+    /// Whether its place at the door was given to another connection.
+    fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
+        self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
     }
 
     /// Between requests, a connection of a busy loop moves to a free one.
@@ -495,6 +582,11 @@ impl Connection {
     /// When to look again, or why the connection ends now.
     fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
         let idle = self.broker.limits.connection_idle;
+        let deadline = self.gate.deadline();
+        if deadline.is_some_and(|deadline| deadline <= now) && self.draining.is_none() {
+            let allowed = self.broker.config().authentication.timeout;
+            return Err(CloseReason::AuthenticatesTooSlowly(allowed));
+        }
         let mut next = self.active_at + idle;
         if next <= now && self.in_flight.is_empty() && self.muted_until.is_none() {
             return Err(CloseReason::Idle(idle));
@@ -510,7 +602,7 @@ impl Connection {
             let may_send = !progress.waits_for_memory && self.muted_until.is_none();
             let is_stalled = progress.starved_since.is_some_and(|since| since + STALLED_SENDER <= now);
             let is_slow = progress.since + allowed <= now;
-            if may_send && (is_stalled || is_slow) && self.broker.request_memory.is_contended() {
+            if may_send && (is_stalled || is_slow) && memory(&self.broker, self.is_at_door).is_contended() {
                 return Err(CloseReason::SlowSender(bytes));
             }
             next = next.min(now + SLOW_SENDER_CHECK);
@@ -521,9 +613,27 @@ impl Connection {
             }
             next = next.min(now + SLOW_SENDER_CHECK);
         }
-        if let Some(until) = self.muted_until {
+        if let Some(until) = self.muted_until.into_iter().chain(deadline).min() {
             next = next.min(until);
         }
         Ok(next)
     }
+}
+
+/// Sends nothing more, and reads and drops what the peer still sends, up to a bound.
+async fn drop_rest(stream: &mut TcpStream) {
+    let mut left = LINGER_BYTES_MAX;
+    let mut dropped = [0; 4096];
+    let _ = stream.shutdown().await;
+    while left > 0 {
+        match stream.read(&mut dropped).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => left = left.saturating_sub(read),
+        }
+    }
+}
+
+/// Where the memory for large requests comes from. Those who are not authenticated have their own.
+fn memory(broker: &Broker, is_at_door: bool) -> &Arc<RequestMemory> {
+    if is_at_door { &broker.door_memory } else { &broker.request_memory }
 }

@@ -27,6 +27,20 @@ pub(crate) struct ConnectionContext {
     pub(crate) software: Mutex<Option<(String, String)>>,
 }
 
+impl ConnectionContext {
+    /// The same connection as one of a principal. Requests that came before keep the principal that they came with.
+    pub(crate) fn authenticated(&self, principal: &str) -> ConnectionContext {
+        ConnectionContext {
+            id: self.id,
+            listener: self.listener,
+            peer: self.peer,
+            principal: principal.into(),
+            quotas: self.quotas.clone(),
+            software: Mutex::new(self.software.lock().clone()),
+        }
+    }
+}
+
 /// One request: its header and where it came from.
 #[derive(Clone)]
 pub(crate) struct RequestContext {

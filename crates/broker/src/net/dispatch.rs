@@ -31,6 +31,13 @@ pub(crate) enum Handled {
     },
     /// The connection has to end.
     Close(CloseReason),
+    /// The connection has to end when a last response is sent.
+    Last {
+        /// Resolves to it.
+        response: Later,
+        /// Why.
+        reason: CloseReason,
+    },
 }
 
 /// What a connection remembers between requests.

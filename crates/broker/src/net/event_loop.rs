@@ -55,6 +55,9 @@ impl Relief {
     }
 }
 
+/// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
+const DOOR_NICENESS: i32 = 10;
+
 /// Threads of a loop for work that waits for the disk. What waits for a thread waits in the order of its arrival.
 const BACKGROUND_THREADS_MAX: usize = 8;
 
@@ -142,6 +145,8 @@ impl EventLoop {
 /// All loops of a broker.
 pub(crate) struct EventLoops {
     first: Arc<EventLoop>,
+    /// Where connections are authenticated, if any have to be.
+    door: Option<Arc<EventLoop>>,
     loops: RwLock<Loops>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -154,18 +159,25 @@ struct Loops {
 }
 
 impl EventLoops {
-    /// Starts `count` loops (at least one). `idle_poll`: for how long one looks for more before it sleeps, while there has
-    /// been much of late.
+    /// Starts `count` loops (at least one), and the door beside them if connections have to be authenticated. `idle_poll`:
+    /// for how long a loop looks for more before it sleeps, while there has been much of late.
     ///
     /// # Errors
     /// The system's, when a thread or an epoll instance cannot be made.
-    pub(crate) fn start(count: usize, idle_poll: Duration) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(count: usize, idle_poll: Duration, with_door: bool) -> io::Result<Arc<Self>> {
         let own = IdlePoll::default();
         own.set_window(idle_poll);
-        let (first, thread) = start_loop(0, own)?;
+        let (first, thread) = start_loop("loop-0".to_owned(), 0, own)?;
+        let mut threads = vec![thread];
+        let mut door = None;
+        if with_door {
+            let (event_loop, thread) = start_loop("door".to_owned(), DOOR_NICENESS, IdlePoll::default())?;
+            threads.push(thread);
+            door = Some(event_loop);
+        }
         let loops = Loops { all: vec![first.clone()], in_use: 1, stopped: false };
-        let threads = Mutex::new(vec![thread]);
-        let loops = Arc::new(EventLoops { first, loops: RwLock::new(loops), threads });
+        let threads = Mutex::new(threads);
+        let loops = Arc::new(EventLoops { first, door, loops: RwLock::new(loops), threads });
         loops.resize(count)?;
         Ok(loops)
     }
@@ -180,7 +192,7 @@ impl EventLoops {
         let count = count.max(1);
         while loops.all.len() < count && !loops.stopped {
             let idle_poll = self.first.mailbox.idle_poll().sibling();
-            let (event_loop, thread) = start_loop(loops.all.len(), idle_poll)?;
+            let (event_loop, thread) = start_loop(format!("loop-{}", loops.all.len()), 0, idle_poll)?;
             loops.all.push(event_loop);
             self.threads.lock().push(thread);
         }
@@ -197,7 +209,7 @@ impl EventLoops {
     pub(crate) fn stop(&self) {
         let mut loops = self.loops.write();
         loops.stopped = true;
-        for event_loop in &loops.all {
+        for event_loop in loops.all.iter().chain(&self.door) {
             let _ = event_loop.tasks.send(Order::Stop);
         }
     }
@@ -229,6 +241,11 @@ impl EventLoops {
             }
         }
         Placement::new(least.0)
+    }
+
+    /// The loop for a new connection that has to be authenticated first.
+    pub(crate) fn place_at_door(&self) -> Placement {
+        self.door.as_ref().map_or_else(|| self.place(), Placement::new)
     }
 
     /// A loop to which a connection should move: that of a busy loop if there is a free one, that of a loop that is not
@@ -281,7 +298,11 @@ impl Drop for Placement {
     }
 }
 
-fn start_loop(index: usize, idle_poll: IdlePoll) -> io::Result<(Arc<EventLoop>, JoinHandle<()>)> {
+fn start_loop(
+    name: String,
+    niceness: i32,
+    idle_poll: IdlePoll,
+) -> io::Result<(Arc<EventLoop>, JoinHandle<()>)> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -295,7 +316,8 @@ fn start_loop(index: usize, idle_poll: IdlePoll) -> io::Result<(Arc<EventLoop>, 
     let own = mailbox.clone();
     let event_loop =
         Arc::new(EventLoop { tasks, runtime: handle, connections: AtomicUsize::new(0), load, mailbox });
-    let thread = std::thread::Builder::new().name(format!("loop-{index}")).spawn(move || {
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        lower_priority(niceness);
         let _guard = AbortOnPanic("its connections would never be served again");
         own.enter();
         runtime.block_on(async move {
@@ -307,6 +329,17 @@ fn start_loop(index: usize, idle_poll: IdlePoll) -> io::Result<(Arc<EventLoop>, 
         });
     })?;
     Ok((event_loop, thread))
+}
+
+/// Makes this thread give way to others. Linux counts niceness by thread.
+fn lower_priority(niceness: i32) {
+    if niceness == 0 {
+        return;
+    }
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), niceness) {
+        tracing::debug!("the priority of thread {thread:?} cannot be lowered: {error}");
+    }
 }
 
 #[cfg(test)]
@@ -352,7 +385,7 @@ mod tests {
     #[test]
     fn a_part_of_the_connections_moves_before_the_next_look() {
         for (connections, expected) in [(2, 1), (6, 1), (64, 4)] {
-            let loops = EventLoops::start(2, Duration::ZERO).expect("threads can be made");
+            let loops = EventLoops::start(2, Duration::ZERO, false).expect("threads can be made");
             for (event_loop, busy) in loops.loops.read().all.iter().zip([0.9, 0.1]) {
                 let mut load = event_loop.load.lock();
                 // Nobody looks before that.
@@ -369,7 +402,7 @@ mod tests {
 
     #[test]
     fn loops_come_and_give_their_connections_away() {
-        let loops = EventLoops::start(1, Duration::ZERO).expect("a thread can be made");
+        let loops = EventLoops::start(1, Duration::ZERO, false).expect("a thread can be made");
         let stays = loops.place();
         assert_eq!(names(&loops), [1]);
         loops.resize(3).expect("threads can be made");

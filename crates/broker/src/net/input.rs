@@ -61,6 +61,11 @@ impl Input {
         Input { buffer: Vec::new(), consumed: 0, large: None, frame_bytes_max }
     }
 
+    /// From now on takes frames of up to so many bytes.
+    pub(crate) fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
     /// The next complete frame without its length prefix, if it is all there.
     pub(crate) fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let waiting = &self.buffer[self.consumed..];

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, NetworkConfig};
 use mainstem_limits::quotas::{Admission, ConnectionRates};
@@ -15,7 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::broker::Broker;
 use crate::host_names::{Addresses, HostNames};
-use crate::net::connection::Connection;
+use crate::net::authentication::{Gate, SaslGate};
+use crate::net::connection::{Connection, Moving};
 use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::event_loop::Placement;
 use crate::supervised::caught;
@@ -256,26 +257,49 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
         .and_then(|()| SockRef::from(&stream).set_keepalive(true))
         .and_then(|()| stream.into_std());
     match prepared {
-        Ok(stream) => run(broker.clone(), Arc::new(context), stream, counted, broker.event_loops.place()),
+        Ok(stream) => {
+            let gate = gate(broker, &context);
+            let placement = match gate {
+                Gate::Open => broker.event_loops.place(),
+                Gate::Sasl(_) => broker.event_loops.place_at_door(),
+            };
+            run(
+                Seated { broker: broker.clone(), context: Arc::new(context), counted, gate },
+                stream,
+                placement,
+            )
+        }
         Err(error) => tracing::warn!(%peer, "connection dropped: {error}"),
     }
 }
 
-/// Serves a connection on its loop; when it has to move, on the next.
-fn run(
+/// What a connection has to pass first.
+fn gate(broker: &Arc<Broker>, context: &ConnectionContext) -> Gate {
+    let Some(settings) = broker.security.sasl(context.listener) else { return Gate::Open };
+    let address = context.peer.ip().to_canonical();
+    let seat = broker.door.enter(context.id, address, broker.clock.mono_ms());
+    let deadline = Instant::now() + broker.config().authentication.timeout;
+    Gate::Sasl(Box::new(SaslGate::new(settings.clone(), seat, deadline)))
+}
+
+/// A connection that counts, beside its socket.
+struct Seated {
     broker: Arc<Broker>,
     context: Arc<ConnectionContext>,
-    stream: std::net::TcpStream,
     counted: Counted,
-    placement: Placement,
-) {
+    gate: Gate,
+}
+
+/// Serves a connection on its loop; when it has to move, on the next.
+fn run(seated: Seated, stream: std::net::TcpStream, placement: Placement) {
     let event_loop = placement.event_loop().clone();
     event_loop.spawn(async move {
+        let Seated { broker, context, counted, gate } = seated;
         let stream = match TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         };
-        let mut connection = Connection::new(stream, context.clone(), broker.clone(), placement);
+        let mut connection = Connection::new(stream, context.clone(), broker.clone(), gate, placement);
         if caught(connection.serve()).await.is_err() {
             // Its panic is in the log with what was wrong; this says whose request it was.
             tracing::error!(peer = %context.peer, connection = context.id, "connection closed: serving it has panicked");
@@ -285,9 +309,11 @@ fn run(
             return drop(counted);
         }
         // Closed before it stops counting.
-        let Some((stream, target)) = connection.into_moving() else { return drop(counted) };
+        let Some(Moving { stream, context, gate, placement }) = connection.into_moving() else {
+            return drop(counted);
+        };
         match stream.into_std() {
-            Ok(stream) => run(broker, context, stream, counted, target),
+            Ok(stream) => run(Seated { broker, context, counted, gate }, stream, placement),
             Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         }
     });

@@ -98,6 +98,16 @@ impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQu
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
 }
 
+/// Clients that authenticate are not throttled.
+impl Throttled for mainstem_wire::messages::sasl_handshake_response::SaslHandshakeResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
+/// Clients that authenticate are not throttled.
+impl Throttled for mainstem_wire::messages::sasl_authenticate_response::SaslAuthenticateResponse<'_> {
+    fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
+}
+
 /// An answer between brokers, which nobody throttles.
 impl Throttled for mainstem_wire::messages::write_txn_markers_response::WriteTxnMarkersResponse<'_> {
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}

@@ -25,8 +25,14 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Default of the topic key of the same name."),
     broker("compression.zstd.level", Int).default("3").between(-131072, 22).cluster_wide()
         .doc("Default of the topic key of the same name."),
+    broker("connection.failed.authentication.delay.ms", Int).default("100").at_least(0).low()
+        .doc("Milliseconds for which the answer to a failed authentication, and the end of its connection, are held \
+             back."),
     broker("connections.max.idle.ms", Long).default("600000")
         .doc("Milliseconds after which a connection without traffic is closed."),
+    broker("connections.max.reauth.ms", Long).default("0")
+        .doc("Milliseconds after which a client that came by SASL must authenticate again (KIP-368); 0 is never. Also \
+             per listener, and per mechanism of one: `listener.name.LISTENER.MECHANISM.connections.max.reauth.ms`."),
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
              talks to itself without a socket."),
@@ -178,6 +184,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Default of the topic key segment.bytes."),
     broker("log.segment.delete.delay.ms", Long).default("60000").at_least(0).high().cluster_wide()
         .doc("Default of the topic key file.delete.delay.ms."),
+    broker("mainstem.authentication.timeout.ms", Int).default("10000").at_least(1).ours()
+        .doc("Milliseconds from accepting a connection of a SASL listener until it is authenticated; then it is closed."),
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
@@ -191,6 +199,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Producers with sequence numbers that all partitions remember together, of about 250 bytes each; one \
              partition at most a quarter of it. Beyond it a new producer is refused with POLICY_VIOLATION: none is \
              forgotten before producer.id.expiration.ms."),
+    broker("mainstem.unauthenticated.connections.max", Int).default("1000").at_least(1).ours()
+        .doc("Connections of SASL listeners at once that are not authenticated yet, a tenth of them from one address. \
+             Beyond it the one that has made no progress for the longest time is closed."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
@@ -261,6 +272,15 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
         .cluster_wide()
         .doc("Bytes per second at which partitions are copied from one log directory to another."),
+    broker("sasl.enabled.mechanisms", List).default("GSSAPI").any_list().per_broker()
+        .doc("Mechanisms that clients of SASL listeners may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Also per listener. \
+             With another one, such as the default, a SASL listener does not start."),
+    broker("sasl.jaas.config", Password).per_broker()
+        .doc("Login module and its options, as `listener.name.LISTENER.MECHANISM.sasl.jaas.config`; without the prefix \
+             it is refused. For PLAIN: `org.apache.kafka.common.security.plain.PlainLoginModule required \
+             user_NAME=\"PASSWORD\";`."),
+    broker("sasl.server.max.receive.size", Int).default("524288")
+        .doc("Bytes of the largest frame on a connection that is not authenticated yet."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
     broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()

@@ -35,11 +35,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Class that computes client quotas."),
     broker("config.providers", List).default("").any_list().low().cluster_wide().unused(reason::JVM)
         .doc("Classes that resolve variables inside of configuration values."),
-    broker("connection.failed.authentication.delay.ms", Int).default("100").at_least(0).low()
-        .later(reason::SASL)
-        .doc("Milliseconds for which a connection stays open after a failed authentication."),
-    broker("connections.max.reauth.ms", Long).default("0").later(reason::SASL)
-        .doc("Milliseconds after which a client must authenticate again; 0 is never."),
     broker("controlled.shutdown.enable", Bool).default("true").later(reason::REPLICA)
         .doc("Hand over leadership before stopping."),
     broker("controller.performance.always.log.threshold.ms", Long).default("2000").at_least(0).internal()
@@ -376,10 +371,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds for which the broker waits for an answer to its own requests."),
     broker("sasl.client.callback.handler.class", Class).later(reason::SASL)
         .doc("Class that supplies the client side's credentials."),
-    broker("sasl.enabled.mechanisms", List).default("GSSAPI").any_list().per_broker().later(reason::SASL)
-        .doc("Mechanisms that clients may use."),
-    broker("sasl.jaas.config", Password).per_broker().later(reason::SASL)
-        .doc("Login module and its options."),
     broker("sasl.kerberos.kinit.cmd", Str).default("/usr/bin/kinit").per_broker().later(reason::SASL)
         .doc("Path of the kinit command."),
     broker("sasl.kerberos.min.time.before.relogin", Long).default("60000").per_broker().later(reason::SASL)
@@ -477,8 +468,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Address at which tokens are fetched."),
     broker("sasl.server.callback.handler.class", Class).later(reason::SASL)
         .doc("Class that checks credentials."),
-    broker("sasl.server.max.receive.size", Int).default("524288").later(reason::SASL)
-        .doc("Largest authentication message in bytes."),
     broker("security.inter.broker.protocol", Str).default("PLAINTEXT")
         .one_of(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]).later(reason::REPLICA)
         .doc("Security protocol between brokers."),

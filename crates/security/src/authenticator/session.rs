@@ -68,6 +68,11 @@ impl Session {
         *self = Session { renewal_began_ms, ..renewed };
     }
 
+    /// Whether the session ends at all.
+    pub fn ends(&self) -> bool {
+        self.expires_at_ms.is_some()
+    }
+
     /// When the session ends, in milliseconds of the monotonic clock; none if it lasts.
     pub fn expires_at_ms(&self) -> Option<u64> {
         self.expires_at_ms

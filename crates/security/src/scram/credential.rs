@@ -6,6 +6,28 @@ use super::ScramMechanism;
 use crate::sasl::DecoyShape;
 use crate::{Secret, SecurityError};
 
+/// Hashes a password `iterations` times with a salt, as AlterUserScramCredentials wants it from a client (KIP-554).
+///
+/// # Errors
+/// When the iterations are fewer or more than a credential may have.
+pub fn salted_password(
+    mechanism: ScramMechanism,
+    password: &Secret,
+    salt: &[u8],
+    iterations: u32,
+) -> Result<Secret, SecurityError> {
+    let allowed = ScramMechanism::ITERATIONS_MIN..=ScramMechanism::ITERATIONS_MAX;
+    let rounds = NonZeroU32::new(iterations).filter(|_| allowed.contains(&iterations)).ok_or(
+        SecurityError::ScramIterations {
+            mechanism,
+            iterations: iterations.to_string(),
+            min: *allowed.start(),
+            max: *allowed.end(),
+        },
+    )?;
+    Ok(Secret::new(mechanism.hash().pbkdf2(password.expose(), salt, rounds)))
+}
+
 /// Enough to recognise a password and to prove that one does, not enough to log in with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScramCredential {
@@ -31,16 +53,7 @@ impl ScramCredential {
         iterations: u32,
     ) -> Result<ScramCredential, SecurityError> {
         let salt = salt.into();
-        let allowed = ScramMechanism::ITERATIONS_MIN..=ScramMechanism::ITERATIONS_MAX;
-        let rounds = NonZeroU32::new(iterations).filter(|_| allowed.contains(&iterations)).ok_or(
-            SecurityError::ScramIterations {
-                mechanism,
-                iterations: iterations.to_string(),
-                min: *allowed.start(),
-                max: *allowed.end(),
-            },
-        )?;
-        let salted = Secret::new(mechanism.hash().pbkdf2(password.expose(), &salt, rounds));
+        let salted = salted_password(mechanism, password, &salt, iterations)?;
         Ok(ScramCredential::from_salted_password(mechanism, &salted, salt, iterations))
     }
 

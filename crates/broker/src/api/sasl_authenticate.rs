@@ -1,0 +1,24 @@
+//! SaslAuthenticate (36), v0-2, where it is out of place: on a listener without SASL, or on a connection that is
+//! authenticated. Elsewhere the connection's authenticator answers it.
+
+use std::sync::Arc;
+
+use mainstem_security::authenticate_out_of_place;
+use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::broker::Broker;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+pub(crate) fn serve(
+    _broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let _request: SaslAuthenticateRequest<'_> = body(decoder, context.version)?;
+    Ok(respond(&context, authenticate_out_of_place(), out))
+}

@@ -1,0 +1,66 @@
+//! Connections that were authenticated and that were not, under the names that JMX exporters give Kafka's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::exposition::{Exposition, Kind};
+use super::load;
+
+/// Counts of all listeners with SASL.
+#[derive(Default)]
+pub(crate) struct Authentications {
+    /// First authentications, and renewals of a session.
+    succeeded: [AtomicU64; 2],
+    failed: [AtomicU64; 2],
+    expired: AtomicU64,
+}
+
+impl Authentications {
+    /// A connection was authenticated, or `again`.
+    pub(crate) fn succeeded(&self, again: bool) {
+        self.succeeded[usize::from(again)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Credentials were refused, or a renewal was.
+    pub(crate) fn failed(&self, again: bool) {
+        self.failed[usize::from(again)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection was closed since its session was over.
+    pub(crate) fn expired(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes them all.
+    pub(super) fn expose(&self, text: &mut Exposition) {
+        let (succeeded, failed) = (&self.succeeded, &self.failed);
+        for (name, help, count) in [
+            (
+                "kafka_server_socket_server_metrics_successful_authentication_total",
+                "Connections that were authenticated.",
+                &succeeded[0],
+            ),
+            (
+                "kafka_server_socket_server_metrics_failed_authentication_total",
+                "Connections whose credentials were refused.",
+                &failed[0],
+            ),
+            (
+                "kafka_server_socket_server_metrics_successful_reauthentication_total",
+                "Sessions that were renewed.",
+                &succeeded[1],
+            ),
+            (
+                "kafka_server_socket_server_metrics_failed_reauthentication_total",
+                "Renewals of sessions that were refused.",
+                &failed[1],
+            ),
+            (
+                "kafka_server_socket_server_metrics_expired_connections_killed_count",
+                "Connections that were closed since they did not renew their session.",
+                &self.expired,
+            ),
+        ] {
+            text.one(name, Kind::Counter, help, load(count));
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The gate of a connection: what is decided about a frame before it is served.
+//!
+//! On a listener without SASL there is none. On one with SASL, frames go to the authenticator until it knows the
+//! principal, and again while the session is renewed (KIP-368); in between they are served until the session is over.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_security::{Admission, Authenticator, Failure, Now, Session, Step, StepContext};
+use mainstem_wire::{ApiKey, frame};
+
+use crate::broker::Broker;
+use crate::net::connection::CloseReason;
+use crate::net::context::ConnectionContext;
+use crate::net::dispatch::{self, ClientState, Handled};
+use crate::net::door::Seat;
+use crate::net::output::ResponseBuffer;
+use crate::random;
+use crate::security::{KnownUsers, SaslSettings};
+
+/// What a connection has to pass before its requests are served.
+pub(crate) enum Gate {
+    /// The listener asks for nothing.
+    Open,
+    /// SASL.
+    Sasl(Box<SaslGate>),
+}
+
+/// The authentication of a connection by SASL, and the session that it gave.
+pub(crate) struct SaslGate {
+    settings: Arc<SaslSettings>,
+    state: State,
+}
+
+enum State {
+    /// Nobody yet. The seat and the time are bounded.
+    Unauthenticated { authenticator: Authenticator, seat: Seat, deadline: Instant },
+    /// The session's principal, who may be renewing it.
+    Session { session: Session, renewal: Option<Authenticator> },
+    /// It has failed; nothing more is read.
+    Refused,
+}
+
+/// Where a frame came from, and where its answer goes.
+pub(crate) struct Frame<'a> {
+    /// Its bytes without the length.
+    pub(crate) bytes: &'a [u8],
+    /// The connection, which changes when it is authenticated.
+    pub(crate) context: &'a mut Arc<ConnectionContext>,
+    /// What it remembers between requests.
+    pub(crate) client: &'a mut ClientState,
+    /// Takes the answer.
+    pub(crate) response: &'a mut ResponseBuffer,
+}
+
+impl Frame<'_> {
+    fn serve(self, broker: &Arc<Broker>) -> Handled {
+        dispatch::handle(broker, self.context, self.client, self.bytes, self.response)
+    }
+}
+
+impl Gate {
+    /// Serves a frame, or has it authenticate the connection.
+    pub(crate) fn handle(&mut self, broker: &Arc<Broker>, frame: Frame<'_>) -> Handled {
+        match self {
+            Gate::Open => frame.serve(broker),
+            Gate::Sasl(gate) => gate.handle(broker, frame),
+        }
+    }
+
+    /// When the connection has to be authenticated; none if it is, or need not be.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Gate::Sasl(gate) => match &gate.state {
+                State::Unauthenticated { deadline, .. } => Some(*deadline),
+                _ => None,
+            },
+            Gate::Open => None,
+        }
+    }
+
+    /// The largest frame as long as the connection is not authenticated; none if it is, or need not be.
+    pub(crate) fn frame_bytes_max(&self) -> Option<usize> {
+        match self {
+            Gate::Sasl(gate) => {
+                matches!(gate.state, State::Unauthenticated { .. }).then_some(gate.settings.receive_bytes_max)
+            }
+            Gate::Open => None,
+        }
+    }
+
+    /// The seat among those that are not authenticated.
+    pub(crate) fn seat(&mut self) -> Option<&mut Seat> {
+        match self {
+            Gate::Sasl(gate) => match &mut gate.state {
+                State::Unauthenticated { seat, .. } => Some(seat),
+                _ => None,
+            },
+            Gate::Open => None,
+        }
+    }
+}
+
+impl SaslGate {
+    /// Waits for the first frame of a connection that has just been accepted.
+    pub(crate) fn new(settings: Arc<SaslSettings>, seat: Seat, deadline: Instant) -> SaslGate {
+        let authenticator = Authenticator::new(settings.rules.clone());
+        SaslGate { settings, state: State::Unauthenticated { authenticator, seat, deadline } }
+    }
+
+    /// As [`Gate::handle`]. A session that lasts costs a request nothing.
+    fn handle(&mut self, broker: &Arc<Broker>, frame: Frame<'_>) -> Handled {
+        if let State::Session { session, renewal: None } = &self.state
+            && !session.ends()
+        {
+            return frame.serve(broker);
+        }
+        let now = now(broker);
+        let step = match &mut self.state {
+            State::Refused => return Handled::Silent,
+            State::Unauthenticated { authenticator, seat, .. } => {
+                seat.progressed(now.monotonic_ms);
+                step(authenticator, broker, &self.settings, &frame, now)
+            }
+            State::Session { renewal: Some(authenticator), .. } => {
+                step(authenticator, broker, &self.settings, &frame, now)
+            }
+            State::Session { session, renewal } => match admit(session, frame.bytes, now) {
+                Admission::Serve => return frame.serve(broker),
+                Admission::Expired => {
+                    broker.metrics.authentications.expired();
+                    return Handled::Close(CloseReason::SessionExpired);
+                }
+                Admission::Renew => {
+                    let authenticator =
+                        renewal.insert(Authenticator::again(self.settings.rules.clone(), session));
+                    step(authenticator, broker, &self.settings, &frame, now)
+                }
+            },
+        };
+        self.follow(broker, frame, step)
+    }
+
+    /// Does what the authenticator has decided.
+    fn follow(&mut self, broker: &Arc<Broker>, frame: Frame<'_>, step: Step) -> Handled {
+        frame.client.api = api_of(frame.bytes);
+        if let (Some(api), false) = (frame.client.api, matches!(step, Step::Ask { .. })) {
+            broker.metrics.received(api, frame.bytes.len());
+        }
+        match step {
+            Step::Ask { .. } => frame.serve(broker),
+            Step::Reply(reply) => {
+                frame.response.bytes.extend_from_slice(&reply);
+                Handled::Answered
+            }
+            Step::Done { reply, session } => {
+                frame.response.bytes.extend_from_slice(&reply);
+                self.authenticated(broker, frame.context, session);
+                Handled::Answered
+            }
+            Step::Fail(failure) => self.refused(broker, failure),
+        }
+    }
+
+    fn authenticated(
+        &mut self,
+        broker: &Broker,
+        context: &mut Arc<ConnectionContext>,
+        authenticated: Session,
+    ) {
+        if let State::Session { session, renewal } = &mut self.state {
+            broker.metrics.authentications.succeeded(true);
+            session.renew(authenticated);
+            *renewal = None;
+            return;
+        }
+        broker.metrics.authentications.succeeded(false);
+        *context = Arc::new(context.authenticated(&authenticated.principal.to_string()));
+        tracing::debug!(
+            peer = %context.peer, connection = context.id, principal = %context.principal,
+            "authenticated by {}", authenticated.mechanism
+        );
+        self.state = State::Session { session: authenticated, renewal: None };
+    }
+
+    /// The connection ends. The answer to credentials that were refused is held back for a while, or whoever guesses
+    /// would learn at once.
+    fn refused(&mut self, broker: &Broker, failure: Failure) -> Handled {
+        let again = matches!(self.state, State::Session { .. });
+        self.state = State::Refused;
+        let reason = CloseReason::NotAuthenticated(failure.detail.escape_debug().to_string());
+        if !failure.is_refusal {
+            return Handled::Close(reason);
+        }
+        broker.metrics.authentications.failed(again);
+        let delay = broker.config().authentication.failed_delay;
+        let response = Box::pin(last_words(failure.reply, delay));
+        Handled::Last { response, reason }
+    }
+}
+
+/// The answer after which a connection ends, when it is time.
+async fn last_words(reply: Option<Vec<u8>>, delay: Duration) -> Result<ResponseBuffer, String> {
+    tokio::time::sleep(delay).await;
+    let mut response = ResponseBuffer::default();
+    response.bytes = reply.unwrap_or_default();
+    Ok(response)
+}
+
+fn step(
+    authenticator: &mut Authenticator,
+    broker: &Broker,
+    settings: &SaslSettings,
+    frame: &Frame<'_>,
+    now: Now,
+) -> Step {
+    let credentials = KnownUsers { broker, settings };
+    let mut random = || u128::from_ne_bytes(random::bytes());
+    authenticator.step(frame.bytes, StepContext { now, credentials: &credentials, random: &mut random })
+}
+
+fn admit(session: &mut Session, frame: &[u8], now: Now) -> Admission {
+    match api_of(frame) {
+        Some(api) => session.admit(api, now),
+        // What has no API is refused when it is served, unless the session is over.
+        None => session.admit(ApiKey::ApiVersions, now),
+    }
+}
+
+fn api_of(bytes: &[u8]) -> Option<ApiKey> {
+    frame::open_request(bytes).ok().map(|open| open.api_key)
+}
+
+fn now(broker: &Broker) -> Now {
+    let now = broker.clock.now();
+    Now { monotonic_ms: now.mono_ms, wall_ms: now.wall_ms }
+}

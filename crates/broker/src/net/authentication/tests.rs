@@ -1,0 +1,376 @@
+//! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use mainstem_security::scram::{ScramMechanism, salted_password};
+use mainstem_security::{ClientExchange, ClientStep, Mechanism, Secret};
+use mainstem_wire::messages::alter_user_scram_credentials_request::{
+    AlterUserScramCredentialsRequest, ScramCredentialUpsertion,
+};
+use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::metadata_request::MetadataRequest;
+use mainstem_wire::messages::request_header::RequestHeader;
+use mainstem_wire::messages::response_header::ResponseHeader;
+use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
+use mainstem_wire::messages::sasl_authenticate_response::SaslAuthenticateResponse;
+use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
+use mainstem_wire::{Decoder, ErrorCode, Message, Request};
+
+use crate::EmbeddedBroker;
+
+/// No test waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const JAAS: &str =
+    "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"a-secret\";";
+
+fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
+    let own = [
+        ("listeners", "SASL_PLAINTEXT://127.0.0.1:0"),
+        ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
+        ("listener.name.sasl_plaintext.plain.sasl.jaas.config", JAAS),
+    ];
+    let broker = EmbeddedBroker::start(&[&own[..], settings].concat());
+    for mechanism in ScramMechanism::ALL {
+        add_user(&broker, mechanism, "bob", "b-secret");
+    }
+    broker
+}
+
+fn add_user(broker: &EmbeddedBroker, mechanism: ScramMechanism, name: &'static str, password: &str) {
+    let (salt, iterations) = (b"0123456789abcdefghijklmno", 4096);
+    let salted = salted_password(mechanism, &Secret::from(password), salt, iterations).unwrap();
+    let request = AlterUserScramCredentialsRequest {
+        upsertions: vec![ScramCredentialUpsertion {
+            name: name.into(),
+            mechanism: mechanism.code(),
+            iterations: 4096,
+            salt: salt.as_slice().into(),
+            salted_password: salted.expose().to_vec().into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let broker = broker.broker();
+    let reply =
+        broker.controller.decide(broker, |heart| heart.alter_user_scram_credentials(&request)).unwrap();
+    assert_eq!(reply.results[0].error_code, 0);
+}
+
+/// A client of one connection.
+struct Peer {
+    stream: TcpStream,
+    frame: Vec<u8>,
+}
+
+impl Peer {
+    fn connect(broker: &EmbeddedBroker) -> Peer {
+        let stream = TcpStream::connect(broker.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Peer { stream, frame: Vec::new() }
+    }
+
+    fn encode<'q, R: Request<'q>>(request: &R, version: i16) -> Vec<u8> {
+        let header = RequestHeader {
+            request_api_key: R::KEY as i16,
+            request_api_version: version,
+            correlation_id: 7,
+            ..Default::default()
+        };
+        let mut bytes = Vec::new();
+        mainstem_wire::frame::write_request(&mut bytes, &header, request).unwrap();
+        bytes
+    }
+
+    fn receive(&mut self) -> std::io::Result<&[u8]> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        self.frame.resize(u32::from_be_bytes(length) as usize, 0);
+        self.stream.read_exact(&mut self.frame)?;
+        Ok(&self.frame)
+    }
+
+    fn answer<'q, 'r, R: Request<'q>>(&'r mut self, version: i16) -> std::io::Result<R::Response<'r>> {
+        let frame = self.receive()?;
+        let mut decoder = Decoder::new(frame);
+        let header = ResponseHeader::decode(&mut decoder, R::KEY.response_header_version(version)).unwrap();
+        assert_eq!(header.correlation_id, 7);
+        Ok(R::Response::decode(&mut decoder, version).unwrap())
+    }
+
+    fn call<'q, 'r, R: Request<'q>>(
+        &'r mut self,
+        request: &R,
+        version: i16,
+    ) -> std::io::Result<R::Response<'r>> {
+        self.stream.write_all(&Peer::encode(request, version))?;
+        self.answer::<R>(version)
+    }
+
+    fn handshake(&mut self, mechanism: &str, version: i16) -> (i16, Vec<String>) {
+        let request = SaslHandshakeRequest { mechanism: mechanism.into() };
+        let response = self.call(&request, version).unwrap();
+        (response.error_code, response.mechanisms.iter().map(ToString::to_string).collect())
+    }
+
+    fn token(&mut self, token: &[u8]) -> SaslAuthenticateResponse<'_> {
+        let request = SaslAuthenticateRequest { auth_bytes: token.into(), ..Default::default() };
+        self.call(&request, 2).unwrap()
+    }
+
+    /// Authenticates; the session's length, or the refusal's text.
+    fn log_in(&mut self, mechanism: Mechanism, user: &str, password: &str) -> Result<i64, String> {
+        assert_eq!(self.handshake(mechanism.name(), 1).0, 0);
+        let mut exchange = ClientExchange::new(mechanism, user, Secret::from(password), 5);
+        let (mut challenge, mut lifetime) = (Vec::new(), 0);
+        while let ClientStep::Send(token) = exchange.step(&challenge).unwrap() {
+            let response = self.token(&token);
+            if response.error_code != 0 {
+                assert_eq!(response.error_code, ErrorCode::SASL_AUTHENTICATION_FAILED.code());
+                return Err(response.error_message.unwrap_or_default().into_owned());
+            }
+            challenge = response.auth_bytes.to_vec();
+            lifetime = response.session_lifetime_ms;
+        }
+        Ok(lifetime)
+    }
+
+    fn is_served(&mut self) -> bool {
+        self.call(&MetadataRequest::default(), 12).is_ok()
+    }
+
+    /// Waits until the broker has closed the connection, having sent nothing more.
+    fn is_closed(&mut self) -> bool {
+        let read = self.stream.read(&mut [0; 1]);
+        matches!(&read, Ok(0)) || read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+    }
+}
+
+fn count(broker: &EmbeddedBroker, name: &str) -> u64 {
+    let text = crate::metrics::exposition(broker.broker());
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.expect("it is counted").trim().parse::<f64>().unwrap() as u64
+}
+
+#[test]
+fn each_mechanism_lets_in_who_knows_the_password() {
+    let broker = broker(&[]);
+    let scram = ScramMechanism::ALL.map(Mechanism::Scram);
+    let (alice, bob) = (("alice", "a-secret"), ("bob", "b-secret"));
+    for (mechanism, (user, password)) in [(Mechanism::Plain, alice), (scram[0], bob), (scram[1], bob)] {
+        let mut peer = Peer::connect(&broker);
+        let asked = ApiVersionsRequest {
+            client_software_name: "test".into(),
+            client_software_version: "1".into(),
+            ..Default::default()
+        };
+        assert_eq!(peer.call(&asked, 3).unwrap().error_code, 0);
+        assert_eq!(peer.log_in(mechanism, user, password), Ok(0), "{mechanism}");
+        assert!(peer.is_served(), "{mechanism}");
+        assert_eq!(peer.handshake("PLAIN", 1).0, ErrorCode::ILLEGAL_SASL_STATE.code(), "the session lasts");
+        assert_eq!(peer.token(b"x").error_code, ErrorCode::ILLEGAL_SASL_STATE.code());
+        assert!(peer.is_served());
+    }
+    let successful = "kafka_server_socket_server_metrics_successful_authentication_total";
+    assert_eq!(count(&broker, successful), 3);
+    assert_eq!(broker.broker().door.taken(), 0);
+}
+
+#[test]
+fn who_does_not_know_the_password_is_told_so_later_and_once() {
+    let broker = broker(&[("connection.failed.authentication.delay.ms", "150")]);
+    let scram = ScramMechanism::ALL.map(Mechanism::Scram);
+    let hidden = "Authentication failed during authentication due to invalid credentials with SASL mechanism";
+    let plain = "Authentication failed: Invalid username or password".to_owned();
+    for (mechanism, user, expected) in [
+        (Mechanism::Plain, "alice", plain.clone()),
+        (Mechanism::Plain, "bob", plain),
+        (scram[0], "bob", format!("{hidden} SCRAM-SHA-256")),
+        (scram[1], "bob", format!("{hidden} SCRAM-SHA-512")),
+        (scram[1], "unknown", format!("{hidden} SCRAM-SHA-512")),
+    ] {
+        let mut peer = Peer::connect(&broker);
+        let began = Instant::now();
+        assert_eq!(peer.log_in(mechanism, user, "wrong"), Err(expected), "{mechanism} {user}");
+        assert!(began.elapsed() >= Duration::from_millis(150), "{mechanism} {user}");
+        // What is sent meanwhile does not make the system drop the answer.
+        let _ = peer.stream.write_all(&[0; 100]);
+        assert!(peer.is_closed());
+    }
+    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_authentication_total"), 5);
+}
+
+#[test]
+fn an_unknown_user_is_shown_what_a_known_one_is() {
+    let broker = broker(&[]);
+    let shown = |user: &str| {
+        let mut peer = Peer::connect(&broker);
+        assert_eq!(peer.handshake("SCRAM-SHA-512", 1).0, 0);
+        let response = peer.token(format!("n,,n={user},r=nonce").as_bytes());
+        let text = String::from_utf8(response.auth_bytes.to_vec()).unwrap();
+        let (_, after) = text.split_once(",s=").unwrap();
+        after.to_owned()
+    };
+    let (known, unknown) = (shown("bob"), shown("carol"));
+    assert_eq!(known.len(), unknown.len(), "{known} {unknown}");
+    assert!(known.ends_with(",i=4096") && unknown.ends_with(",i=4096"));
+    assert_eq!(unknown, shown("carol"), "a salt stays");
+    assert_ne!(unknown, shown("dave"));
+}
+
+#[test]
+fn a_mechanism_that_the_listener_lacks_is_refused_with_those_that_it_has() {
+    let broker = broker(&[("listener.name.sasl_plaintext.sasl.enabled.mechanisms", "SCRAM-SHA-512")]);
+    let mut peer = Peer::connect(&broker);
+    let expected = (ErrorCode::UNSUPPORTED_SASL_MECHANISM.code(), vec!["SCRAM-SHA-512".to_owned()]);
+    assert_eq!(peer.handshake("PLAIN", 1), expected);
+    assert!(peer.is_closed());
+}
+
+#[test]
+fn nothing_else_is_served_before() {
+    let broker = broker(&[("sasl.server.max.receive.size", "2000")]);
+    let token = SaslAuthenticateRequest { auth_bytes: b"\0alice\0a-secret".into(), ..Default::default() };
+    for bytes in [
+        Peer::encode(&MetadataRequest::default(), 12),
+        Peer::encode(&token, 2),
+        2001u32.to_be_bytes().to_vec(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0, 0, 0, 3, 1, 2, 3],
+    ] {
+        let mut peer = Peer::connect(&broker);
+        peer.stream.write_all(&bytes).unwrap();
+        assert!(peer.is_closed(), "{bytes:?}");
+    }
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(peer.handshake("PLAIN", 1).0, 0);
+    peer.stream.write_all(&Peer::encode(&MetadataRequest::default(), 12)).unwrap();
+    assert!(peer.is_closed(), "between handshake and token");
+}
+
+#[test]
+fn requests_behind_the_handshake_are_served_in_order_once_it_is_done() {
+    let broker = broker(&[("sasl.server.max.receive.size", "200")]);
+    let handshake = SaslHandshakeRequest { mechanism: "PLAIN".into() };
+    let token = SaslAuthenticateRequest { auth_bytes: b"\0alice\0a-secret".into(), ..Default::default() };
+    let mut metadata = MetadataRequest::default();
+    let name = "x".repeat(200);
+    metadata.topics = Some(vec![mainstem_wire::messages::metadata_request::MetadataRequestTopic {
+        name: Some(name.as_str().into()),
+        ..Default::default()
+    }]);
+    let mut peer = Peer::connect(&broker);
+    let bytes = [Peer::encode(&handshake, 1), Peer::encode(&token, 2), Peer::encode(&metadata, 12)].concat();
+    peer.stream.write_all(&bytes).unwrap();
+    assert_eq!(peer.answer::<SaslHandshakeRequest<'_>>(1).unwrap().error_code, 0);
+    assert_eq!(peer.answer::<SaslAuthenticateRequest<'_>>(2).unwrap().error_code, 0);
+    assert_eq!(peer.answer::<MetadataRequest<'_>>(12).unwrap().topics.len(), 1);
+    assert!(peer.is_served());
+}
+
+#[test]
+fn bare_tokens_follow_the_first_version_of_the_handshake() {
+    let broker = broker(&[]);
+    for (password, comes_in) in [("a-secret", true), ("wrong", false)] {
+        let mut peer = Peer::connect(&broker);
+        assert_eq!(peer.handshake("PLAIN", 0).0, 0);
+        let token = format!("\0alice\0{password}");
+        let frame = [&(token.len() as u32).to_be_bytes(), token.as_bytes()].concat();
+        peer.stream.write_all(&frame).unwrap();
+        if comes_in {
+            assert_eq!(peer.receive().unwrap(), b"");
+            assert!(peer.is_served());
+        } else {
+            assert!(peer.is_closed());
+        }
+    }
+}
+
+#[test]
+fn who_takes_too_long_is_closed() {
+    let broker = broker(&[("mainstem.authentication.timeout.ms", "300")]);
+    let mut inside = Peer::connect(&broker);
+    assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
+    let began = Instant::now();
+    let mut silent = Peer::connect(&broker);
+    let mut slow = Peer::connect(&broker);
+    assert_eq!(slow.handshake("PLAIN", 1).0, 0);
+    assert!(silent.is_closed() && slow.is_closed());
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(inside.is_served(), "who is authenticated stays");
+    assert_eq!(broker.broker().door.taken(), 0);
+}
+
+#[test]
+fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
+    let broker = broker(&[("mainstem.unauthenticated.connections.max", "20")]);
+    let mut inside = Peer::connect(&broker);
+    assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
+    // A tenth for this address.
+    let mut first = Peer::connect(&broker);
+    assert_eq!(first.handshake("PLAIN", 1).0, 0);
+    let mut second = Peer::connect(&broker);
+    assert_eq!(second.handshake("PLAIN", 1).0, 0);
+    std::thread::sleep(Duration::from_millis(5));
+    let mut third = Peer::connect(&broker);
+    assert!(first.is_closed());
+    assert_eq!(second.token(b"\0alice\0a-secret").error_code, 0);
+    assert_eq!(third.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
+    assert!(inside.is_served());
+}
+
+#[test]
+fn a_session_is_renewed_or_ends() {
+    let broker = broker(&[
+        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", "1200"),
+        ("connections.max.reauth.ms", "60000"),
+    ]);
+    let mut lasting = Peer::connect(&broker);
+    let scram = Mechanism::Scram(ScramMechanism::Sha256);
+    assert_eq!(lasting.log_in(scram, "bob", "b-secret"), Ok(60_000));
+    let mut ending = Peer::connect(&broker);
+    assert_eq!(ending.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    let mut renewing = Peer::connect(&broker);
+    assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    let mut other = Peer::connect(&broker);
+    assert_eq!(other.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(1050));
+        assert!(renewing.is_served());
+        assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    }
+    assert!(renewing.is_served());
+    assert!(!ending.is_served(), "its session is over");
+    assert_eq!(other.handshake("SCRAM-SHA-256", 1).0, 0);
+    let refused = other.token(b"n,,n=bob,r=nonce");
+    assert_eq!(refused.error_code, ErrorCode::SASL_AUTHENTICATION_FAILED.code(), "another mechanism");
+    assert!(other.is_closed());
+    assert!(lasting.is_served());
+    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_successful_reauthentication_total"), 2);
+    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_reauthentication_total"), 1);
+    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
+}
+
+#[test]
+fn a_listener_without_sasl_has_no_use_for_it() {
+    let broker = EmbeddedBroker::start(&[]);
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(peer.handshake("PLAIN", 1), (ErrorCode::ILLEGAL_SASL_STATE.code(), Vec::new()));
+    assert_eq!(peer.token(b"\0alice\0a-secret").error_code, ErrorCode::ILLEGAL_SASL_STATE.code());
+    assert!(peer.is_served());
+}
+
+#[test]
+fn a_jaas_text_that_cannot_be_obeyed_stops_the_start() {
+    let wrong = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+    let started = std::panic::catch_unwind(|| {
+        broker(&[("listener.name.sasl_plaintext.plain.sasl.jaas.config", wrong)])
+    });
+    let panic = started.err().expect("it does not start");
+    let text = panic.downcast_ref::<String>().expect("it says why");
+    let expected =
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config: the login module is not that of PLAIN";
+    assert_eq!(text, expected);
+}

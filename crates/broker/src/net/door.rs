@@ -1,0 +1,195 @@
+//! The connections that are not authenticated yet: how many there may be, and which of them has to go for another.
+//!
+//! They are served by an event loop of their own, the door, whose thread has a lower priority than those of data. Their
+//! number is bounded, and so is the share of one address. For a newcomer beyond a bound goes the connection that has made
+//! no progress for the longest time: of its address, or of all.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// One address may have this part of the seats, and at least one.
+const ADDRESS_SHARE: usize = 10;
+
+/// The seats of connections that are not authenticated yet.
+pub(crate) struct Door {
+    seats: Mutex<Seats<oneshot::Sender<()>>>,
+}
+
+/// A connection's seat, given back when it is dropped.
+pub(crate) struct Seat {
+    door: Arc<Door>,
+    connection: u64,
+    given_up: oneshot::Receiver<()>,
+}
+
+impl Door {
+    /// With so many seats, at least one.
+    pub(crate) fn new(most: usize) -> Arc<Door> {
+        Arc::new(Door { seats: Mutex::new(Seats::new(most)) })
+    }
+
+    /// A seat for a connection, by its id. Another one may lose its own for it.
+    pub(crate) fn enter(self: &Arc<Self>, connection: u64, address: IpAddr, now_ms: u64) -> Seat {
+        let (give_up, given_up) = oneshot::channel();
+        let leaves = self.seats.lock().enter(connection, address, now_ms, give_up);
+        if let Some(give_up) = leaves {
+            // A connection that has just ended does not listen any more.
+            let _ = give_up.send(());
+        }
+        Seat { door: self.clone(), connection, given_up }
+    }
+
+    /// Seats that are taken.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        self.seats.lock().by_connection.len()
+    }
+}
+
+impl Seat {
+    /// The connection has sent a whole frame.
+    pub(crate) fn progressed(&self, now_ms: u64) {
+        self.door.seats.lock().progressed(self.connection, now_ms);
+    }
+
+    /// Resolves when the seat is given to another connection.
+    pub(crate) fn given_up(&mut self) -> &mut oneshot::Receiver<()> {
+        &mut self.given_up
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.door.seats.lock().leave(self.connection);
+    }
+}
+
+/// Who has a seat, with the way to take it away.
+struct Seats<T> {
+    most: usize,
+    by_connection: HashMap<u64, Taken<T>>,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+struct Taken<T> {
+    address: IpAddr,
+    progressed_at_ms: u64,
+    give_up: T,
+}
+
+impl<T> Seats<T> {
+    fn new(most: usize) -> Self {
+        Seats { most: most.max(1), by_connection: HashMap::new(), by_address: HashMap::new() }
+    }
+
+    /// Gives a seat; the way to the one who lost it for that, if there was none left.
+    fn enter(&mut self, connection: u64, address: IpAddr, now_ms: u64, give_up: T) -> Option<T> {
+        let of_address = self.by_address.get(&address).copied().unwrap_or(0);
+        let leaves = if of_address >= (self.most / ADDRESS_SHARE).max(1) {
+            self.slowest(|taken| taken.address == address)
+        } else if self.by_connection.len() >= self.most {
+            self.slowest(|_| true)
+        } else {
+            None
+        };
+        let left = leaves.and_then(|connection| self.leave(connection));
+        self.by_connection.insert(connection, Taken { address, progressed_at_ms: now_ms, give_up });
+        *self.by_address.entry(address).or_default() += 1;
+        self.check();
+        left
+    }
+
+    fn slowest(&self, counts: impl Fn(&Taken<T>) -> bool) -> Option<u64> {
+        let counted = self.by_connection.iter().filter(|(_, taken)| counts(taken));
+        counted.min_by_key(|(id, taken)| (taken.progressed_at_ms, **id)).map(|(id, _)| *id)
+    }
+
+    fn progressed(&mut self, connection: u64, now_ms: u64) {
+        if let Some(taken) = self.by_connection.get_mut(&connection) {
+            taken.progressed_at_ms = now_ms;
+        }
+    }
+
+    fn leave(&mut self, connection: u64) -> Option<T> {
+        let taken = self.by_connection.remove(&connection)?;
+        if let Some(count) = self.by_address.get_mut(&taken.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&taken.address);
+            }
+        }
+        Some(taken.give_up)
+    }
+
+    /// What always holds.
+    fn check(&self) {
+        assert!(self.by_connection.len() <= self.most, "no more than there are seats");
+        let counted: usize = self.by_address.values().sum();
+        assert_eq!(counted, self.by_connection.len(), "each connection has one address");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn the_connection_without_progress_for_the_longest_time_goes() {
+        let mut seats = Seats::new(20);
+        assert_eq!(seats.enter(1, address(1), 0, 'a'), None);
+        assert_eq!(seats.enter(2, address(1), 1, 'b'), None);
+        seats.progressed(1, 2);
+        assert_eq!(seats.enter(3, address(1), 3, 'c'), Some('b'), "an address has a tenth");
+        for other in 0..18 {
+            assert_eq!(seats.enter(10 + u64::from(other), address(10 + other), 4, 'x'), None);
+        }
+        assert_eq!(seats.enter(50, address(50), 5, 'y'), Some('a'), "all seats are taken");
+        assert_eq!(seats.leave(1), None, "it has gone already");
+        assert_eq!(seats.leave(50), Some('y'));
+        assert_eq!(seats.enter(51, address(51), 6, 'z'), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_bounds_hold_whoever_comes_and_goes(
+            steps in prop::collection::vec((0u8..3, 0u64..40, 0u8..6), 0..200),
+        ) {
+            let mut seats = Seats::new(12);
+            let mut next = 100;
+            for (now, (kind, connection, last)) in (0..).zip(steps) {
+                match kind {
+                    0 => {
+                        seats.enter(next, address(last), now, ());
+                        next += 1;
+                    }
+                    1 => seats.progressed(next - connection.min(next), now),
+                    _ => _ = seats.leave(next - connection.min(next)),
+                }
+                seats.check();
+                prop_assert!(seats.by_address.values().all(|count| *count <= 1));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_loses_the_seat_is_notified() {
+        let door = Door::new(1);
+        let mut first = door.enter(1, address(1), 0);
+        let second = door.enter(2, address(2), 1);
+        first.given_up().await.expect("it was given up");
+        drop(first);
+        assert_eq!(door.taken(), 1, "a seat is not left twice");
+        drop(second);
+        assert_eq!(door.taken(), 0);
+    }
+}
