@@ -263,7 +263,7 @@ fn a_start_that_would_be_open_where_protection_is_asked_for_is_refused() {
     for (key, value) in [
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("super.users", "User:admin"),
-        ("ssl.client.auth", "required"),
+        ("ssl.engine.factory.class", "com.example.Engine"),
         ("listener.name.plaintext.oauthbearer.sasl.jaas.config", "OAuthBearerLoginModule required;"),
         ("principal.builder.class", "com.example.Builder"),
         ("delegation.token.secret.key", "secret"),

@@ -201,6 +201,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(&topics, &shown, &mut text);
     metrics.authentications.expose(&mut text);
+    authentication::expose_certificates(broker, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
     process::expose(&mut text);

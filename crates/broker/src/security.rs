@@ -1,6 +1,9 @@
-//! Who may come in by which listener: the rules of each SASL listener, and the users that are known.
+//! Who may come in by which listener: the sessions of each TLS listener, the rules of each SASL listener, and the users
+//! that are known.
 //!
 //! PLAIN has the users of the listener's JAAS text, SCRAM those of the metadata.
+
+mod tls;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,12 +23,28 @@ use crate::random;
 
 /// Why a listener cannot authenticate anybody.
 #[derive(Debug, thiserror::Error)]
-#[error("listener.name.{listener}.{mechanism}.{source}")]
-pub struct ListenerSecurityError {
-    listener: String,
-    mechanism: String,
-    source: SecurityError,
+pub enum ListenerSecurityError {
+    /// A mechanism of SASL.
+    #[error("listener.name.{listener}.{mechanism}.{source}")]
+    Sasl {
+        /// The listener, in small letters.
+        listener: String,
+        /// The mechanism, in small letters.
+        mechanism: String,
+        /// What is wrong.
+        source: SecurityError,
+    },
+    /// TLS.
+    #[error("the listener {listener} cannot use TLS: {source}")]
+    Tls {
+        /// The listener.
+        listener: String,
+        /// What is wrong.
+        source: SecurityError,
+    },
 }
+
+pub(crate) use tls::TlsSettings;
 
 /// A SASL listener: what it allows, and the users that it knows by itself.
 pub(crate) struct SaslSettings {
@@ -40,6 +59,8 @@ pub(crate) struct SaslSettings {
 pub(crate) struct Security {
     /// By the rank of the listener; none without SASL.
     listeners: Vec<Option<Arc<SaslSettings>>>,
+    /// As `listeners`; none without TLS.
+    tls: Vec<Option<Arc<TlsSettings>>>,
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
     decoys: Mutex<HashMap<ScramMechanism, DecoyShape>>,
@@ -49,15 +70,21 @@ impl Security {
     /// By a configuration.
     ///
     /// # Errors
-    /// When a JAAS text is malformed or names another module than its mechanism's.
+    /// When a JAAS text is malformed or names another module than its mechanism's, or a key store cannot be used.
     pub(crate) fn new(config: &BrokerConfig) -> Result<Security, ListenerSecurityError> {
         let listeners = config.listeners.open.iter().zip(&config.sasl_listeners);
         let listeners = listeners.map(|(endpoint, sasl)| {
             let sasl = sasl.as_ref().map(|sasl| SaslSettings::new(&endpoint.listener, sasl));
             Ok(sasl.transpose()?.map(Arc::new))
         });
+        let listeners = listeners.collect::<Result<_, _>>()?;
+        let tls = config.listeners.open.iter().zip(&config.tls_listeners).map(|(endpoint, tls)| {
+            let tls = tls.as_ref().map(|tls| TlsSettings::new(&endpoint.listener, tls));
+            Ok(tls.transpose()?.map(Arc::new))
+        });
         Ok(Security {
-            listeners: listeners.collect::<Result<_, _>>()?,
+            listeners,
+            tls: tls.collect::<Result<_, _>>()?,
             decoy_key: Secret::new(random::bytes::<32>()),
             decoys: Mutex::default(),
         })
@@ -68,9 +95,19 @@ impl Security {
         self.listeners.get(listener)?.as_ref()
     }
 
-    /// Whether any listener authenticates its clients.
-    pub(crate) fn authenticates(&self) -> bool {
-        self.listeners.iter().any(Option::is_some)
+    /// The sessions of a listener; none without TLS.
+    pub(crate) fn tls(&self, listener: usize) -> Option<&Arc<TlsSettings>> {
+        self.tls.get(listener)?.as_ref()
+    }
+
+    /// The listeners with TLS.
+    pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
+        self.tls.iter().flatten()
+    }
+
+    /// Whether the clients of any listener have more to do than to connect.
+    pub(crate) fn has_door(&self) -> bool {
+        self.listeners.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
 
     /// The SCRAM credentials of the metadata have changed.
@@ -91,7 +128,7 @@ impl SaslSettings {
         let mut rules = SaslRules::default();
         let mut plain = None;
         for found in &sasl.mechanisms {
-            let failed = |source| ListenerSecurityError {
+            let failed = |source| ListenerSecurityError::Sasl {
                 listener: listener.to_lowercase(),
                 mechanism: found.name.to_lowercase(),
                 source,

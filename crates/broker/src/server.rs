@@ -188,7 +188,7 @@ impl Server {
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options)?;
         let event_loops =
-            EventLoops::start(loops_for(&config), config.network.idle_poll, security.authenticates())?;
+            EventLoops::start(loops_for(&config), config.network.idle_poll, security.has_door())?;
         let parts = Parts {
             clock,
             loggers,

@@ -9,6 +9,7 @@ use super::protection;
 use super::sasl::{self, SaslListener};
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources};
 use super::table;
+use super::tls::{self, TlsListener};
 use super::topic::TopicConfigValues;
 use super::value::ConfigValue;
 use crate::group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
@@ -25,6 +26,8 @@ pub struct BrokerConfig {
     pub listeners: Listeners,
     /// `sasl.enabled.mechanisms` and the keys around it, by the rank of the open listener; none without SASL.
     pub sasl_listeners: Vec<Option<SaslListener>>,
+    /// `ssl.keystore.location` and the keys around it, by the rank of the open listener; none without TLS.
+    pub tls_listeners: Vec<Option<TlsListener>>,
     /// Connections that are not authenticated yet.
     pub authentication: AuthenticationConfig,
     /// `log.dirs`, or `log.dir`; at least one.
@@ -271,6 +274,7 @@ impl BrokerConfig {
         let listeners = typed.listeners().map_err(|problem| problems.push(problem)).ok();
         let open = listeners.as_ref().map_or(&[][..], |listeners| &listeners.open);
         let sasl_listeners = sasl::listeners(&values, open).map_err(|problem| problems.push(problem)).ok();
+        let tls_listeners = tls::listeners(&values, open);
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
         problems.extend(typed.conflicts());
@@ -287,6 +291,7 @@ impl BrokerConfig {
             rack: typed.text("broker.rack"),
             listeners,
             sasl_listeners,
+            tls_listeners,
             authentication: typed.authentication(),
             log_dirs: typed.list("log.dirs"),
             cordoned_log_dirs: typed.list("cordoned.log.dirs"),

@@ -29,6 +29,7 @@ mod quota_windows;
 mod sasl;
 mod sources;
 pub mod table;
+mod tls;
 mod topic;
 mod value;
 
@@ -47,5 +48,6 @@ pub use sasl::{JaasText, SaslListener, SaslMechanism};
 pub use sources::{
     BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
 };
+pub use tls::TlsListener;
 pub use topic::{CompressionType, TimestampType, TopicConfigValues};
 pub use value::{ConfigValue, InvalidValue};

@@ -290,11 +290,10 @@ fn check_ports(endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> 
     Ok(())
 }
 
-/// TLS is missing. A controller's listener is not opened, but who protects it means it.
+/// A controller's listener is not opened, but who protects it means it.
 fn check_protocols(all: &[Endpoint], is_controller: impl Fn(&Endpoint) -> bool) -> Result<(), Problem> {
-    let is_missing = |endpoint: &&Endpoint| {
-        endpoint.protocol.has_tls() || (is_controller(endpoint) && endpoint.protocol.has_sasl())
-    };
+    let is_missing =
+        |endpoint: &&Endpoint| is_controller(endpoint) && endpoint.protocol != SecurityProtocol::Plaintext;
     match all.iter().find(is_missing) {
         None => Ok(()),
         Some(endpoint) => Err(Problem::new(format!(
@@ -388,12 +387,6 @@ mod tests {
             "listeners=PLAINTEXT://:1,SSL://:1",
             "Error in listeners=PLAINTEXT://:1,SSL://:1: Each listener must have a different port, \
              except one on IPv4 and one on IPv6",
-        );
-        refused(
-            "listeners=SSL://:1",
-            "listeners=SSL://:1 asks for SSL, which this version does not have, so that it would be open to whoever \
-             reaches it. Map the listener to PLAINTEXT in listener.security.protocol.map, and keep clients out by \
-             other means: listen on loopback, or behind a firewall or a proxy that authenticates",
         );
         let controller = build(
             "listeners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER\n\

@@ -9,6 +9,7 @@ use super::key::Scope;
 use super::sasl;
 use super::sources::{BrokerValues, Problem, StaticOrigin, environment_name};
 use super::table;
+use super::tls;
 
 /// Keys that ask for one kind of protection.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +55,8 @@ const HONOURED: &[&str] =
     &["connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.server.max.receive.size"];
 
 fn is_honoured(name: &str) -> bool {
-    HONOURED.contains(&table::without_listener_prefix(name)) || sasl::is_jaas_of_mechanism(name)
+    let key = table::without_listener_prefix(name);
+    HONOURED.contains(&key) || tls::KEYS.contains(&key) || sasl::is_jaas_of_mechanism(name)
 }
 
 /// One problem for each key that was set at start and asks for a protection that is not there. Values are not shown:
@@ -148,15 +150,12 @@ mod tests {
         for line in [
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:admin",
-            "ssl.client.auth=required",
-            "ssl.keystore.location=/a",
             "ssl.unheard.of=x",
             "ssl.engine.factory.class=a.B",
             "sasl.jaas.config=a",
             "listener.name.internal.sasl.jaas.config=a",
             "listener.name.internal.oauthbearer.sasl.jaas.config=a",
             "sasl.server.callback.handler.class=a.B",
-            "listener.name.internal.ssl.client.auth=required",
             "listener.name.internal.plain.sasl.unheard.of=a",
             "listener.name.internal.principal.builder.class=a.B",
             "principal.builder.class=a.B",
@@ -175,14 +174,14 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        assert!(!of_file("ssl.key.password=s3cret")[0].contains("s3cret"));
+        assert!(!of_file("delegation.token.secret.key=s3cret")[0].contains("s3cret"));
     }
 
     #[test]
     fn every_place_is_looked_at_and_all_are_told_at_once() {
         let environment = [
             ("MAINSTEM_SUPER_USERS".to_owned(), "User:a".to_owned()),
-            ("MAINSTEM_LISTENER_NAME_IN_SSL_CLIENT_AUTH".to_owned(), "required".to_owned()),
+            ("MAINSTEM_LISTENER_NAME_IN_SSL_ENGINE_FACTORY_CLASS".to_owned(), "a.B".to_owned()),
             ("MAINSTEM_AUTHORIZER_CLASS_NAME".to_owned(), "a.B".to_owned()),
             ("MAINSTEM_LISTENER_NAME_IN_PRINCIPAL_BUILDER_CLASS".to_owned(), "a.B".to_owned()),
         ];

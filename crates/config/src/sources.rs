@@ -176,18 +176,28 @@ impl fmt::Display for ConfigWarning {
 }
 
 /// A value set at start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct StaticValue {
     pub(super) text: String,
     pub(super) origin: StaticOrigin,
 }
 
-/// All values of a broker, layer over layer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// All values of a broker, layer over layer. They are not printed: some are secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct BrokerValues {
     pub(super) fixed: BTreeMap<String, StaticValue>,
     pub(super) cluster: BTreeMap<String, String>,
     pub(super) node: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for BrokerValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrokerValues")
+            .field("fixed", &self.fixed.keys())
+            .field("cluster", &self.cluster.keys())
+            .field("node", &self.node.keys())
+            .finish()
+    }
 }
 
 impl BrokerValues {

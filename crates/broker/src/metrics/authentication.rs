@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::exposition::{Exposition, Kind};
 use super::load;
+use crate::broker::Broker;
 
 /// Counts of all listeners with SASL.
 #[derive(Default)]
@@ -62,5 +63,25 @@ impl Authentications {
         ] {
             text.one(name, Kind::Counter, help, load(count));
         }
+    }
+}
+
+/// Writes when the certificates of the listeners expire, and which of them could not be read again.
+pub(super) fn expose_certificates(broker: &Broker, text: &mut Exposition) {
+    let listeners: Vec<_> = broker.security.tls_listeners().collect();
+    if listeners.is_empty() {
+        return;
+    }
+    let name = "mainstem_listener_certificate_expiry_timestamp_seconds";
+    text.describe(name, Kind::Gauge, "When the certificate of a listener expires, in seconds since 1970.");
+    for tls in &listeners {
+        if let Some(at) = tls.expires_at() {
+            text.sample(name, &[("listener", &tls.listener)], at as f64);
+        }
+    }
+    let name = "mainstem_listener_key_store_failed";
+    text.describe(name, Kind::Gauge, "1 where the key stores of a listener have changed and cannot be used.");
+    for tls in &listeners {
+        text.sample(name, &[("listener", &tls.listener)], f64::from(u8::from(tls.failure().is_some())));
     }
 }

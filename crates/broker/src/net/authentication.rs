@@ -9,6 +9,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mainstem_security::tls::TlsSession;
 use mainstem_security::{Admission, Authenticator, Failure, Now, Session, Step, StepContext};
 use mainstem_wire::{ApiKey, frame};
 
@@ -19,14 +20,33 @@ use crate::net::dispatch::{self, ClientState, Handled};
 use crate::net::door::Seat;
 use crate::net::output::ResponseBuffer;
 use crate::random;
-use crate::security::{KnownUsers, SaslSettings};
+use crate::security::{KnownUsers, SaslSettings, TlsSettings};
+
+/// The largest frame that counts while a handshake goes on, when there is none.
+const FIRST_FRAME_BYTES_MAX: usize = 512 * 1024;
 
 /// What a connection has to pass before its requests are served.
 pub(crate) enum Gate {
-    /// The listener asks for nothing.
+    /// The listener asks for nothing, or for nothing more.
     Open,
+    /// The handshake of TLS, where that is all.
+    Tls(Box<TlsGate>),
     /// SASL.
     Sasl(Box<SaslGate>),
+}
+
+/// A connection of a listener without SASL whose session is not begun yet.
+pub(crate) struct TlsGate {
+    settings: Arc<TlsSettings>,
+    seat: Seat,
+    deadline: Instant,
+}
+
+impl TlsGate {
+    /// Waits for the handshake of a connection that has just been accepted.
+    pub(crate) fn new(settings: Arc<TlsSettings>, seat: Seat, deadline: Instant) -> TlsGate {
+        TlsGate { settings, seat, deadline }
+    }
 }
 
 /// The authentication of a connection by SASL, and the session that it gave.
@@ -67,6 +87,8 @@ impl Gate {
     pub(crate) fn handle(&mut self, broker: &Arc<Broker>, frame: Frame<'_>) -> Handled {
         match self {
             Gate::Open => frame.serve(broker),
+            // Nothing is in clear before the handshake is over.
+            Gate::Tls(_) => Handled::Silent,
             Gate::Sasl(gate) => gate.handle(broker, frame),
         }
     }
@@ -78,6 +100,7 @@ impl Gate {
                 State::Unauthenticated { deadline, .. } => Some(*deadline),
                 _ => None,
             },
+            Gate::Tls(gate) => Some(gate.deadline),
             Gate::Open => None,
         }
     }
@@ -88,6 +111,7 @@ impl Gate {
             Gate::Sasl(gate) => {
                 matches!(gate.state, State::Unauthenticated { .. }).then_some(gate.settings.receive_bytes_max)
             }
+            Gate::Tls(_) => Some(FIRST_FRAME_BYTES_MAX),
             Gate::Open => None,
         }
     }
@@ -99,8 +123,41 @@ impl Gate {
                 State::Unauthenticated { seat, .. } => Some(seat),
                 _ => None,
             },
+            Gate::Tls(gate) => Some(&mut gate.seat),
             Gate::Open => None,
         }
+    }
+
+    /// The handshake of the connection's session is over. Where that is all, the connection is that of who its certificate
+    /// says, or anonymous.
+    pub(crate) fn encrypted(
+        &mut self,
+        broker: &Broker,
+        context: &mut Arc<ConnectionContext>,
+        session: &TlsSession,
+    ) -> Result<(), CloseReason> {
+        match self {
+            Gate::Open => return Ok(()),
+            Gate::Sasl(_) => {
+                let seat = self.seat();
+                seat.into_iter().for_each(|seat| seat.progressed(now(broker).monotonic_ms));
+                return Ok(());
+            }
+            Gate::Tls(gate) => {
+                let principal = session.principal(&gate.settings.mapping).map_err(|error| {
+                    broker.metrics.authentications.failed(false);
+                    CloseReason::NotAuthenticated(error.to_string().escape_debug().to_string())
+                })?;
+                *context = Arc::new(context.authenticated(&principal.to_string()));
+            }
+        }
+        broker.metrics.authentications.succeeded(false);
+        tracing::debug!(
+            peer = %context.peer, connection = context.id, principal = %context.principal,
+            protocol = session.protocol(), cipher = session.cipher_suite(), "connected by TLS"
+        );
+        *self = Gate::Open;
+        Ok(())
     }
 }
 

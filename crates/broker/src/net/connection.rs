@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use mainstem_security::tls::TlsError;
 use mainstem_wire::ApiKey;
 use mainstem_wire::frame::FrameError;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
@@ -27,7 +27,8 @@ use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
 use crate::net::event_loop::Placement;
 use crate::net::input::Input;
-use crate::net::output::{ResponseBuffer, TURN_BYTES_MAX};
+use crate::net::output::ResponseBuffer;
+use crate::net::transport::{self, Transport};
 use crate::net::wake;
 
 /// Requests of one connection that may wait for the disk at the same time.
@@ -100,6 +101,15 @@ pub(crate) enum CloseReason {
     /// The client did not authenticate, or its credentials were refused.
     #[error("authentication failed: {0}")]
     NotAuthenticated(String),
+    /// The session could not be begun, or its peer broke the protocol.
+    #[error("TLS: {0}")]
+    Tls(TlsError),
+    /// The client begins a session at a listener without TLS.
+    #[error(
+        "the client speaks TLS, which this listener does not: give it the port of a listener with SSL or SASL_SSL, \
+             or have it use PLAINTEXT or SASL_PLAINTEXT"
+    )]
+    SpeaksTls,
     /// The client did not authenticate in time.
     #[error("it was not authenticated within {0:?} (mainstem.authentication.timeout.ms)")]
     AuthenticatesTooSlowly(Duration),
@@ -121,6 +131,11 @@ pub(crate) enum CloseReason {
 }
 
 impl CloseReason {
+    /// Whether the client has to read what was sent last, or it would try again for ever.
+    fn has_last_words(&self) -> bool {
+        matches!(self, Self::NotAuthenticated(_) | Self::Tls(_))
+    }
+
     /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
         !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
@@ -129,7 +144,7 @@ impl CloseReason {
 
 /// A connection's state between polls.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    transport: Transport,
     context: Arc<ConnectionContext>,
     broker: Arc<Broker>,
     input: Input,
@@ -152,6 +167,8 @@ pub(crate) struct Connection {
     gate: Gate,
     /// Whether it is not authenticated yet.
     is_at_door: bool,
+    /// Whether the handshake of its session was not over when it was looked at last.
+    is_handshaking: bool,
     served: u32,
     placement: Placement,
     moves_to: Option<Placement>,
@@ -159,7 +176,7 @@ pub(crate) struct Connection {
 
 /// A connection on its way from one loop to another: what it is beside its memory.
 pub(crate) struct Moving {
-    pub(crate) stream: TcpStream,
+    pub(crate) transport: Transport,
     pub(crate) context: Arc<ConnectionContext>,
     pub(crate) gate: Gate,
     /// Where it goes.
@@ -198,7 +215,7 @@ impl Waiting {
 impl Connection {
     /// A connection that was just accepted (or moved); it has to be made on the loop that will serve it.
     pub(crate) fn new(
-        stream: TcpStream,
+        transport: Transport,
         context: Arc<ConnectionContext>,
         broker: Arc<Broker>,
         gate: Gate,
@@ -208,7 +225,8 @@ impl Connection {
         let idle = now + broker.limits.connection_idle;
         let first_look = gate.deadline().map_or(idle, |deadline| deadline.min(idle));
         Connection {
-            stream,
+            is_handshaking: transport.is_handshaking(),
+            transport,
             context,
             input: Input::new(gate.frame_bytes_max().unwrap_or(broker.limits.request_bytes_max)),
             output: ResponseBuffer::default(),
@@ -257,18 +275,20 @@ impl Connection {
 
     /// What goes on on another loop, if the connection did not end but moves.
     pub(crate) fn into_moving(self) -> Option<Moving> {
-        let Connection { stream, context, gate, moves_to, .. } = self;
-        moves_to.map(|placement| Moving { stream, context, gate, placement })
+        let Connection { transport, context, gate, moves_to, .. } = self;
+        moves_to.map(|placement| Moving { transport, context, gate, placement })
     }
 
     /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
     /// client may drop what it has not read yet, and try again for ever.
     async fn linger(&mut self, reason: &CloseReason) {
-        if !matches!(reason, CloseReason::NotAuthenticated(_)) {
-            return;
+        match reason {
+            CloseReason::Moves => return,
+            _ if reason.has_last_words() => {}
+            _ => return self.transport.say_goodbye(),
         }
         // On the heap, or every connection would keep room for what few of them come to.
-        let linger = Box::pin(drop_rest(&mut self.stream));
+        let linger = Box::pin(drop_rest(&mut self.transport));
         // However it ends, the connection does.
         let _ = tokio::time::timeout(LINGER_TIME_MAX, linger).await;
     }
@@ -292,13 +312,14 @@ impl Connection {
     /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
     /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
-        let mut turn = TURN_BYTES_MAX;
+        let mut turn = self.transport.turn_bytes_max();
         let mut others_wait = false;
         loop {
             self.finish(context)?;
             self.count_answers()?;
             let before = turn;
-            let send = self.output.poll_send(&mut self.stream, &self.broker.cold_reads, &mut turn, context);
+            let send =
+                self.output.poll_send(&mut self.transport, &self.broker.cold_reads, &mut turn, context);
             if let Poll::Ready(Err(error)) = send {
                 return Poll::Ready(Err(error.into()));
             }
@@ -387,7 +408,10 @@ impl Connection {
     }
 
     fn is_drained(&self) -> bool {
-        self.draining.is_some() && self.in_flight.is_empty() && self.output.is_empty()
+        self.draining.is_some()
+            && self.in_flight.is_empty()
+            && self.output.is_empty()
+            && self.transport.is_flushed()
     }
 
     fn drain(&mut self, reason: CloseReason) {
@@ -400,7 +424,7 @@ impl Connection {
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
         while self.may_serve() {
-            let Some(frame) = self.input.next_frame()? else { break };
+            let Some(frame) = next_frame(&mut self.input, &self.transport)? else { break };
             let handled = match self.in_flight.is_empty() {
                 true => {
                     if self.output.bytes.capacity() == 0 {
@@ -455,11 +479,14 @@ impl Connection {
 
     fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let filled = self.input.poll_fill(
-            &mut self.stream,
+            &mut self.transport,
             memory(&self.broker, self.is_at_door),
             self.context.peer.ip(),
             context,
         );
+        if self.is_handshaking && !self.transport.is_handshaking() {
+            self.encrypted()?;
+        }
         match filled {
             Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
             Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
@@ -467,7 +494,7 @@ impl Connection {
                 self.active_at = self.now;
                 *turn = turn.saturating_sub(RECEIVED_COST * read);
             }
-            Poll::Ready(Err(error)) => return Err(error.into()),
+            Poll::Ready(Err(error)) => return Err(self.receive_failed(error)),
             Poll::Pending => {
                 self.input.rest();
                 return self.seek_relief().map(|()| false);
@@ -480,7 +507,7 @@ impl Connection {
     fn poll_hang_up(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         if self.blocked && self.draining.is_none() && self.input.is_empty() {
             let filled = self.input.poll_fill(
-                &mut self.stream,
+                &mut self.transport,
                 memory(&self.broker, self.is_at_door),
                 self.context.peer.ip(),
                 context,
@@ -539,6 +566,25 @@ impl Connection {
         }
     }
 
+    /// The handshake of its session is over.
+    fn encrypted(&mut self) -> Result<(), CloseReason> {
+        self.is_handshaking = false;
+        if let Some(session) = self.transport.session() {
+            self.gate.encrypted(&self.broker, &mut self.context, session)?;
+            self.leave_door();
+        }
+        Ok(())
+    }
+
+    /// Why the connection ends when nothing can be received.
+    fn receive_failed(&self, error: std::io::Error) -> CloseReason {
+        let Some(of_session) = transport::tls_error(&error) else { return error.into() };
+        if self.is_handshaking {
+            self.broker.metrics.authentications.failed(false);
+        }
+        CloseReason::Tls(of_session.clone())
+    }
+
     /// Whether its place at the door was given to another connection.
     fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
         self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
@@ -546,7 +592,8 @@ impl Connection {
 
     /// Between requests, a connection of a busy loop moves to a free one.
     fn seek_relief(&mut self) -> Result<(), CloseReason> {
-        if self.served < RELIEF_INTERVAL || !self.input.is_empty() || !self.output.is_empty() {
+        let is_at_rest = self.input.is_empty() && self.output.is_empty() && self.transport.is_at_rest();
+        if self.served < RELIEF_INTERVAL || !is_at_rest {
             return Ok(());
         }
         self.served = 0;
@@ -620,13 +667,22 @@ impl Connection {
     }
 }
 
+/// The next complete frame, if it is all there.
+fn next_frame<'a>(input: &'a mut Input, transport: &Transport) -> Result<Option<&'a [u8]>, CloseReason> {
+    // The lengths that a client's handshake would be taken for are beyond any bound.
+    if transport.session().is_none() && input.begins_session() {
+        return Err(CloseReason::SpeaksTls);
+    }
+    Ok(input.next_frame()?)
+}
+
 /// Sends nothing more, and reads and drops what the peer still sends, up to a bound.
-async fn drop_rest(stream: &mut TcpStream) {
+async fn drop_rest(transport: &mut Transport) {
     let mut left = LINGER_BYTES_MAX;
     let mut dropped = [0; 4096];
-    let _ = stream.shutdown().await;
+    let _ = poll_fn(|context| transport.poll_shutdown(context)).await;
     while left > 0 {
-        match stream.read(&mut dropped).await {
+        match transport.socket().read(&mut dropped).await {
             Ok(0) | Err(_) => return,
             Ok(read) => left = left.saturating_sub(read),
         }

@@ -15,10 +15,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::broker::Broker;
 use crate::host_names::{Addresses, HostNames};
-use crate::net::authentication::{Gate, SaslGate};
+use crate::net::authentication::{Gate, SaslGate, TlsGate};
 use crate::net::connection::{Connection, Moving};
 use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::event_loop::Placement;
+use crate::net::transport::DetachedTransport;
 use crate::supervised::caught;
 
 /// Pause after an accept that failed for want of descriptors or memory.
@@ -261,11 +262,15 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
             let gate = gate(broker, &context);
             let placement = match gate {
                 Gate::Open => broker.event_loops.place(),
-                Gate::Sasl(_) => broker.event_loops.place_at_door(),
+                Gate::Tls(_) | Gate::Sasl(_) => broker.event_loops.place_at_door(),
+            };
+            let session = match broker.security.tls(listener).map(|tls| tls.session()).transpose() {
+                Ok(session) => session,
+                Err(error) => return tracing::error!(%peer, "connection dropped: {error}"),
             };
             run(
                 Seated { broker: broker.clone(), context: Arc::new(context), counted, gate },
-                stream,
+                DetachedTransport::new(stream, session),
                 placement,
             )
         }
@@ -275,11 +280,18 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
 
 /// What a connection has to pass first.
 fn gate(broker: &Arc<Broker>, context: &ConnectionContext) -> Gate {
-    let Some(settings) = broker.security.sasl(context.listener) else { return Gate::Open };
+    let (tls, sasl) = (broker.security.tls(context.listener), broker.security.sasl(context.listener));
+    if tls.is_none() && sasl.is_none() {
+        return Gate::Open;
+    }
     let address = context.peer.ip().to_canonical();
     let seat = broker.door.enter(context.id, address, broker.clock.mono_ms());
     let deadline = Instant::now() + broker.config().authentication.timeout;
-    Gate::Sasl(Box::new(SaslGate::new(settings.clone(), seat, deadline)))
+    match (sasl, tls) {
+        (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl.clone(), seat, deadline))),
+        (None, Some(tls)) => Gate::Tls(Box::new(TlsGate::new(tls.clone(), seat, deadline))),
+        (None, None) => Gate::Open,
+    }
 }
 
 /// A connection that counts, beside its socket.
@@ -291,15 +303,15 @@ struct Seated {
 }
 
 /// Serves a connection on its loop; when it has to move, on the next.
-fn run(seated: Seated, stream: std::net::TcpStream, placement: Placement) {
+fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
     let event_loop = placement.event_loop().clone();
     event_loop.spawn(async move {
         let Seated { broker, context, counted, gate } = seated;
-        let stream = match TcpStream::from_std(stream) {
-            Ok(stream) => stream,
+        let transport = match transport.attach() {
+            Ok(transport) => transport,
             Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         };
-        let mut connection = Connection::new(stream, context.clone(), broker.clone(), gate, placement);
+        let mut connection = Connection::new(transport, context.clone(), broker.clone(), gate, placement);
         if caught(connection.serve()).await.is_err() {
             // Its panic is in the log with what was wrong; this says whose request it was.
             tracing::error!(peer = %context.peer, connection = context.id, "connection closed: serving it has panicked");
@@ -309,11 +321,11 @@ fn run(seated: Seated, stream: std::net::TcpStream, placement: Placement) {
             return drop(counted);
         }
         // Closed before it stops counting.
-        let Some(Moving { stream, context, gate, placement }) = connection.into_moving() else {
+        let Some(Moving { transport, context, gate, placement }) = connection.into_moving() else {
             return drop(counted);
         };
-        match stream.into_std() {
-            Ok(stream) => run(Seated { broker, context, counted, gate }, stream, placement),
+        match transport.detach() {
+            Ok(transport) => run(Seated { broker, context, counted, gate }, transport, placement),
             Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         }
     });

@@ -2,19 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use mainstem_log::FileRange;
-use tokio::io::{AsyncWrite, Interest};
-use tokio::net::TcpStream;
 
 use crate::net::buffers;
+use crate::net::transport::Transport;
 use crate::storage::cold_reads::{ColdRead, ColdReads};
-
-/// Bytes that one connection sends before others on its loop get their turn: less than a millisecond's work.
-pub(crate) const TURN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes of a file range that are read from the disk before they are sent: more would often be read long before a slow
 /// reader takes them.
@@ -108,39 +103,40 @@ impl ResponseBuffer {
     /// Sends up to `turn` bytes, which it lowers by what it sent. Ready when all is sent or the turn is used up.
     pub(crate) fn poll_send(
         &mut self,
-        stream: &mut TcpStream,
+        transport: &mut Transport,
         cold_reads: &ColdReads,
         turn: &mut usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         self.compact();
         while !self.is_empty() && *turn > 0 {
-            let sent = ready!(self.poll_send_some(stream, cold_reads, *turn, context))?;
+            let sent = ready!(self.poll_send_some(transport, cold_reads, *turn, context))?;
             *turn = turn.saturating_sub(sent);
         }
         if self.is_empty() {
             self.reset();
+            ready!(transport.poll_flush(context))?;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_send_some(
         &mut self,
-        stream: &mut TcpStream,
+        transport: &mut Transport,
         cold_reads: &ColdReads,
         turn: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let until = self.files.front().map_or(self.bytes.len(), |(at, _)| *at);
         if self.sent < until {
-            let sent = ready!(Pin::new(stream).poll_write(context, &self.bytes[self.sent..until]))?;
+            let sent = ready!(transport.poll_send(&self.bytes[self.sent..until], context))?;
             self.sent += sent;
             return Poll::Ready(Ok(sent));
         }
         let resident = ready!(self.poll_resident(cold_reads, turn, context))?;
         let (_, front) =
             self.files.front_mut().expect("bytes up to the range are sent, and something is left");
-        let sent = ready!(poll_sendfile(stream, front, resident, context))?;
+        let sent = ready!(transport.poll_send_file(front, resident, context))?;
         self.warm = self.warm.saturating_sub(sent);
         front.position += sent as u64;
         front.len -= sent;
@@ -189,28 +185,6 @@ impl Drop for ResponseBuffer {
     }
 }
 
-fn poll_sendfile(
-    stream: &TcpStream,
-    front: &FileRange,
-    length: usize,
-    context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(stream.poll_write_ready(context))?;
-        let send = || {
-            let file = front.file.as_fd().ok_or(io::ErrorKind::Unsupported)?;
-            let mut position = front.position;
-            Ok(rustix::fs::sendfile(stream, file, Some(&mut position), length)?)
-        };
-        match stream.try_io(Interest::WRITABLE, send) {
-            // The file was cut below what a reader was promised: never a short frame, the connection ends.
-            Ok(0) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            other => return Poll::Ready(other),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -256,10 +230,10 @@ mod tests {
             runtime.block_on(polled).expect("the file can be read")
         };
         assert_eq!(resident(&mut response, 1000), 1000);
-        assert_eq!(resident(&mut response, TURN_BYTES_MAX), 1000, "a later turn may be longer");
+        assert_eq!(resident(&mut response, 1 << 20), 1000, "a later turn may be longer");
         assert_eq!(resident(&mut response, 10), 10, "or shorter");
         response.warm = 0;
-        assert_eq!(resident(&mut response, TURN_BYTES_MAX), COLD_BYTES_MAX);
+        assert_eq!(resident(&mut response, 1 << 20), COLD_BYTES_MAX);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::supervised::{self, Role};
 /// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether the key stores of listeners have changed.
+const KEY_STORES_INTERVAL_MS: u64 = 10_000;
+
 /// The thread, and the way to end it.
 pub(crate) struct Housekeeping {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -67,6 +70,7 @@ struct Rounds {
     expire_producers: Every,
     recovery_checkpoint: Every,
     log_start_checkpoint: Every,
+    key_stores: Every,
 }
 
 /// A point in time that comes again and again.
@@ -99,6 +103,7 @@ impl Rounds {
             expire_producers: Every::new(logs.producer_id_expiration_check_interval_ms),
             recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
             log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
+            key_stores: Every::new(KEY_STORES_INTERVAL_MS),
         }
     }
 
@@ -115,6 +120,9 @@ impl Rounds {
         broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));
+        }
+        if self.key_stores.is_due() {
+            broker.security.tls_listeners().for_each(|tls| tls.reload_if_changed());
         }
         if self.expire_producers.is_due() {
             let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&broker.clock)).sum();

@@ -291,6 +291,40 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("socket.send.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()
         .doc("SO_SNDBUF of client connections in bytes; -1 leaves it to the system, which adapts it to each \
              connection."),
+    broker("ssl.allow.dn.changes", Bool).default("false").low()
+        .doc("Allow a key store that is read again to have another subject. Also per listener."),
+    broker("ssl.allow.san.changes", Bool).default("false").low()
+        .doc("Allow a key store that is read again to have other alternative names. Also per listener."),
+    broker("ssl.cipher.suites", List).default("").any_list().per_broker()
+        .doc("Cipher suites that are allowed, by Java's names; empty is all that are safe. Also per listener."),
+    broker("ssl.client.auth", Str).default("none").one_of(&["required", "requested", "none"]).per_broker()
+        .doc("Whether clients must show a certificate. On a SASL_SSL listener it counts with the listener's prefix alone, as in Kafka. Also per listener."),
+    broker("ssl.enabled.protocols", List).default("TLSv1.2,TLSv1.3").any_list().per_broker()
+        .doc("TLS versions that are allowed: TLSv1.2, TLSv1.3. Also per listener."),
+    broker("ssl.key.password", Password).per_broker()
+        .doc("Password of the private key. Also per listener."),
+    broker("ssl.keystore.certificate.chain", Password).per_broker()
+        .doc("Certificate chain as PEM, with `ssl.keystore.type=PEM`. Also per listener."),
+    broker("ssl.keystore.key", Password).per_broker()
+        .doc("Private key as PEM (PKCS#8), with `ssl.keystore.type=PEM`. Also per listener."),
+    broker("ssl.keystore.location", Str).per_broker()
+        .doc("File with the key and the certificates of a listener with SSL or SASL_SSL. It is read again when it changes. Also per listener."),
+    broker("ssl.keystore.password", Password).per_broker()
+        .doc("Password of the key store; PEM has none. Also per listener."),
+    broker("ssl.keystore.type", Str).default("JKS").per_broker()
+        .doc("Format of the key store: JKS, PKCS12 or PEM. The first two are told apart by their contents. Also per listener."),
+    broker("ssl.principal.mapping.rules", Str).default("DEFAULT").low()
+        .doc("Rules that make a principal of a client certificate's subject; the first that fits counts. Also per listener."),
+    broker("ssl.protocol", Str).default("TLSv1.3").per_broker()
+        .doc("TLSv1.3 or TLSv1.2; which versions are allowed is said by `ssl.enabled.protocols`. Also per listener."),
+    broker("ssl.truststore.certificates", Password).per_broker()
+        .doc("Trusted certificates as PEM, with `ssl.truststore.type=PEM`. Also per listener."),
+    broker("ssl.truststore.location", Str).per_broker()
+        .doc("File with the certificates by which those of clients are checked. It is read again when it changes. Also per listener."),
+    broker("ssl.truststore.password", Password).per_broker()
+        .doc("Password of the trust store; PEM has none. Also per listener."),
+    broker("ssl.truststore.type", Str).default("JKS").per_broker()
+        .doc("Format of the trust store: JKS, PKCS12 or PEM. Also per listener."),
     broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
         .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)

@@ -517,55 +517,19 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Longest time-out in milliseconds for opening connections."),
     broker("socket.connection.setup.timeout.ms", Long).default("10000").unused(reason::CLIENT)
         .doc("First time-out in milliseconds for opening connections."),
-    broker("ssl.allow.dn.changes", Bool).default("false").low().later(reason::TLS)
-        .doc("Allow a reloaded certificate to change its subject."),
-    broker("ssl.allow.san.changes", Bool).default("false").low().later(reason::TLS)
-        .doc("Allow a reloaded certificate to change its alternative names."),
-    broker("ssl.cipher.suites", List).default("").any_list().per_broker().later(reason::TLS)
-        .doc("Cipher suites that are allowed; empty is all."),
-    broker("ssl.client.auth", Str).default("none").one_of(&["required", "requested", "none"]).per_broker()
-        .later(reason::TLS)
-        .doc("Whether clients must show a certificate."),
-    broker("ssl.enabled.protocols", List).default("TLSv1.2,TLSv1.3").any_list().per_broker()
-        .later(reason::TLS)
-        .doc("TLS versions that are allowed."),
     broker("ssl.endpoint.identification.algorithm", Str).default("https").low().per_broker()
         .later(reason::TLS)
         .doc("How a server's name is checked against its certificate."),
     broker("ssl.engine.factory.class", Class).low().per_broker().later(reason::TLS)
         .doc("Class that makes TLS engines."),
-    broker("ssl.key.password", Password).per_broker().later(reason::TLS)
-        .doc("Password of the private key."),
     broker("ssl.keymanager.algorithm", Str).default("SunX509").per_broker().later(reason::TLS)
         .doc("Algorithm of the key manager."),
-    broker("ssl.keystore.certificate.chain", Password).per_broker().later(reason::TLS)
-        .doc("Certificate chain as PEM."),
-    broker("ssl.keystore.key", Password).per_broker().later(reason::TLS)
-        .doc("Private key as PEM."),
-    broker("ssl.keystore.location", Str).per_broker().later(reason::TLS)
-        .doc("Path of the key store."),
-    broker("ssl.keystore.password", Password).per_broker().later(reason::TLS)
-        .doc("Password of the key store."),
-    broker("ssl.keystore.type", Str).default("JKS").per_broker().later(reason::TLS)
-        .doc("Format of the key store."),
-    broker("ssl.principal.mapping.rules", Str).default("DEFAULT").low().later(reason::TLS)
-        .doc("Rules that map certificate subjects to short names."),
-    broker("ssl.protocol", Str).default("TLSv1.3").per_broker().later(reason::TLS)
-        .doc("TLS version from which contexts are made."),
     broker("ssl.provider", Str).per_broker().later(reason::TLS)
         .doc("Security provider of TLS."),
     broker("ssl.secure.random.implementation", Str).low().per_broker().later(reason::TLS)
         .doc("Source of randomness of TLS."),
     broker("ssl.trustmanager.algorithm", Str).default("PKIX").per_broker().later(reason::TLS)
         .doc("Algorithm of the trust manager."),
-    broker("ssl.truststore.certificates", Password).per_broker().later(reason::TLS)
-        .doc("Trusted certificates as PEM."),
-    broker("ssl.truststore.location", Str).per_broker().later(reason::TLS)
-        .doc("Path of the trust store."),
-    broker("ssl.truststore.password", Password).per_broker().later(reason::TLS)
-        .doc("Password of the trust store."),
-    broker("ssl.truststore.type", Str).default("JKS").per_broker().later(reason::TLS)
-        .doc("Format of the trust store."),
     broker("transaction.state.log.load.buffer.size", Int).default("5242880").at_least(1).high()
         .unused(reason::CHUNKS)
         .doc("Bytes read at once when transactions are loaded."),

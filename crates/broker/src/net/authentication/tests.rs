@@ -1,5 +1,8 @@
 //! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
 
+mod tls;
+mod wire;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -18,6 +21,7 @@ use mainstem_wire::messages::sasl_authenticate_response::SaslAuthenticateRespons
 use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
 use mainstem_wire::{Decoder, ErrorCode, Message, Request};
 
+use self::wire::Wire;
 use crate::EmbeddedBroker;
 
 /// No test waits longer for anything.
@@ -61,7 +65,7 @@ fn add_user(broker: &EmbeddedBroker, mechanism: ScramMechanism, name: &'static s
 
 /// A client of one connection.
 struct Peer {
-    stream: TcpStream,
+    stream: Wire,
     frame: Vec<u8>,
 }
 
@@ -69,7 +73,7 @@ impl Peer {
     fn connect(broker: &EmbeddedBroker) -> Peer {
         let stream = TcpStream::connect(broker.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Peer { stream, frame: Vec::new() }
+        Peer { stream: Wire::Plain(stream), frame: Vec::new() }
     }
 
     fn encode<'q, R: Request<'q>>(request: &R, version: i16) -> Vec<u8> {

@@ -1,0 +1,324 @@
+//! How the bytes of a connection travel: over a socket as they are, or sealed by TLS.
+//!
+//! A connection that rests has no buffer here. What was opened goes to the reader at once; what is sealed is at most one
+//! buffer ahead of the socket.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::BufMut;
+use mainstem_log::FileRange;
+use mainstem_security::tls::{TlsError, TlsSession, TlsState};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::net::buffers::{self, BUFFER_BYTES};
+
+/// Bytes that a plain connection sends before others on its loop get their turn: less than a millisecond's work.
+const PLAIN_TURN_BYTES: usize = 1024 * 1024;
+
+/// The same where each byte is encrypted.
+const TLS_TURN_BYTES: usize = 256 * 1024;
+
+/// Bytes that are sealed at once: with what TLS adds to them they fit a pooled buffer.
+const SEALED_AT_ONCE: usize = 60 * 1024;
+
+/// A connection's socket and, on a listener with TLS, its session.
+pub(crate) struct Transport {
+    stream: TcpStream,
+    tls: Option<Box<Tls>>,
+}
+
+/// A transport between two loops: no loop watches its socket.
+pub(crate) struct DetachedTransport {
+    stream: std::net::TcpStream,
+    tls: Option<Box<Tls>>,
+}
+
+struct Tls {
+    session: TlsSession,
+    /// In clear, received and not read by the connection yet: the part from `read` on.
+    opened: Vec<u8>,
+    read: usize,
+    /// Sealed and not sent yet: the part from `sent` on.
+    sealed: Vec<u8>,
+    sent: usize,
+    /// The peer has said that it sends nothing more.
+    is_peer_closed: bool,
+    /// This side has said that it sends nothing more.
+    has_ended: bool,
+}
+
+impl DetachedTransport {
+    /// A connection as it was accepted; with a session whose handshake begins.
+    pub(crate) fn new(stream: std::net::TcpStream, session: Option<TlsSession>) -> DetachedTransport {
+        let tls = session.map(|session| {
+            Box::new(Tls {
+                session,
+                opened: Vec::new(),
+                read: 0,
+                sealed: Vec::new(),
+                sent: 0,
+                is_peer_closed: false,
+                has_ended: false,
+            })
+        });
+        DetachedTransport { stream, tls }
+    }
+
+    /// Has the loop that calls it watch the socket.
+    ///
+    /// # Errors
+    /// The system's, when the socket cannot be watched.
+    pub(crate) fn attach(self) -> io::Result<Transport> {
+        Ok(Transport { stream: TcpStream::from_std(self.stream)?, tls: self.tls })
+    }
+}
+
+impl Transport {
+    /// Takes the transport from its loop.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn detach(self) -> io::Result<DetachedTransport> {
+        Ok(DetachedTransport { stream: self.stream.into_std()?, tls: self.tls })
+    }
+
+    /// Bytes that it may send and receive before others on its loop get their turn.
+    pub(crate) fn turn_bytes_max(&self) -> usize {
+        if self.tls.is_some() { TLS_TURN_BYTES } else { PLAIN_TURN_BYTES }
+    }
+
+    /// The session, where there is one.
+    pub(crate) fn session(&self) -> Option<&TlsSession> {
+        self.tls.as_ref().map(|tls| &tls.session)
+    }
+
+    /// Whether the handshake is not over.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session().is_some_and(TlsSession::is_handshaking)
+    }
+
+    /// Whether nothing is held: neither something opened that was not read, nor something sealed that was not sent.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.sealed.is_empty() && tls.opened.is_empty())
+    }
+
+    /// Whether the peer has everything that was sent, as far as this process can see.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.sealed.is_empty())
+    }
+
+    /// The socket beneath, for what is not data.
+    pub(crate) fn socket(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Sends some of the bytes; how many. Those of a session count as sent when they are sealed: see
+    /// [`poll_flush`](Self::poll_flush).
+    pub(crate) fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some(tls) = &mut self.tls else { return Pin::new(&mut self.stream).poll_write(context, bytes) };
+        ready!(tls.poll_flush(&mut self.stream, context))?;
+        let length = bytes.len().min(SEALED_AT_ONCE);
+        tls.seal(&bytes[..length])?;
+        if let Poll::Ready(Err(error)) = tls.poll_flush(&mut self.stream, context) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(length))
+    }
+
+    /// Sends some of the first `length` bytes of a file range, which are in memory; how many.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        range: &FileRange,
+        length: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let Some(tls) = &mut self.tls else { return poll_sendfile(&self.stream, range, length, context) };
+        ready!(tls.poll_flush(&mut self.stream, context))?;
+        let mut piece = buffers::take();
+        piece.resize(length.min(SEALED_AT_ONCE), 0);
+        let read = range.file.read_at(&mut piece, range.position)?;
+        // The file was cut below what a reader was promised: never a short frame, the connection ends.
+        if read == 0 {
+            return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof)));
+        }
+        tls.seal(&piece[..read])?;
+        buffers::give(piece);
+        if let Poll::Ready(Err(error)) = tls.poll_flush(&mut self.stream, context) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Sends what is sealed.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.tls {
+            Some(tls) => tls.poll_flush(&mut self.stream, context),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Says that nothing more will be sent, as far as the socket takes it without waiting.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.say_goodbye();
+            // The socket is closed in any case.
+            let _ = self.stream.try_write(&tls.sealed[tls.sent..]);
+        }
+    }
+
+    /// Sends what is left, a last word of the session, and the end of the stream.
+    pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(tls) = &mut self.tls {
+            ready!(tls.poll_flush(&mut self.stream, context))?;
+            tls.say_goodbye();
+            ready!(tls.poll_flush(&mut self.stream, context))?;
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Transport { stream, tls } = &mut *self;
+        match tls {
+            Some(tls) => tls.poll_read(stream, context, into),
+            None => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl Tls {
+    fn poll_read(
+        &mut self,
+        stream: &mut TcpStream,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.hand_over(into) && !self.is_peer_closed {
+            let mut received = buffers::take();
+            // No more than the reader takes, or what is opened would have to be kept.
+            let room = into.remaining().clamp(1, BUFFER_BYTES);
+            let filled = pin!(stream.read_buf(&mut (&mut received).limit(room))).poll(context);
+            let result = match filled {
+                Poll::Ready(Ok(1..)) => self.receive(&mut received),
+                Poll::Ready(Ok(0)) => {
+                    self.is_peer_closed = true;
+                    Ok(())
+                }
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending => {
+                    buffers::give(received);
+                    return Poll::Pending;
+                }
+            };
+            buffers::give(received);
+            // Also an alert that says what was wrong. If the socket does not take it now, its waker is kept.
+            if let Poll::Ready(Err(error)) = self.poll_flush(stream, context) {
+                return Poll::Ready(Err(result.err().unwrap_or(error)));
+            }
+            result?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives the reader what is opened; whether there was any.
+    fn hand_over(&mut self, into: &mut ReadBuf<'_>) -> bool {
+        let waiting = &self.opened[self.read..];
+        let length = waiting.len().min(into.remaining());
+        into.put_slice(&waiting[..length]);
+        self.read += length;
+        if self.read == self.opened.len() {
+            buffers::give(std::mem::take(&mut self.opened));
+            self.read = 0;
+        }
+        length > 0
+    }
+
+    fn receive(&mut self, received: &mut [u8]) -> io::Result<()> {
+        if self.opened.capacity() == 0 {
+            self.opened = buffers::take();
+        }
+        if self.sealed.capacity() == 0 {
+            self.sealed = buffers::take();
+        }
+        let (session, sealed, opened) = (&mut self.session, &mut self.sealed, &mut self.opened);
+        let state = match session.is_handshaking() {
+            true => session.handshake(received, sealed, opened),
+            false => session.open(received, sealed, opened),
+        };
+        self.is_peer_closed = state.map_err(of_session)? == TlsState::PeerClosed;
+        Ok(())
+    }
+
+    fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.sealed.capacity() == 0 {
+            self.sealed = buffers::take();
+        }
+        self.session.seal(bytes, &mut self.sealed).map_err(of_session)
+    }
+
+    fn say_goodbye(&mut self) {
+        // What is only half sent would not be understood.
+        let may_speak = self.sealed.is_empty() && !self.session.is_handshaking();
+        if may_speak && !std::mem::replace(&mut self.has_ended, true) {
+            // The connection ends in any case.
+            let _ = self.session.close(&mut self.sealed);
+        }
+    }
+
+    fn poll_flush(&mut self, stream: &mut TcpStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.sealed.len() {
+            let sent = ready!(Pin::new(&mut *stream).poll_write(context, &self.sealed[self.sent..]))?;
+            self.sent += sent;
+        }
+        self.sent = 0;
+        buffers::give(std::mem::take(&mut self.sealed));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        buffers::give(std::mem::take(&mut self.opened));
+        buffers::give(std::mem::take(&mut self.sealed));
+    }
+}
+
+fn of_session(error: TlsError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What a session ended with, if an error is of one.
+pub(crate) fn tls_error(error: &io::Error) -> Option<&TlsError> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn poll_sendfile(
+    stream: &TcpStream,
+    range: &FileRange,
+    length: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        let send = || {
+            let file = range.file.as_fd().ok_or(io::ErrorKind::Unsupported)?;
+            let mut position = range.position;
+            Ok(rustix::fs::sendfile(stream, file, Some(&mut position), length)?)
+        };
+        match stream.try_io(Interest::WRITABLE, send) {
+            // The file was cut below what a reader was promised: never a short frame, the connection ends.
+            Ok(0) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return Poll::Ready(other),
+        }
+    }
+}

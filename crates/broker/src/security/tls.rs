@@ -1,0 +1,157 @@
+//! The sessions of a listener with TLS, and the stores that they are made from, which are read again when they change.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use mainstem_config::TlsListener;
+use mainstem_security::SecurityError;
+use mainstem_security::mapping::PrincipalMapping;
+use mainstem_security::tls::{TlsMaterial, TlsProperties, TlsServer, TlsSession};
+use parking_lot::RwLock;
+
+use super::ListenerSecurityError;
+
+/// Before a certificate expires, its operator is warned for so long.
+const EXPIRY_WARNING_SECONDS: i64 = 30 * 24 * 3600;
+
+/// A listener with TLS.
+pub(crate) struct TlsSettings {
+    /// The listener's name.
+    pub(crate) listener: String,
+    /// Who a client is by its certificate.
+    pub(crate) mapping: PrincipalMapping,
+    properties: TlsProperties,
+    /// `ssl.allow.dn.changes` and `ssl.allow.san.changes`.
+    allows: (bool, bool),
+    current: RwLock<Current>,
+}
+
+/// What new sessions begin with.
+struct Current {
+    server: TlsServer,
+    material: Arc<TlsMaterial>,
+    /// The files as they were when they were looked at last, whether or not they could be used.
+    seen: Vec<Option<Fingerprint>>,
+    /// Why they cannot be, where the sessions go on with what was there before.
+    failure: Option<String>,
+}
+
+/// What changes with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
+type Fingerprint = (u64, u64, i64, i64);
+
+impl TlsSettings {
+    /// By the keys of a listener.
+    ///
+    /// # Errors
+    /// When they contradict each other, or a store cannot be read or used.
+    pub(super) fn new(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
+        let failed = |source| ListenerSecurityError::Tls { listener: listener.to_owned(), source };
+        let properties = TlsProperties::read(&|key| keys.get(key).map(str::to_owned)).map_err(failed)?;
+        for suite in properties.unsupported_cipher_suites() {
+            tracing::warn!(listener, suite, "ssl.cipher.suites names a suite that is never chosen");
+        }
+        let rules = keys.get("ssl.principal.mapping.rules").unwrap_or("DEFAULT");
+        let mapping = PrincipalMapping::parse(rules).map_err(failed)?;
+        let is_set = |key| keys.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
+        let seen = fingerprints(&properties);
+        let (server, material) = load(&properties).map_err(failed)?;
+        let settings = TlsSettings {
+            listener: listener.to_owned(),
+            mapping,
+            properties,
+            allows: (is_set("ssl.allow.dn.changes"), is_set("ssl.allow.san.changes")),
+            current: RwLock::new(Current { server, material: Arc::new(material), seen, failure: None }),
+        };
+        settings.warn_of_expiry();
+        Ok(settings)
+    }
+
+    /// Begins a session with who has connected.
+    ///
+    /// # Errors
+    /// Never in practice: what sessions begin with was checked.
+    pub(crate) fn session(&self) -> Result<TlsSession, SecurityError> {
+        self.current.read().server.session()
+    }
+
+    /// The last second since 1970 at which its certificates are valid.
+    pub(crate) fn expires_at(&self) -> Option<i64> {
+        self.current.read().material.expires_at()
+    }
+
+    /// Why its stores cannot be used as they are now.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.current.read().failure.clone()
+    }
+
+    /// Reads the stores again if a file has changed. New sessions begin with what is in them, if that may take the place
+    /// of what was there before; otherwise everything stays, and the log says why.
+    pub(crate) fn reload_if_changed(&self) {
+        let seen = fingerprints(&self.properties);
+        if seen == self.current.read().seen {
+            return;
+        }
+        let before = self.current.read().material.clone();
+        let (allow_dn, allow_san) = self.allows;
+        let loaded = load(&self.properties).and_then(|(server, material)| {
+            before.check_reload(&material, allow_dn, allow_san)?;
+            Ok((server, material))
+        });
+        let listener = &self.listener;
+        let mut current = self.current.write();
+        current.seen = seen;
+        match loaded {
+            Ok((server, material)) => {
+                (current.server, current.material, current.failure) = (server, Arc::new(material), None);
+                drop(current);
+                tracing::info!(listener, "the key stores have changed: new connections use them");
+                self.warn_of_expiry();
+            }
+            Err(error) => {
+                current.failure = Some(error.to_string());
+                tracing::warn!(
+                    listener,
+                    "the key stores have changed and cannot be used: {error}; connections go on with those before them"
+                );
+            }
+        }
+    }
+
+    fn warn_of_expiry(&self) {
+        let now = now_seconds();
+        let Some(expires_at) = self.expires_at().filter(|at| *at < now + EXPIRY_WARNING_SECONDS) else {
+            return;
+        };
+        let listener = &self.listener;
+        match (expires_at - now) / 86_400 {
+            _ if expires_at < now => {
+                tracing::warn!(
+                    listener,
+                    "the certificate of the listener has expired: clients will refuse it"
+                )
+            }
+            days => tracing::warn!(listener, days, "the certificate of the listener expires within 30 days"),
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn now_seconds() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+fn load(properties: &TlsProperties) -> Result<(TlsServer, TlsMaterial), SecurityError> {
+    let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    let material = properties.load(&read)?;
+    Ok((TlsServer::new(properties, &material)?, material))
+}
+
+/// None for a file that cannot be looked at.
+fn fingerprints(properties: &TlsProperties) -> Vec<Option<Fingerprint>> {
+    let of = |path: &str| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
+    };
+    properties.files().map(of).collect()
+}
