@@ -185,8 +185,8 @@ fn more_partitions_than_descriptors_are_told() {
 #[test]
 fn what_a_start_would_refuse_a_creation_refuses() {
     const DESCRIPTORS: u64 = 600;
-    // Five each, beside a quarter for closed segments and 64 for others.
-    const PARTITIONS: i32 = 77;
+    // Three each, beside a quarter for closed segments and 64 for others.
+    const PARTITIONS: i32 = 128;
     let mut broker = Setup::new("descriptor-budget").limit_descriptors(DESCRIPTORS, DESCRIPTORS).start();
     let mut client = broker.connect();
     let refused = |result| assert_eq!(refusal::<Uuid>(result), ErrorCode::POLICY_VIOLATION);

@@ -522,7 +522,8 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
     let mut partitions = broker.partitions();
     partitions.push(broker.controller.log().clone());
     broker.dirs.all().for_each(|dir| dir.prepare_stop());
-    if !sync_logs(&partitions, hurry, progress) {
+    let together = broker.dirs.synced_together(partitions.len());
+    if !sync_logs(&partitions, together, hurry, progress) {
         return false;
     }
     let mut spoiled = Vec::new();
@@ -549,20 +550,24 @@ fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usiz
     in_order
 }
 
-/// Syncs all logs together, unless hurried; `false`: it was. Those that cannot be synced say so when they are closed.
+/// Syncs all logs, as many `together` as may be, unless hurried; `false`: it was. Those that cannot be synced say so when
+/// they are closed.
 fn sync_logs(
     partitions: &[Arc<Partition>],
+    together: usize,
     hurry: &AtomicBool,
     progress: &mut dyn FnMut(usize, usize),
 ) -> bool {
     let (told, synced) = mpsc::channel();
-    for partition in partitions {
+    let begin = |partition: &Arc<Partition>| {
         let told = told.clone();
         partition.prepare_close(Durable::Call(Box::new(move |_| {
             // Nobody listens any more when the stop was hurried.
             let _ = told.send(());
         })));
-    }
+    };
+    let mut waiting = partitions.iter();
+    waiting.by_ref().take(together).for_each(begin);
     let mut done = 0;
     while done < partitions.len() {
         progress(done, partitions.len());
@@ -570,7 +575,10 @@ fn sync_logs(
             return false;
         }
         match synced.recv_timeout(HURRY_CHECK) {
-            Ok(()) => done += 1,
+            Ok(()) => {
+                done += 1;
+                waiting.next().into_iter().for_each(begin);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }

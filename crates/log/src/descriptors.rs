@@ -38,15 +38,33 @@ pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
     limit.saturating_sub(reserved).max(least).min(BUDGET_MAX) as usize
 }
 
-/// Descriptors that a partition has at a start after a kill, and at a stop, until its first sync: the log, both indexes,
-/// the snapshot of its producers, and one in use. Later it has one.
-const DESCRIPTORS_PER_PARTITION: u64 = 5;
+/// Descriptors for a partition: its log, a second one until the first sync of what is new, and one for a connection.
+const DESCRIPTORS_PER_PARTITION: u64 = 3;
 
-/// How many partitions a start can open under a limit, after whatever stop, beside the cache of a process that has
-/// [`descriptor_budget`] of a quarter of the limit, and 64 for listeners and the like.
+/// Descriptors that a partition has at a start after a kill, and at a stop, until its next sync: the log, both indexes,
+/// the snapshot of its producers, and one in use.
+const DESCRIPTORS_UNTIL_SYNCED: u64 = 5;
+
+/// How many partitions a process may have under a limit: a start can open them after whatever stop, beside the cache of
+/// a process that has [`descriptor_budget`] of a quarter of the limit, and 64 for listeners and the like.
 pub fn partitions_within(limit: u64) -> usize {
+    share_of(limit, DESCRIPTORS_PER_PARTITION)
+}
+
+/// Up to how many partitions may all wait for their next sync together, after a start or at a stop. With more than that,
+/// each is synced before others follow: see [`synced_together`].
+pub fn unsynced_within(limit: u64) -> usize {
+    share_of(limit, DESCRIPTORS_UNTIL_SYNCED)
+}
+
+/// How many partitions may wait for their sync at a time where not all of them can, at least one.
+pub fn synced_together(limit: u64) -> usize {
+    usize::try_from(limit / 16).unwrap_or(usize::MAX).max(1)
+}
+
+fn share_of(limit: u64, each: u64) -> usize {
     let others = (limit / 4).min(BUDGET_MAX) + 64;
-    usize::try_from(limit.saturating_sub(others) / DESCRIPTORS_PER_PARTITION).unwrap_or(usize::MAX)
+    usize::try_from(limit.saturating_sub(others) / each).unwrap_or(usize::MAX)
 }
 
 /// Open handles of files that can be opened again at any time, at most a budget of them.
@@ -282,6 +300,22 @@ mod tests {
         check(1024, 5000, 64);
         check(8, 100, 1);
         check(u64::MAX, 1000, 16_384);
+    }
+
+    #[test]
+    fn partitions_fit_at_each_of_their_times() {
+        for limit in [256, 1024, 4096, 65_536, 1 << 20] {
+            let partitions = partitions_within(limit) as u64;
+            let cached = (limit / 4).min(BUDGET_MAX);
+            assert!(partitions * DESCRIPTORS_PER_PARTITION + cached + 64 <= limit, "running, {limit}");
+            let waiting = match partitions <= unsynced_within(limit) as u64 {
+                true => partitions,
+                false => partitions.min(synced_together(limit) as u64),
+            };
+            let held = partitions + waiting * (DESCRIPTORS_UNTIL_SYNCED - 1);
+            assert!(held + cached + 64 <= limit, "at a stop, {limit}");
+        }
+        assert!(partitions_within(4096) >= 1000, "beside as many connections");
     }
 
     #[test]

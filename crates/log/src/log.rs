@@ -344,6 +344,19 @@ impl Log {
     /// checkpoint (not written: [`LogDir::stop_clean`] does that).
     pub fn close(mut self) -> Result<(), LogError> {
         self.prepare_close()?;
+        self.sync_now()?;
+        self.note_checkpoints(self.durable_end);
+        let lengths = self.segments.iter().map(|segment| (segment.base_offset, u64::from(segment.len)));
+        self.dir.note_segments(&self.partition, lengths.collect());
+        Ok(())
+    }
+
+    /// Makes everything durable that was appended until now, and lets go of the files that waited for it. For who is
+    /// alone with the log: no [`Log::flush_work`] may be in progress.
+    ///
+    /// # Errors
+    /// The system's; the log is stopped then.
+    pub fn sync_now(&mut self) -> Result<(), LogError> {
         let work = self.flush_work();
         let synced = work
             .files
@@ -355,9 +368,6 @@ impl Log {
             return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });
         }
         self.flushed(work.upto);
-        self.note_checkpoints(self.durable_end);
-        let lengths = self.segments.iter().map(|segment| (segment.base_offset, u64::from(segment.len)));
-        self.dir.note_segments(&self.partition, lengths.collect());
         Ok(())
     }
 

@@ -9,7 +9,9 @@ use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
 use mainstem_log::ProducerBudget;
 use mainstem_log::boot::boot_id;
-use mainstem_log::descriptors::{DescriptorCache, descriptor_budget, partitions_within};
+use mainstem_log::descriptors::{
+    DescriptorCache, descriptor_budget, partitions_within, synced_together, unsynced_within,
+};
 use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffline, OpenDirError};
 use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
@@ -207,6 +209,15 @@ impl LogDirs {
     /// How many partitions a start can open under the limit of descriptors.
     pub(crate) fn partitions_max(&self) -> usize {
         partitions_within(self.descriptors)
+    }
+
+    /// How many of so many partitions may wait for their first sync, or for their last, at the same time: all of them, or
+    /// as many as the limit of descriptors allows.
+    pub(crate) fn synced_together(&self, partitions: usize) -> usize {
+        match partitions <= unsynced_within(self.descriptors) {
+            true => partitions,
+            false => synced_together(self.descriptors),
+        }
     }
 
     /// Whether the cluster began with this start.

@@ -57,8 +57,9 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
         .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
         .collect();
     broker.health.logs_to_open(jobs.len());
+    let syncs_each = broker.dirs.synced_together(jobs.len()) < jobs.len();
     let open = |(plan, index): &(&TopicPlan<'_>, usize)| {
-        let opened = plan.open(broker, *index, unopened);
+        let opened = plan.open(broker, *index, unopened, syncs_each);
         broker.health.log_opened();
         opened
     };
@@ -137,8 +138,14 @@ impl<'a> TopicPlan<'a> {
         TopicPlan { image, name, settings: settings_of(broker, image), known, refusal: OnceLock::new() }
     }
 
-    /// Opens one partition, unless its topic is refused.
-    fn open(&self, broker: &Broker, index: usize, unopened: Unopened<'_>) -> Option<OpenedPartition> {
+    /// Opens one partition, unless its topic is refused. `syncs`: it is synced before it is given out.
+    fn open(
+        &self,
+        broker: &Broker,
+        index: usize,
+        unopened: Unopened<'_>,
+        syncs: bool,
+    ) -> Option<OpenedPartition> {
         if broker.health.is_broken_off() {
             // Another thread may have found the same.
             let _ = self.refusal.set(ControllerError::BrokenOff);
@@ -156,7 +163,7 @@ impl<'a> TopicPlan<'a> {
         let opened = match unopened {
             // Why was told when it was looked for.
             Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
-            _ => match open_partition(broker, &identity, image, settings) {
+            _ => match open_partition(broker, &identity, image, settings, syncs) {
                 Ok(opened) => Some(opened),
                 Err(error) if unopened.refuses(&error) => {
                     // Another thread may have found the same.
@@ -182,13 +189,19 @@ fn open_partition(
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
+    syncs: bool,
 ) -> Result<(Arc<Partition>, bool), ControllerError> {
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
-    let (log, recovery) = opened.map_err(|source| match source {
+    let failed = |source| match source {
         LogError::BrokenOff => ControllerError::BrokenOff,
         source => ControllerError::Open { partition: identity.topic_partition(), source },
-    })?;
+    };
+    let (mut log, recovery) = opened.map_err(failed)?;
+    if syncs {
+        // What it wrote has its files open until then, and there are not descriptors for all partitions to wait so.
+        log.sync_now().map_err(failed)?;
+    }
     let (topic, index) = (identity.topic.clone(), identity.partition);
     if recovery.bytes_cut > 0 {
         tracing::warn!(%topic, partition = index, bytes = recovery.bytes_cut, "a torn tail was cut off");
