@@ -26,6 +26,10 @@ struct Broker {
 
 impl Broker {
     fn start() -> Broker {
+        Broker::start_with(&[])
+    }
+
+    fn start_with(settings: &[&str]) -> Broker {
         let dir = tempfile::tempdir().unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
             .args([
@@ -36,6 +40,7 @@ impl Broker {
                 "--set",
                 "group.initial.rebalance.delay.ms=0",
             ])
+            .args(settings.iter().flat_map(|setting| ["--set", setting]))
             .arg("--data-dir")
             .arg(dir.path())
             .stdout(Stdio::piped())
@@ -545,4 +550,33 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
     let loops =
         broker.run("dead-letters replay dlq.billing.orders --to dlq.billing.orders --execute").failed();
     assert!(loops.contains("would go back to dlq.billing.orders"), "{loops}");
+}
+
+#[test]
+fn a_file_of_properties_says_who_the_user_is() {
+    let jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"secret\";";
+    let broker = Broker::start_with(&[
+        "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms=PLAIN",
+        &format!("listener.name.plaintext.plain.sasl.jaas.config={jaas}"),
+    ]);
+    let file = broker.data().join("client.properties");
+    let write = |password: &str| {
+        let login = format!("PlainLoginModule required username=\"alice\" password=\"{password}\";");
+        let lines = [
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=PLAIN",
+            &format!("sasl.jaas.config=org.apache.kafka.common.security.plain.{login}"),
+        ];
+        std::fs::write(&file, lines.join("\n")).unwrap();
+    };
+    write("secret");
+    let with = format!("--command-config {}", file.display());
+    broker.run(&format!("topic create orders {with}")).ok();
+    broker.produce(&format!("orders {with}"), "one\n");
+    assert!(broker.run(&format!("topic list {with}")).ok().contains("orders"));
+    write("wrong");
+    let refused = broker.run(&format!("topic list {with}")).failed();
+    assert!(refused.contains("Invalid username or password"), "{refused}");
+    assert!(!refused.contains("wrong"), "{refused}");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::connection::ConnectionOptions;
 use crate::error::Error;
 use crate::sasl::Sasl;
+use crate::tls::Tls;
 
 /// How clients connect and how long they try.
 ///
@@ -38,7 +39,9 @@ pub struct ClientConfig {
     pub retry_backoff_max: Duration,
     /// After this time, what is known of topics is asked for again though nothing went wrong.
     pub metadata_max_age: Duration,
-    /// Who the client is, for brokers whose listener is SASL_PLAINTEXT. None: it does not authenticate.
+    /// How connections are encrypted, for listeners with SSL and SASL_SSL. None: they are not.
+    pub tls: Option<Tls>,
+    /// Who the client is, for listeners with SASL_PLAINTEXT and SASL_SSL. None: it does not authenticate by SASL.
     pub sasl: Option<Arc<Sasl>>,
 }
 
@@ -65,6 +68,7 @@ impl ClientConfig {
                 retry_backoff: Duration::from_millis(100),
                 retry_backoff_max: Duration::from_secs(1),
                 metadata_max_age: Duration::from_secs(300),
+                tls: None,
                 sasl: None,
             }),
         }
@@ -82,11 +86,59 @@ impl ClientConfig {
         self
     }
 
+    /// The same with connections that are encrypted.
+    pub fn tls(mut self, tls: Tls) -> ClientConfig {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The same with what Kafka's properties of clients say of security: `security.protocol`, `ssl.*`, `sasl.mechanism` and
+    /// `sasl.jaas.config`. `get` gives the value of a key, none if it is not set. Other keys are not asked for. Reads the
+    /// stores that the properties name.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), mainstem_client::Error> {
+    /// let properties = std::collections::HashMap::from([
+    ///     ("security.protocol", "SASL_PLAINTEXT"),
+    ///     ("sasl.mechanism", "SCRAM-SHA-512"),
+    ///     (
+    ///         "sasl.jaas.config",
+    ///         "org.apache.kafka.common.security.scram.ScramLoginModule required username=\"a\" password=\"s\";",
+    ///     ),
+    /// ]);
+    /// let config = mainstem_client::ClientConfig::new("10.0.0.1:9092")?;
+    /// let config = config.security(&|key| properties.get(key).map(ToString::to_string))?;
+    /// assert!(config.sasl.is_some() && config.tls.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they contradict each other, ask for what is not there, or name a store that cannot be used.
+    pub fn security(mut self, get: &dyn Fn(&str) -> Option<String>) -> Result<ClientConfig, Error> {
+        let protocol = get("security.protocol").unwrap_or_else(|| "PLAINTEXT".to_owned());
+        let (has_tls, has_sasl) = match protocol.trim().to_ascii_uppercase().as_str() {
+            "PLAINTEXT" => (false, false),
+            "SSL" => (true, false),
+            "SASL_PLAINTEXT" => (false, true),
+            "SASL_SSL" => (true, true),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "security.protocol={protocol}: use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+                )));
+            }
+        };
+        self.tls = has_tls.then(|| Tls::from_properties(get)).transpose()?;
+        self.sasl = has_sasl.then(|| Sasl::from_properties(get)).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
     pub(crate) fn connection(&self) -> ConnectionOptions {
         ConnectionOptions {
             client_id: Arc::from(self.client_id.as_str()),
             connect_timeout: self.connect_timeout,
             request_timeout: self.request_timeout,
+            tls: self.tls.clone(),
             sasl: self.sasl.clone(),
         }
     }
@@ -95,6 +147,29 @@ impl ClientConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn security_that_cannot_be_is_refused_in_words() {
+        for (properties, expected) in [
+            (vec![("security.protocol", "TLS")], "security.protocol=TLS: use PLAINTEXT, SSL,"),
+            (vec![("security.protocol", "SASL_PLAINTEXT")], "sasl.mechanism is GSSAPI"),
+            (
+                vec![("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "PLAIN")],
+                "sasl.jaas.config is missing",
+            ),
+            (
+                vec![("security.protocol", "SSL"), ("ssl.truststore.location", "/missing.jks")],
+                "key store /missing.jks",
+            ),
+        ] {
+            let get = |key: &str| {
+                let found = properties.iter().find(|(known, _)| *known == key);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let refused = ClientConfig::new("a:1").unwrap().security(&get).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
 
     #[test]
     fn brokers_have_a_host_and_a_port() {

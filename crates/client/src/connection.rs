@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,9 +16,8 @@ use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::{ApiKey, ErrorCode, Request, Unencodable};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -26,6 +25,7 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::retry::deadline;
 use crate::sasl::Sasl;
+use crate::tls::{self, Tls};
 
 /// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
 const API_VERSIONS_FIRST: i16 = 3;
@@ -33,6 +33,8 @@ const API_VERSIONS_FIRST: i16 = 3;
 pub(crate) const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// The buffer grows with what arrives by at most this, not with what was announced.
 const READ_STEP_BYTES: usize = 256 << 10;
+/// The share of a session's time after which it is renewed.
+const RENEWED_AT: f64 = 0.85;
 /// What ends a connection that nothing else has ended.
 const CLOSED: &str = "it was closed";
 /// Requests that were waiting together are written together, up to about this many bytes.
@@ -47,6 +49,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) connect_timeout: Duration,
     /// How long a broker may take to answer what does not wait by itself.
     pub(crate) request_timeout: Duration,
+    /// How it is encrypted.
+    pub(crate) tls: Option<Tls>,
     /// Who authenticates on it.
     pub(crate) sasl: Option<Arc<Sasl>>,
 }
@@ -71,6 +75,8 @@ struct Offers {
 #[derive(Debug)]
 struct Shared {
     outgoing: mpsc::UnboundedSender<Outgoing>,
+    /// What was asked while the session is renewed, which is sent when it is; none in between.
+    held: Mutex<Option<Vec<Outgoing>>>,
     next_id: AtomicI32,
     in_flight: InFlight,
     /// Why the connection ended.
@@ -119,16 +125,29 @@ impl Connection {
             .map_err(|_| failed(format!("no answer within {:?}", options.connect_timeout)))?
             .map_err(|error| failed(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
+        let shared = match &options.tls {
+            None => {
+                let (reading, writing) = stream.into_split();
+                run(reading, writing, broker)
+            }
+            Some(tls) => {
+                let (reading, writing) = tokio::io::split(tls.connect(broker, stream, &options).await?);
+                run(reading, writing, broker)
+            }
+        };
         let versions = HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS_FIRST)]);
         let mut connection = Connection {
             broker: broker.into(),
             options,
             offers: Arc::new(Offers { versions, ..Offers::default() }),
-            shared: Arc::new(run(stream)),
+            shared: Arc::new(shared),
         };
         connection.offers = Arc::new(connection.ask_offers().await?);
-        if let Some(sasl) = &connection.options.sasl {
-            sasl.authenticate(&connection).await?;
+        if let Some(sasl) = connection.options.sasl.clone() {
+            let lasts = sasl.authenticate(&connection).await?;
+            if let Some(lasts) = lasts {
+                tokio::spawn(renew(connection.weak(), sasl, lasts));
+            }
         }
         Ok(connection)
     }
@@ -286,8 +305,35 @@ impl Connection {
                 _ => Error::Unsupported { broker: self.broker.to_string(), reason },
             }
         })?;
-        self.shared.outgoing.send(Outgoing { bytes, promise }).map_err(|_| self.why_lost(api))?;
+        let outgoing = Outgoing { bytes, promise };
+        let mut held = self.shared.held.lock();
+        match &mut *held {
+            Some(held) if !authenticates(R::KEY) => held.push(outgoing),
+            _ => self.shared.outgoing.send(outgoing).map_err(|_| self.why_lost(api))?,
+        }
         Ok(correlation_id)
+    }
+
+    fn weak(&self) -> WeakConnection {
+        let (broker, options, offers) = (self.broker.clone(), self.options.clone(), self.offers.clone());
+        WeakConnection { broker, options, offers, shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// Authenticates again. What is asked meanwhile waits: a broker ends a connection on which something else comes between
+    /// the messages of an exchange.
+    async fn renew(&self, sasl: &Sasl) -> Option<Duration> {
+        *self.shared.held.lock() = Some(Vec::new());
+        let renewed = sasl.authenticate(self).await;
+        if let Err(error) = &renewed {
+            self.shared.lost.lock().get_or_insert(End::Refused(error.clone()));
+        }
+        let mut held = self.shared.held.lock();
+        // Of a session that was not renewed nothing more is asked: who waits is told why.
+        for outgoing in held.take().into_iter().flatten().filter(|_| renewed.is_ok()) {
+            // Who asked is told when the connection is lost.
+            let _ = self.shared.outgoing.send(outgoing);
+        }
+        renewed.ok().flatten()
     }
 
     /// Gives the connection up: nothing behind what took too long can be. The error that says so.
@@ -301,12 +347,43 @@ impl Connection {
     fn why_lost(&self, api: &'static str) -> Error {
         let broker = self.broker.to_string();
         match self.shared.lost.lock().clone() {
-            Some(End::Late(late)) => late,
+            Some(End::Late(error) | End::Refused(error)) => error,
             Some(End::Lost(reason)) => Error::ConnectionLost { broker, api, reason },
             Some(End::NoFrame(reason)) => Error::Malformed { broker, api, reason },
             None => Error::ConnectionLost { broker, api, reason: CLOSED.to_owned() },
         }
     }
+}
+
+/// A connection that does not keep itself alive.
+struct WeakConnection {
+    broker: Arc<str>,
+    options: ConnectionOptions,
+    offers: Arc<Offers>,
+    shared: Weak<Shared>,
+}
+
+impl WeakConnection {
+    fn upgrade(&self) -> Option<Connection> {
+        let shared = self.shared.upgrade()?;
+        let (broker, options, offers) = (self.broker.clone(), self.options.clone(), self.offers.clone());
+        Some(Connection { broker, options, offers, shared })
+    }
+}
+
+/// Renews the session of a connection before it ends, for as long as there are both (KIP-368).
+async fn renew(connection: WeakConnection, sasl: Arc<Sasl>, lasts: Duration) {
+    let mut next = Some(lasts);
+    while let Some(lasts) = next {
+        tokio::time::sleep(lasts.mul_f64(RENEWED_AT)).await;
+        let Some(connection) = connection.upgrade() else { return };
+        next = connection.renew(&sasl).await;
+    }
+}
+
+/// Whether a request is one of those by which a connection is authenticated.
+fn authenticates(api: ApiKey) -> bool {
+    matches!(api, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate)
 }
 
 /// A response that is awaited.
@@ -361,8 +438,12 @@ fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, E
 }
 
 /// Starts the tasks of a connection.
-fn run(stream: TcpStream) -> Shared {
-    let (reading, writing) = stream.into_split();
+fn run(
+    reading: impl AsyncRead + Send + Unpin + 'static,
+    writing: impl AsyncWrite + Send + Unpin + 'static,
+    broker: &str,
+) -> Shared {
+    let broker = broker.to_owned();
     let (outgoing, requests) = mpsc::unbounded_channel();
     let in_flight = InFlight::default();
     let lost = Arc::new(Lost::default());
@@ -374,11 +455,11 @@ fn run(stream: TcpStream) -> Shared {
     tokio::spawn(async move {
         tokio::select! {
             // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
-            end = read(reading, &unanswered.0) => note(end),
+            end = read(reading, &broker, &unanswered.0) => note(end),
             () = write(writing, requests, &unanswered.0) => note(End::Lost(CLOSED.to_owned())),
         }
     });
-    Shared { outgoing, next_id: AtomicI32::new(0), in_flight, lost }
+    Shared { outgoing, held: Mutex::default(), next_id: AtomicI32::new(0), in_flight, lost }
 }
 
 /// Lets those who wait know, when the task that reads ends, with its runtime too.
@@ -392,7 +473,7 @@ impl Drop for Unanswered {
 
 /// Writes requests until the connection is dropped or fails.
 async fn write(
-    mut socket: OwnedWriteHalf,
+    mut socket: impl AsyncWrite + Unpin,
     mut requests: mpsc::UnboundedReceiver<Outgoing>,
     in_flight: &InFlight,
 ) {
@@ -411,7 +492,7 @@ async fn write(
             }
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
-        if socket.write_all(&bytes).await.is_err() {
+        if socket.write_all(&bytes).await.is_err() || socket.flush().await.is_err() {
             // The reader sees why.
             return std::future::pending().await;
         }
@@ -430,10 +511,12 @@ enum End {
     NoFrame(String),
     /// It was given up, as a request took too long.
     Late(Error),
+    /// The broker refused who the client is, or its session was not renewed.
+    Refused(Error),
 }
 
 /// Reads responses until the connection fails; why it did.
-async fn read(mut socket: OwnedReadHalf, in_flight: &InFlight) -> End {
+async fn read(mut socket: impl AsyncRead + Unpin, broker: &str, in_flight: &InFlight) -> End {
     let mut buffer = BytesMut::new();
     loop {
         loop {
@@ -451,7 +534,10 @@ async fn read(mut socket: OwnedReadHalf, in_flight: &InFlight) -> End {
         match socket.read_buf(&mut buffer).await {
             Ok(0) => return End::Lost("the broker closed it".to_owned()),
             Ok(_) => {}
-            Err(error) => return End::Lost(error.to_string()),
+            Err(error) => {
+                return tls::refusal(broker, &error)
+                    .map_or_else(|| End::Lost(error.to_string()), End::Refused);
+            }
         }
     }
 }

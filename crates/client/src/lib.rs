@@ -41,6 +41,7 @@ mod retry;
 mod sasl;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod topic_partition;
 
 pub use admin::{
@@ -64,4 +65,5 @@ pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};
 pub use sasl::Sasl;
+pub use tls::Tls;
 pub use topic_partition::TopicPartition;

@@ -1,7 +1,9 @@
 //! Proves to a broker whose the connection is (SASL: KIP-43, KIP-152), before any other request.
 
 use std::fmt;
+use std::time::Duration;
 
+use mainstem_security::jaas::JaasConfig;
 use mainstem_security::scram::ScramMechanism;
 use mainstem_security::{ClientExchange, ClientStep, Mechanism, Secret, SecurityError};
 use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
@@ -19,9 +21,9 @@ const TOKENS_MAX: usize = 8;
 /// User and password, and how they are shown to brokers.
 ///
 /// PLAIN sends the password in clear to whoever answers, so that it is for networks that are trusted. SCRAM sends a proof of
-/// it, and the broker has to prove that it knows the user as well; what is sent afterwards is in clear all the same.
-/// Sessions (KIP-368) are not renewed: a broker with `connections.max.reauth.ms` ends the connection, and the
-/// client connects anew.
+/// it, and the broker has to prove that it knows the user as well. What is sent afterwards is in clear unless the
+/// connection is encrypted: see [`Tls`](crate::Tls). A session that a broker ends (`connections.max.reauth.ms`, KIP-368) is
+/// renewed before.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Sasl};
@@ -65,21 +67,45 @@ impl Sasl {
         Sasl { mechanism: Mechanism::Scram(ScramMechanism::Sha512), ..Sasl::plain(user, password) }
     }
 
-    /// Authenticates a connection on which nothing but ApiVersions was asked.
-    pub(crate) async fn authenticate(&self, connection: &Connection) -> Result<(), Error> {
+    /// By Kafka's properties of clients: `sasl.mechanism`, and user and password in `sasl.jaas.config`.
+    pub(crate) fn from_properties(get: &dyn Fn(&str) -> Option<String>) -> Result<Sasl, Error> {
+        let invalid = |error: SecurityError| Error::Invalid(error.to_string());
+        let Some(name) = get("sasl.mechanism").filter(|name| name != "GSSAPI") else {
+            let what = "sasl.mechanism is GSSAPI, also when it is not set, which is not supported: set it to PLAIN, \
+                        SCRAM-SHA-256 or SCRAM-SHA-512";
+            return Err(Error::Invalid(what.to_owned()));
+        };
+        let mechanism: Mechanism = name.parse().map_err(invalid)?;
+        let Some(text) = get("sasl.jaas.config") else {
+            let what = format!(
+                "sasl.jaas.config is missing: set it to the login module of {name} with username and password"
+            );
+            return Err(Error::Invalid(what));
+        };
+        let login = JaasConfig::parse(&text).map_err(invalid)?.login();
+        let Some(login) = login.filter(|login| !login.is_token) else {
+            let what = "sasl.jaas.config has no username and password, or those of a delegation token";
+            return Err(Error::Invalid(what.to_owned()));
+        };
+        Ok(Sasl { mechanism, user: login.user, password: login.password })
+    }
+
+    /// Authenticates a connection on which nothing but ApiVersions was asked, or again. How long the broker lets the session
+    /// last; none if it does not end.
+    pub(crate) async fn authenticate(&self, connection: &Connection) -> Result<Option<Duration>, Error> {
         self.choose_mechanism(connection).await?;
         let nonce = rand::random();
         let password = self.password.clone();
         let mut exchange = ClientExchange::new(self.mechanism, self.user.clone(), password, nonce);
-        let mut challenge = Vec::new();
+        let (mut challenge, mut lasts) = (Vec::new(), None);
         for _ in 0..TOKENS_MAX {
             let (after, step) = step(exchange, challenge).await?;
             exchange = after;
             let token = match step.map_err(|error| self.failed(connection, &error.to_string()))? {
-                ClientStep::Done => return Ok(()),
+                ClientStep::Done => return Ok(lasts),
                 ClientStep::Send(token) => token,
             };
-            challenge = self.send(connection, &token).await?;
+            (challenge, lasts) = self.send(connection, &token).await?;
         }
         Err(self.failed(connection, "the broker does not come to an end"))
     }
@@ -96,15 +122,20 @@ impl Sasl {
         reply.check(response.error_code, None, || format!("cannot authenticate by {self}{offered}"))
     }
 
-    /// Sends a token; the broker's.
-    async fn send(&self, connection: &Connection, token: &[u8]) -> Result<Vec<u8>, Error> {
+    /// Sends a token; the broker's, and how long the session lasts.
+    async fn send(
+        &self,
+        connection: &Connection,
+        token: &[u8],
+    ) -> Result<(Vec<u8>, Option<Duration>), Error> {
         let request =
             SaslAuthenticateRequest { auth_bytes: token.into(), ..SaslAuthenticateRequest::default() };
         let reply = connection.call(&request).await?;
         let response = reply.read()?;
         let message = response.error_message.as_deref();
         reply.check(response.error_code, message, || format!("cannot authenticate by {self}"))?;
-        Ok(response.auth_bytes.to_vec())
+        let lasts = u64::try_from(response.session_lifetime_ms).ok().filter(|ms| *ms > 0);
+        Ok((response.auth_bytes.to_vec(), lasts.map(Duration::from_millis)))
     }
 
     fn failed(&self, connection: &Connection, reason: &str) -> Error {

@@ -1,0 +1,154 @@
+//! Connections that are encrypted, to brokers that prove whose they are.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsError};
+
+use crate::connection::ConnectionOptions;
+use crate::error::Error;
+
+/// Whom a client believes to be the broker, and the certificate that it shows, if any. TLS 1.2 and 1.3.
+///
+/// ```no_run
+/// use mainstem_client::{ClientConfig, Tls};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tls = Tls::trusting(&std::fs::read_to_string("ca.pem")?)?;
+/// let config = ClientConfig::new("broker.example:9093")?.tls(tls);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Tls {
+    client: Arc<TlsClient>,
+}
+
+impl Tls {
+    /// Believes brokers whose certificates the authorities of this text issued, in PEM, for the host that is connected to.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no certificate in it.
+    pub fn trusting(authorities: &str) -> Result<Tls, Error> {
+        Tls::of(&[("ssl.truststore.certificates", authorities)])
+    }
+
+    /// The same, and shows a certificate (a chain, the client's own first) with its key (PKCS#8), all in PEM.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if one of them cannot be read, or the key does not fit the certificate.
+    pub fn mutual(authorities: &str, chain: &str, key: &str) -> Result<Tls, Error> {
+        Tls::of(&[
+            ("ssl.truststore.certificates", authorities),
+            ("ssl.keystore.certificate.chain", chain),
+            ("ssl.keystore.key", key),
+        ])
+    }
+
+    /// Believes brokers whose certificates an authority issued that this system trusts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the system has none.
+    pub fn system() -> Result<Tls, Error> {
+        Tls::of(&[])
+    }
+
+    fn of(properties: &[(&str, &str)]) -> Result<Tls, Error> {
+        let get = |key: &str| match key {
+            "ssl.truststore.type" | "ssl.keystore.type" => Some("PEM".to_owned()),
+            _ => properties.iter().find(|(known, _)| *known == key).map(|(_, value)| (*value).to_owned()),
+        };
+        Tls::from_properties(&get)
+    }
+
+    /// By Kafka's `ssl.*` properties of clients; `get` gives the value of a key, none if it is not set. Reads the stores.
+    /// Without a trust store the authorities count that this system trusts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they contradict each other, or a store cannot be used.
+    pub fn from_properties(get: &dyn Fn(&str) -> Option<String>) -> Result<Tls, Error> {
+        let invalid = |error: mainstem_security::SecurityError| Error::Invalid(error.to_string());
+        let properties = TlsProperties::read(get).map_err(invalid)?;
+        let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+        let mut material = properties.load(&read).map_err(invalid)?;
+        if material.trusted.is_none() {
+            trust_system(&mut material)?;
+        }
+        let client = TlsClient::new(&properties, &material).map_err(invalid)?;
+        Ok(Tls { client: Arc::new(client) })
+    }
+
+    /// Begins a session with a broker, HOST:PORT, within the time for connecting.
+    pub(crate) async fn connect(
+        &self,
+        broker: &str,
+        stream: TcpStream,
+        options: &ConnectionOptions,
+    ) -> Result<TlsStream<TcpStream>, Error> {
+        let host = broker.rsplit_once(':').map_or(broker, |(host, _)| host);
+        let host = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
+        let failed = |reason: String| Error::Connect { broker: broker.to_owned(), reason };
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| Error::Invalid(format!("{host} is neither a host's name nor an address")))?;
+        let begun = TlsConnector::from(self.client.config()).connect(name, stream);
+        match tokio::time::timeout(options.connect_timeout, begun).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(refusal(broker, &error).unwrap_or_else(|| failed(error.to_string()))),
+            Err(_) => Err(failed(format!("no TLS session within {:?}", options.connect_timeout))),
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+fn trust_system(material: &mut TlsMaterial) -> Result<(), Error> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map_or_else(|| "it has none".to_owned(), ToString::to_string);
+        return Err(Error::Invalid(format!(
+            "no authority of this system is known to be trusted ({why}): name those of the broker \
+             (ssl.truststore.location)"
+        )));
+    }
+    material.trusted = Some(found.certs);
+    Ok(())
+}
+
+/// What a session ended with, if it was that one side does not believe the other, and would not at the next attempt.
+pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
+    let error = error.get_ref()?.downcast_ref::<RustlsError>()?;
+    let advice = match error {
+        RustlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "; trust who issued the broker's certificate (ssl.truststore.location)"
+        }
+        RustlsError::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; connect to a name that the broker's certificate has",
+        RustlsError::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "; have the broker's certificate renewed",
+        RustlsError::InvalidMessage(_) => "; the broker may not speak TLS at this port",
+        RustlsError::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::DecryptError
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown,
+        ) => "; show a certificate that the broker trusts (ssl.keystore.location)",
+        _ => "",
+    };
+    let (broker, what) = (broker.to_owned(), "TLS".to_owned());
+    Some(Error::NotAuthenticated { broker, what, reason: format!("{error}{advice}") })
+}
