@@ -2,6 +2,8 @@
 //! answered or costs its connection, and nothing else.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "parity/acls.rs"]
+mod acls;
 #[path = "parity/admin.rs"]
 mod admin;
 #[path = "parity/groups.rs"]
@@ -48,6 +50,7 @@ fn every_version_of_every_api_is_served() {
     checked.extend(transactions::check_all(&mut client));
     checked.extend(quotas::check_all(&mut client));
     checked.extend(admin::check_all(&mut client));
+    checked.extend(acls::check_all(&mut client));
     checked.sort_by_key(|api| api.key());
     assert_eq!(checked, served(&broker), "what is checked here is what is served");
     broker.assert_healthy();

@@ -261,7 +261,7 @@ fn a_start_that_would_be_open_where_protection_is_asked_for_is_refused() {
     let (mut broker, _) = broker_with_topic("no-protection", 1);
     broker.stop();
     for (key, value) in [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("authorizer.class.name", "com.example.Authorizer"),
         ("super.users", "User:admin"),
         ("ssl.engine.factory.class", "com.example.Engine"),
         ("listener.name.plaintext.oauthbearer.sasl.jaas.config", "OAuthBearerLoginModule required;"),

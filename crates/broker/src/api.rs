@@ -9,14 +9,18 @@ pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
 pub(crate) mod alter_replica_log_dirs;
+pub(crate) mod alter_user_scram_credentials;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_describe;
 pub(crate) mod consumer_group_heartbeat;
+pub(crate) mod create_acls;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_acls;
 pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
+pub(crate) mod describe_acls;
 pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
@@ -111,6 +115,9 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::EndTxn, OnLoop(end_txn::serve)),
     (ApiKey::WriteTxnMarkers, OnLoop(write_txn_markers::serve)),
     (ApiKey::TxnOffsetCommit, OnLoop(txn_offset_commit::serve)),
+    (ApiKey::DescribeAcls, InBackground(describe_acls::serve)),
+    (ApiKey::CreateAcls, InBackground(create_acls::serve)),
+    (ApiKey::DeleteAcls, InBackground(delete_acls::serve)),
     (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
@@ -126,6 +133,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
     (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
+    (ApiKey::AlterUserScramCredentials, InBackground(alter_user_scram_credentials::serve)),
     (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),

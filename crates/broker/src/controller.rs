@@ -510,6 +510,12 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     if changes.iter().any(|change| matches!(change, MetadataChange::ScramChanged { .. })) {
         broker.security.scram_changed();
     }
+    if let Some(authorization) = broker.security.authorization() {
+        let mut acls = changes.iter().filter_map(acl_of).peekable();
+        if acls.peek().is_some() {
+            authorization.changed(&broker.controller.image(), acls);
+        }
+    }
     if changes.contains(&MetadataChange::QuotaChanged) {
         update_quotas(broker);
     }
@@ -519,6 +525,13 @@ fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
     serve(broker, &topics);
     if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
         broker.transactions.set_version(broker);
+    }
+}
+
+fn acl_of(change: &MetadataChange) -> Option<Uuid> {
+    match change {
+        MetadataChange::AclChanged { id } => Some(*id),
+        _ => None,
     }
 }
 

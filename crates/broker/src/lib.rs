@@ -11,6 +11,7 @@
 //! partition's files in `mainstem-log`; this crate carries them out.
 
 mod api;
+mod authorization;
 mod background;
 mod broker;
 mod clock;

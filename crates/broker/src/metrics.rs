@@ -202,6 +202,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     partitions(&topics, &shown, &mut text);
     metrics.authentications.expose(&mut text);
     authentication::expose_certificates(broker, &mut text);
+    authentication::expose_denials(broker, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
     process::expose(&mut text);

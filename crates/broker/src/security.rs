@@ -14,10 +14,11 @@ use mainstem_security::jaas::{JaasConfig, LoginModule};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_security::{
-    Credentials, DecoyShape, Mechanism, SaslRules, Secret, SecurityError, TokenCredential,
+    AuthorizerRules, Credentials, DecoyShape, Mechanism, SaslRules, Secret, SecurityError, TokenCredential,
 };
 use parking_lot::Mutex;
 
+use crate::authorization::Authorization;
 use crate::broker::Broker;
 use crate::random;
 
@@ -34,6 +35,9 @@ pub enum ListenerSecurityError {
         /// What is wrong.
         source: SecurityError,
     },
+    /// `super.users`.
+    #[error("super.users: {0}")]
+    SuperUsers(SecurityError),
     /// TLS.
     #[error("the listener {listener} cannot use TLS: {source}")]
     Tls {
@@ -61,6 +65,7 @@ pub(crate) struct Security {
     listeners: Vec<Option<Arc<SaslSettings>>>,
     /// As `listeners`; none without TLS.
     tls: Vec<Option<Arc<TlsSettings>>>,
+    authorization: Option<Arc<Authorization>>,
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
     decoys: Mutex<HashMap<ScramMechanism, DecoyShape>>,
@@ -85,6 +90,7 @@ impl Security {
         Ok(Security {
             listeners,
             tls: tls.collect::<Result<_, _>>()?,
+            authorization: authorization(config)?,
             decoy_key: Secret::new(random::bytes::<32>()),
             decoys: Mutex::default(),
         })
@@ -93,6 +99,11 @@ impl Security {
     /// What a listener asks of its clients; none without SASL.
     pub(crate) fn sasl(&self, listener: usize) -> Option<&Arc<SaslSettings>> {
         self.listeners.get(listener)?.as_ref()
+    }
+
+    /// Who may do what; none without an authorizer, when everybody may do everything.
+    pub(crate) fn authorization(&self) -> Option<&Arc<Authorization>> {
+        self.authorization.as_ref()
     }
 
     /// The sessions of a listener; none without TLS.
@@ -121,6 +132,18 @@ impl Security {
         let look = || broker.controller.image().scram_decoy(mechanism, self.decoy_key.clone());
         decoys.entry(mechanism).or_insert_with(look).clone()
     }
+}
+
+/// What `authorizer.class.name` and the keys beside it say.
+fn authorization(config: &BrokerConfig) -> Result<Option<Arc<Authorization>>, ListenerSecurityError> {
+    let Some(wanted) = &config.authorizer else { return Ok(None) };
+    let super_users =
+        AuthorizerRules::super_users(&wanted.super_users).map_err(ListenerSecurityError::SuperUsers)?;
+    let rules = AuthorizerRules {
+        super_users,
+        allow_everyone_if_no_acl_found: wanted.allow_everyone_if_no_acl_found,
+    };
+    Ok(Some(Arc::new(Authorization::new(rules))))
 }
 
 impl SaslSettings {

@@ -204,6 +204,9 @@ impl Server {
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
         }
+        if let Some(authorization) = broker.security.authorization() {
+            authorization.load(&broker.controller.image());
+        }
         broker.health.enter(Phase::Recovering);
         let recovered = broker.controller.start(&broker).inspect(|_| {
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();

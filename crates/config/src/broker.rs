@@ -28,6 +28,8 @@ pub struct BrokerConfig {
     pub sasl_listeners: Vec<Option<SaslListener>>,
     /// `ssl.keystore.location` and the keys around it, by the rank of the open listener; none without TLS.
     pub tls_listeners: Vec<Option<TlsListener>>,
+    /// `authorizer.class.name` and the keys beside it; none when everybody may do everything.
+    pub authorizer: Option<AuthorizerConfig>,
     /// Connections that are not authenticated yet.
     pub authentication: AuthenticationConfig,
     /// `log.dirs`, or `log.dir`; at least one.
@@ -115,6 +117,15 @@ pub struct NetworkConfig {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`.
     pub describe_partitions_max: usize,
+}
+
+/// Who may do what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorizerConfig {
+    /// `super.users`: principals with semicolons between them.
+    pub super_users: String,
+    /// `allow.everyone.if.no.acl.found`.
+    pub allow_everyone_if_no_acl_found: bool,
 }
 
 /// Connections that are not authenticated yet.
@@ -292,6 +303,7 @@ impl BrokerConfig {
             listeners,
             sasl_listeners,
             tls_listeners,
+            authorizer: typed.authorizer(),
             authentication: typed.authentication(),
             log_dirs: typed.list("log.dirs"),
             cordoned_log_dirs: typed.list("cordoned.log.dirs"),
@@ -420,6 +432,14 @@ impl Typed<'_> {
             inter_broker: self.text("inter.broker.listener.name").as_deref(),
         }
         .build()
+    }
+
+    fn authorizer(&self) -> Option<AuthorizerConfig> {
+        self.text("authorizer.class.name").filter(|class| !class.is_empty())?;
+        Some(AuthorizerConfig {
+            super_users: self.text("super.users").unwrap_or_default(),
+            allow_everyone_if_no_acl_found: self.boolean("allow.everyone.if.no.acl.found"),
+        })
     }
 
     fn authentication(&self) -> AuthenticationConfig {

@@ -34,8 +34,8 @@ mod topic;
 mod value;
 
 pub use broker::{
-    AuthenticationConfig, BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance, MetadataLogConfig,
-    NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
+    AuthenticationConfig, AuthorizerConfig, BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance,
+    MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
 };
 pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;

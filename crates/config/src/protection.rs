@@ -23,7 +23,7 @@ pub(super) struct Protection {
 /// All that is refused. Sorted by key.
 pub(super) const PROTECTIONS: &[Protection] = &[
     row("alter.config.policy.class.name", "a policy that refuses changes of configurations"),
-    row("authorizer.class.name", "authorization"),
+    row("authorizer.class.name", "authorization by another class than Kafka's StandardAuthorizer"),
     row("client.quota.callback.class", "quotas by a class of its own"),
     row("connections.max.reauth.ms", "clients that authenticate again"),
     row("create.topic.policy.class.name", "a policy that refuses topics"),
@@ -33,7 +33,7 @@ pub(super) const PROTECTIONS: &[Protection] = &[
     row("sasl.", "authentication by SASL"),
     row("security.inter.broker.protocol", "TLS or SASL between brokers"),
     row("ssl.", "TLS"),
-    row("super.users", "authorization"),
+    row("super.users", "authorization without authorizer.class.name"),
 ];
 
 const fn row(key: &'static str, asks_for: &'static str) -> Protection {
@@ -49,6 +49,9 @@ pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
     PROTECTIONS.iter().find(|row| row.covers(name)).filter(|_| !is_honoured(name))
 }
 
+/// The authorizer whose rules are obeyed.
+const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+
 /// Keys below the rows that are obeyed, also for one listener. A variable of the environment that names a listener is
 /// not: which one it means cannot be told.
 const HONOURED: &[&str] =
@@ -62,9 +65,12 @@ fn is_honoured(name: &str) -> bool {
 /// One problem for each key that was set at start and asks for a protection that is not there. Values are not shown:
 /// some are secrets.
 pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
+    let authorizer = values.lookup("authorizer.class.name").map(|(class, _)| class);
+    let is_standard = authorizer == Some(STANDARD_AUTHORIZER);
+    let is_obeyed = |name: &str| is_standard && matches!(name, "authorizer.class.name" | "super.users");
     let set = values.set_at_start();
     let asking = set.filter_map(|(name, text, origin)| {
-        let row = of_name(name).filter(|_| !asks_for_nothing(name, text))?;
+        let row = of_name(name).filter(|_| !is_obeyed(name) && !asks_for_nothing(name, text))?;
         Some(problem(name, row, origin))
     });
     asking.collect()
@@ -148,7 +154,7 @@ mod tests {
     #[test]
     fn a_key_that_asks_for_protection_is_a_problem_that_names_it() {
         for line in [
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
             "super.users=User:admin",
             "ssl.unheard.of=x",
             "ssl.engine.factory.class=a.B",
@@ -202,6 +208,7 @@ mod tests {
         for line in [
             "authorizer.class.name=",
             "super.users=",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:a;User:b",
             "allow.everyone.if.no.acl.found=false",
             "ssl.client.auth=none",
             "ssl.enabled.protocols=TLSv1.2, TLSv1.3",

@@ -181,9 +181,12 @@ mod tests {
             "leader.replication.throttled.rate",
             "replica.alter.log.dirs.io.max.bytes.per.second",
         ];
+        // And these with its authorizer.
+        let authorizer = ["allow.everyone.if.no.acl.found", "super.users"];
         // The facts above are of three tables; a fourth has those of client metrics.
         for key in all().filter(|key| key.scope != Scope::ClientMetrics) {
-            let known = theirs.contains(&key.name) || dynamic.contains(&key.name);
+            let elsewhere = [&dynamic[..], &authorizer].concat();
+            let known = theirs.contains(&key.name) || elsewhere.contains(&key.name);
             assert_eq!(key.origin != Origin::Mainstem, known, "{}", key.name);
         }
     }

@@ -293,11 +293,11 @@ impl MetadataImage {
     }
 
     /// What of the metadata asks for protection, each kind with its number, for a person. `has_sasl`: there is a listener
-    /// whose clients need the credentials.
-    pub fn protection(&self, has_sasl: bool) -> Vec<String> {
+    /// whose clients need the credentials. `has_authorizer`: access control entries are obeyed.
+    pub fn protection(&self, has_sasl: bool, has_authorizer: bool) -> Vec<String> {
         let credentials = if has_sasl { 0 } else { self.scram.values().map(BTreeMap::len).sum() };
         let kinds = [
-            (self.acls.len(), "access control entries (ACLs)"),
+            (if has_authorizer { 0 } else { self.acls.len() }, "access control entries (ACLs)"),
             (credentials, "SCRAM credentials of users"),
             (self.tokens.len(), "delegation tokens"),
         ];

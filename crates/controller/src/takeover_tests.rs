@@ -238,7 +238,7 @@ fn what_nothing_here_obeys_is_kept() {
         ..PartitionRecord::default()
     })))
     .unwrap();
-    assert_eq!(log.heart.image().protection(false), ["1 delegation tokens"]);
+    assert_eq!(log.heart.image().protection(false, false), ["1 delegation tokens"]);
     let mut loaded = MetadataHeart::new("cluster", config(""));
     for value in log.heart.image().snapshot() {
         loaded.load(log.offset, &value).unwrap();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
 use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, CreateTopicsResponse};
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond_held;
@@ -23,10 +23,12 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let mut request: CreateTopicsRequest<'_> = body(decoder, context.version)?;
     let mut refused = Vec::new();
-    let cluster = authorize(context, Operation::Create, Resource::Cluster);
+    let may_create_all = permits(context, Operation::Create, Resource::Cluster);
     request.topics.retain(|topic| {
-        let allowed =
-            cluster.or_else(|_| authorize(context, Operation::Create, Resource::Topic(&topic.name)));
+        let allowed = match may_create_all {
+            true => Ok(()),
+            false => authorize(context, Operation::Create, Resource::Topic(&topic.name)),
+        };
         refused.extend(allowed.err().map(|error| CreatableTopicResult {
             name: topic.name.clone().into_owned().into(),
             error_code: error.code(),
@@ -38,7 +40,18 @@ pub(crate) fn serve(
     let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
     let mut permit = |count| mutations.permit(count);
     let mut topics = broker.controller.create_topics(broker, &request, &mut permit);
+    topics.iter_mut().for_each(|topic| hide_configs(context, topic));
     topics.extend(refused);
     let response = CreateTopicsResponse { topics, ..Default::default() };
     Ok(respond_held(context, response, mutations.throttle(), out))
+}
+
+/// Takes out of an answer what only who may describe the configuration is told (KIP-525).
+fn hide_configs(context: &RequestContext, topic: &mut CreatableTopicResult<'_>) {
+    let is_created = topic.error_code == ErrorCode::NONE.code();
+    if is_created && !permits(context, Operation::DescribeConfigs, Resource::Topic(&topic.name)) {
+        topic.topic_config_error_code = ErrorCode::TOPIC_AUTHORIZATION_FAILED.code();
+        (topic.num_partitions, topic.replication_factor) = (-1, -1);
+        topic.configs = Some(Vec::new());
+    }
 }

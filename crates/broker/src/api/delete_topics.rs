@@ -7,7 +7,7 @@ use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond_held;
@@ -56,10 +56,17 @@ fn keep(
     };
     // What has no name is unknown, which the heart says.
     let Some(name) = name else { return true };
+    if permits(context, Operation::Delete, Resource::Cluster) {
+        return true;
+    }
     match authorize(context, Operation::Delete, Resource::Topic(&name)) {
         Ok(()) => true,
         Err(error) => {
-            refused.push(DeletableTopicResult { topic_id: topic.topic_id, ..refuse(Some(name), error) });
+            // Who may not describe it is not told the name of an id.
+            let is_known =
+                topic.name.is_some() || permits(context, Operation::Describe, Resource::Topic(&name));
+            let name = is_known.then_some(name);
+            refused.push(DeletableTopicResult { topic_id: topic.topic_id, ..refuse(name, error) });
             false
         }
     }

@@ -8,7 +8,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::controller::cluster;
-use crate::net::context::{RequestContext, Resource, authorized_operations};
+use crate::net::context::{RequestContext, cluster_operations};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -43,7 +43,7 @@ pub(crate) fn serve(
         ..Default::default()
     });
     let cluster_authorized_operations = match request.include_cluster_authorized_operations {
-        true => authorized_operations(&context, Resource::Cluster),
+        true => cluster_operations(&context),
         false => i32::MIN,
     };
     let response = DescribeClusterResponse {

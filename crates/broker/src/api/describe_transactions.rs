@@ -10,7 +10,7 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
 use crate::coordinators::transactions::Transactions;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -43,7 +43,7 @@ pub(crate) fn serve(
         let Reply::DescribeTransactions(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
-        let may = |topic: &str| authorize(context, Operation::Describe, Resource::Topic(topic)).is_ok();
+        let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
         for state in &mut response.transaction_states {
             state.topics.retain(|topic| may(&topic.topic));
         }

@@ -393,7 +393,9 @@ impl Finder<'_> {
     fn topic(&self, key: &TopicKey) -> Result<Arc<Topic>, ErrorCode> {
         let topic = match key {
             TopicKey::Name(name) => {
-                self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
+                // Before it is looked for: who may not read is not told what exists.
+                authorize(self.context, Operation::Read, Resource::Topic(name))?;
+                return self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
             }
             TopicKey::Id(id) => self.broker.topics.by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         };

@@ -12,7 +12,7 @@ use crate::api::fenced_error;
 use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::coordinators::transactions::Transactions;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -71,7 +71,9 @@ fn producer_id(
     context: &RequestContext,
     request: &InitProducerIdRequest<'_>,
 ) -> Result<i64, ErrorCode> {
-    authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
+    if !permits_any_topic(context) {
+        authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
+    }
     // KIP-360: a producer names the id and the epoch that it has, or neither.
     if (request.producer_id == NONE) != (i64::from(request.producer_epoch) == NONE) {
         return Err(ErrorCode::INVALID_REQUEST);

@@ -8,7 +8,7 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
 use crate::coordinators::groups;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -26,8 +26,8 @@ pub(crate) fn serve(
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
         // Whoever may describe the cluster sees all groups, others those that they may describe.
-        if authorize(context, Operation::Describe, Resource::Cluster).is_err() {
-            let may = |id: &str| authorize(context, Operation::Describe, Resource::Group(id)).is_ok();
+        if !permits(context, Operation::Describe, Resource::Cluster) {
+            let may = |id: &str| permits(context, Operation::Describe, Resource::Group(id));
             response.groups.retain(|group| may(&group.group_id));
         }
         respond(context, response, out)

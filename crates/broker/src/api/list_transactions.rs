@@ -8,7 +8,7 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
 use crate::coordinators::transactions::Transactions;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -25,7 +25,7 @@ pub(crate) fn serve(
         let Reply::ListTransactions(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
-        let may = |id: &str| authorize(context, Operation::Describe, Resource::TransactionalId(id)).is_ok();
+        let may = |id: &str| permits(context, Operation::Describe, Resource::TransactionalId(id));
         response.transaction_states.retain(|state| may(&state.transactional_id));
         respond(context, response, out)
     }))

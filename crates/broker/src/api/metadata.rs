@@ -13,7 +13,9 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::controller::cluster::{self, Leaders};
-use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::net::context::{
+    Operation, RequestContext, Resource, authorize, authorized_operations, cluster_operations, permits,
+};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -59,7 +61,7 @@ fn is_large(broker: &Broker, context: &RequestContext, request: &MetadataRequest
     let entries = match named(request, context.version) {
         Some(topics) if topics.len() > INLINE_TOPICS_MAX => return true,
         Some(topics) => {
-            topics.iter().map(|wanted| find(context, &image, wanted).map_or(1, entries)).sum::<usize>()
+            topics.iter().map(|wanted| find(context, &image, wanted, false).map_or(1, entries)).sum::<usize>()
         }
         None => image.topics().map(entries).sum::<usize>(),
     };
@@ -99,10 +101,15 @@ fn create_and_answer(
     Ok(answer(broker, context, &request, out))
 }
 
+/// Whether the topics that a request names are to be created if they are missing.
+fn creates(broker: &Broker, context: &RequestContext, request: &MetadataRequest<'_>) -> bool {
+    let wanted = context.version < 4 || request.allow_auto_topic_creation;
+    wanted && broker.config().topics.auto_create_enable
+}
+
 /// Topics that are named, missing, and may be created now.
 fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataRequest<'_>) -> Vec<&'r str> {
-    let allowed = context.version < 4 || request.allow_auto_topic_creation;
-    if !allowed || !broker.config().topics.auto_create_enable {
+    if !creates(broker, context, request) {
         return Vec::new();
     }
     let image = broker.controller.image();
@@ -110,11 +117,18 @@ fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataR
     let mut missing: Vec<&str> = named
         .filter_map(|topic| topic.name.as_deref())
         .filter(|name| image.topic(name).is_none() && names::check(name).is_ok())
-        .filter(|name| authorize(context, Operation::Create, Resource::Topic(name)).is_ok())
+        .filter(|name| permits(context, Operation::Describe, Resource::Topic(name)))
+        .filter(|name| may_create(context, name))
         .collect();
     missing.sort_unstable();
     missing.dedup();
     missing
+}
+
+/// Whether a request may create a topic by naming it.
+fn may_create(context: &RequestContext, name: &str) -> bool {
+    permits(context, Operation::Create, Resource::Cluster)
+        || permits(context, Operation::Create, Resource::Topic(name))
 }
 
 fn answer(
@@ -133,22 +147,23 @@ fn answer(
         ..Default::default()
     });
     let with_operations = request.include_topic_authorized_operations;
+    let creates = creates(broker, context, request);
     let topics = match named(request, context.version) {
         Some(topics) => topics
             .iter()
-            .map(|wanted| match find(context, &image, wanted) {
+            .map(|wanted| match find(context, &image, wanted, creates) {
                 Ok(topic) => describe(broker, context, &image, topic, with_operations),
                 Err(error) => refuse(context, wanted, error),
             })
             .collect(),
         None => image
             .topics()
-            .filter(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok())
+            .filter(|topic| permits(context, Operation::Describe, Resource::Topic(&topic.name)))
             .map(|topic| describe(broker, context, &image, topic, with_operations))
             .collect(),
     };
     let cluster_authorized_operations = match request.include_cluster_authorized_operations {
-        true => authorized_operations(context, Resource::Cluster),
+        true => cluster_operations(context),
         false => i32::MIN,
     };
     let response = MetadataResponse {
@@ -166,12 +181,16 @@ fn find<'i>(
     context: &RequestContext,
     image: &'i MetadataImage,
     wanted: &MetadataRequestTopic<'_>,
+    creates: bool,
 ) -> Result<&'i TopicImage, ErrorCode> {
     let topic = match &wanted.name {
         Some(name) if wanted.topic_id.is_zero() => {
             authorize(context, Operation::Describe, Resource::Topic(name))?;
             names::check(name).map_err(|_| ErrorCode::INVALID_TOPIC_EXCEPTION)?;
-            return image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+            return image.topic(name).ok_or_else(|| match creates && !may_create(context, name) {
+                true => ErrorCode::TOPIC_AUTHORIZATION_FAILED,
+                false => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            });
         }
         _ => image.topic_by_id(wanted.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
     };

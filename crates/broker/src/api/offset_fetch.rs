@@ -16,7 +16,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::broker::Broker;
 use crate::coordinators::groups::Asked;
 use crate::net::answers::AnswerShare;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -112,9 +112,7 @@ fn merge(
     let Reply::OffsetFetch(mut group) = reply else {
         unreachable!("the coordinator answers in kind, not {reply:?}")
     };
-    group
-        .topics
-        .retain(|topic| authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_ok());
+    group.topics.retain(|topic| permits(context, Operation::Describe, Resource::Topic(&topic.name)));
     if context.version >= TOPIC_IDS_SINCE {
         group.topics.retain_mut(|topic| has_id(broker, topic));
     }

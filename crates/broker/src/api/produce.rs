@@ -269,9 +269,15 @@ fn permitted(
     }
     let topic = match context.version {
         13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
-        _ => broker.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?,
+        _ => {
+            // Before it is looked for: who may not write is not told what exists.
+            authorize(context, Operation::Write, Resource::Topic(&data.name))?;
+            broker.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
+        }
     };
-    authorize(context, Operation::Write, Resource::Topic(&topic.name))?;
+    if context.version >= 13 {
+        authorize(context, Operation::Write, Resource::Topic(&topic.name))?;
+    }
     if topic.is_internal() && context.client_id.as_deref() != Some(ADMIN_CLIENT_ID) {
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION.into());
     }

@@ -24,7 +24,7 @@ pub(super) fn check(
         return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
     }
     let has_sasl = config.sasl_listeners.iter().any(Option::is_some);
-    let asks_for = image.protection(has_sasl);
+    let asks_for = image.protection(has_sasl, config.authorizer.is_some());
     if !asks_for.is_empty() && !accept_unprotected {
         return Err(ControllerError::Unprotected { records: asks_for.join(", ") });
     }

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use mainstem_security::acl::AclOperation;
 use mainstem_wire::{ApiKey, ErrorCode};
 use parking_lot::Mutex;
 
+use crate::authorization::Authorization;
 use crate::quotas::{Quotas, ThreadTime};
 
 /// The name under which an unauthenticated peer acts.
@@ -21,7 +23,9 @@ pub(crate) struct ConnectionContext {
     pub(crate) peer: SocketAddr,
     /// `User:NAME`.
     pub(crate) principal: Arc<str>,
-    /// Limits on what the client may do.
+    /// What the principal may do is asked there; none without an authorizer.
+    pub(crate) authorization: Option<Arc<Authorization>>,
+    /// Limits on how much the client may do.
     pub(crate) quotas: Arc<Quotas>,
     /// Name and version that the client's library gave in ApiVersions (KIP-511).
     pub(crate) software: Mutex<Option<(String, String)>>,
@@ -35,6 +39,7 @@ impl ConnectionContext {
             listener: self.listener,
             peer: self.peer,
             principal: principal.into(),
+            authorization: self.authorization.clone(),
             quotas: self.quotas.clone(),
             software: Mutex::new(self.software.lock().clone()),
         }
@@ -83,15 +88,69 @@ pub(crate) enum Resource<'a> {
     TransactionalId(&'a str),
 }
 
-/// Asks whether the request's principal may do this. Everybody may, until there are users: the question is asked
-/// where Kafka asks it.
+impl Operation {
+    pub(crate) fn as_acl(self) -> AclOperation {
+        match self {
+            Operation::Read => AclOperation::Read,
+            Operation::Write => AclOperation::Write,
+            Operation::Create => AclOperation::Create,
+            Operation::Delete => AclOperation::Delete,
+            Operation::Alter => AclOperation::Alter,
+            Operation::Describe => AclOperation::Describe,
+            Operation::ClusterAction => AclOperation::ClusterAction,
+            Operation::DescribeConfigs => AclOperation::DescribeConfigs,
+            Operation::AlterConfigs => AclOperation::AlterConfigs,
+            Operation::IdempotentWrite => AclOperation::IdempotentWrite,
+        }
+    }
+}
+
+impl Resource<'_> {
+    /// The error of who is denied it.
+    fn denied(self) -> ErrorCode {
+        match self {
+            Resource::Topic(_) => ErrorCode::TOPIC_AUTHORIZATION_FAILED,
+            Resource::Group(_) => ErrorCode::GROUP_AUTHORIZATION_FAILED,
+            Resource::Cluster => ErrorCode::CLUSTER_AUTHORIZATION_FAILED,
+            Resource::TransactionalId(_) => ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        }
+    }
+}
+
+/// Asks whether the request's principal may do this, where Kafka asks it. Without an authorizer everybody may.
+///
+/// # Errors
+/// The error of the resource's kind. The denial is logged.
 pub(crate) fn authorize(
     context: &RequestContext,
     operation: Operation,
     resource: Resource<'_>,
 ) -> Result<(), ErrorCode> {
-    let _ = (&context.connection.principal, operation, resource);
-    Ok(())
+    match &context.connection.authorization {
+        Some(authorization) if !authorization.allows(context, operation, resource) => Err(resource.denied()),
+        _ => Ok(()),
+    }
+}
+
+/// The same where what is denied is only left out of a list, or something else may be allowed instead: no denial is
+/// logged.
+pub(crate) fn permits(context: &RequestContext, operation: Operation, resource: Resource<'_>) -> bool {
+    let authorization = context.connection.authorization.as_ref();
+    authorization.is_none_or(|authorization| authorization.permits(context, operation, resource))
+}
+
+/// Whether the principal may write to any topic at all (KIP-679).
+pub(crate) fn permits_any_topic(context: &RequestContext) -> bool {
+    let authorization = context.connection.authorization.as_ref();
+    authorization.is_none_or(|authorization| authorization.permits_any_topic(context))
+}
+
+/// The bit field of operations that the principal may do on the cluster; 0 where it may not describe it.
+pub(crate) fn cluster_operations(context: &RequestContext) -> i32 {
+    match permits(context, Operation::Describe, Resource::Cluster) {
+        true => authorized_operations(context, Resource::Cluster),
+        false => 0,
+    }
 }
 
 /// The bit field of operations that the principal may do on a resource (KIP-430).
@@ -108,6 +167,6 @@ pub(crate) fn authorized_operations(context: &RequestContext, resource: Resource
         }
         Resource::TransactionalId(_) => &[Write, Describe],
     };
-    let allowed = supported.iter().filter(|operation| authorize(context, **operation, resource).is_ok());
+    let allowed = supported.iter().filter(|operation| permits(context, **operation, resource));
     allowed.fold(0, |bits, operation| bits | 1 << *operation as i32)
 }

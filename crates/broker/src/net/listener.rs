@@ -249,6 +249,7 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
         listener,
         peer,
         principal: ANONYMOUS.into(),
+        authorization: broker.security.authorization().cloned(),
         quotas: broker.quotas.clone(),
         software: Mutex::default(),
     };

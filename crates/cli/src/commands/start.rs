@@ -50,7 +50,8 @@ pub(crate) struct Start {
     /// The id of the cluster whose data has to be there. Without it empty directories become a new cluster.
     #[arg(long, value_name = "ID")]
     expect_cluster: Option<String>,
-    /// Start although the metadata has ACLs, SCRAM credentials or delegation tokens, which protect nothing here.
+    /// Start although the metadata has ACLs, SCRAM credentials or delegation tokens, which protect nothing with this
+    /// configuration.
     #[arg(long)]
     accept_unprotected: bool,
     /// Write the ready line and the log as JSON.

@@ -9,6 +9,11 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("advertised.listeners", List).non_empty_list().high()
         .doc("Addresses that clients are told to connect to, as `NAME://host:port`. Unset: those of \
              `listeners`, an empty host replaced by this host's name."),
+    broker("allow.everyone.if.no.acl.found", Bool).default("false").kafka_default(None)
+        .doc("With an authorizer: whether everybody may use what no rule concerns."),
+    broker("authorizer.class.name", Str).default("").low()
+        .doc("`org.apache.kafka.metadata.authorizer.StandardAuthorizer` has every request ask the rules (ACLs) of the \
+             metadata. Empty: everybody may do everything."),
     broker("auto.create.topics.enable", Bool).default("true").high()
         .doc("Create a topic when a client first asks for its metadata, with num.partitions and \
              default.replication.factor."),
@@ -325,6 +330,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Password of the trust store; PEM has none. Also per listener."),
     broker("ssl.truststore.type", Str).default("JKS").per_broker()
         .doc("Format of the trust store: JKS, PKCS12 or PEM. Also per listener."),
+    broker("super.users", Str).default("").kafka_default(None)
+        .doc("With an authorizer: who may do everything, as `User:NAME`, with semicolons between them."),
     broker("telemetry.max.bytes", Int).default("1048576").at_least(1).low()
         .doc("Largest payload of metrics that a client may push, in bytes, compressed and decompressed."),
     broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int).default("10000").at_least(1)

@@ -21,8 +21,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("alter.log.dirs.replication.quota.window.size.seconds", Int).default("1").at_least(1).low()
         .unused(reason::SAMPLES)
         .doc("Seconds in one sample of the quota on moves between log directories."),
-    broker("authorizer.class.name", Str).default("").low().later(reason::AUTHZ)
-        .doc("Class that decides who may do what."),
     broker("auto.leader.rebalance.enable", Bool).default("true").high().later(reason::REPLICA)
         .doc("Move leadership back to the preferred replicas in the background."),
     broker("background.threads", Int).default("10").at_least(1).high().cluster_wide().unused(reason::THREADS)

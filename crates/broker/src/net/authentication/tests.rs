@@ -1,5 +1,6 @@
 //! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
 
+mod acls;
 mod tls;
 mod wire;
 

@@ -1,0 +1,50 @@
+//! CreateAcls (30), v1-3.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::create_acls_request::CreateAclsRequest;
+use mainstem_wire::messages::create_acls_response::{AclCreationResult, CreateAclsResponse};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+
+use crate::broker::Broker;
+use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+use crate::random;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: CreateAclsRequest<'_> = body(decoder, context.version)?;
+    let mut ids = || u128::from_ne_bytes(random::bytes());
+    let created = check(broker, context, Operation::Alter).and_then(|()| {
+        let created = broker.controller.decide(broker, |heart| heart.create_acls(&request, &mut ids));
+        created.map_err(|error| (error, error.message()))
+    });
+    let response = created.unwrap_or_else(|(error, message)| {
+        let refused = || AclCreationResult {
+            error_code: error.code(),
+            error_message: Some(message.into()),
+            ..Default::default()
+        };
+        let results = request.creations.iter().map(|_| refused()).collect();
+        CreateAclsResponse { results, ..Default::default() }
+    });
+    Ok(respond(context, response, out))
+}
+
+/// Whether there are rules at all, and this request may see or change them.
+pub(super) fn check(
+    broker: &Broker,
+    context: &RequestContext,
+    operation: Operation,
+) -> Result<(), (ErrorCode, &'static str)> {
+    if broker.security.authorization().is_none() {
+        return Err((ErrorCode::SECURITY_DISABLED, "No Authorizer is configured."));
+    }
+    authorize(context, operation, Resource::Cluster).map_err(|error| (error, error.message()))
+}

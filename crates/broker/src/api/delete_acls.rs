@@ -1,0 +1,37 @@
+//! DeleteAcls (31), v1-3.
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::delete_acls_request::DeleteAclsRequest;
+use mainstem_wire::messages::delete_acls_response::{DeleteAclsFilterResult, DeleteAclsResponse};
+use mainstem_wire::{DecodeError, Decoder};
+
+use crate::api::create_acls::check;
+use crate::broker::Broker;
+use crate::net::context::{Operation, RequestContext};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: DeleteAclsRequest<'_> = body(decoder, context.version)?;
+    let deleted = check(broker, context, Operation::Alter).and_then(|()| {
+        let deleted = broker.controller.decide(broker, |heart| heart.delete_acls(&request));
+        deleted.map_err(|error| (error, error.message()))
+    });
+    let response = deleted.unwrap_or_else(|(error, message)| {
+        let refused = || DeleteAclsFilterResult {
+            error_code: error.code(),
+            error_message: Some(message.into()),
+            ..Default::default()
+        };
+        let filter_results = request.filters.iter().map(|_| refused()).collect();
+        DeleteAclsResponse { filter_results, ..Default::default() }
+    });
+    Ok(respond(context, response, out))
+}

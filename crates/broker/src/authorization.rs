@@ -1,0 +1,139 @@
+//! Who may do what: the rules of the metadata, as every connection asks them, and a log of denials.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_controller::MetadataImage;
+use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
+use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, Question};
+use mainstem_wire::Uuid;
+use parking_lot::{Mutex, RwLock};
+
+use crate::net::context::{Operation, RequestContext, Resource};
+
+/// Denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
+/// rule that denied takes time in proportion to all rules.
+const LOGGED_PER_SECOND: u32 = 20;
+
+/// The rules, and what answers by them.
+pub(crate) struct Authorization {
+    rules: AuthorizerRules,
+    index: Mutex<AclIndex>,
+    current: RwLock<Arc<Authorizer>>,
+    denied: AtomicU64,
+    audit: Mutex<Audit>,
+}
+
+/// What is logged in the second that began then.
+struct Audit {
+    since: Instant,
+    logged: u32,
+    left_out: u64,
+}
+
+impl Authorization {
+    /// No rule yet: super users may do everything, others nothing, unless that is configured.
+    pub(crate) fn new(rules: AuthorizerRules) -> Authorization {
+        let mut index = AclIndex::new(rules.clone());
+        let current = RwLock::new(Arc::new(index.publish()));
+        let audit = Mutex::new(Audit { since: Instant::now(), logged: 0, left_out: 0 });
+        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), audit }
+    }
+
+    /// Takes on every rule of the metadata.
+    pub(crate) fn load(&self, image: &MetadataImage) {
+        let mut index = self.index.lock();
+        image.acls().for_each(|(id, binding)| index.add(id, binding.clone()));
+        *self.current.write() = Arc::new(index.publish());
+    }
+
+    /// Rules have come or gone.
+    pub(crate) fn changed(&self, image: &MetadataImage, ids: impl Iterator<Item = Uuid>) {
+        let mut index = self.index.lock();
+        for id in ids {
+            match image.acl(id) {
+                Some(binding) => index.add(id, binding.clone()),
+                None => index.remove(id),
+            }
+        }
+        *self.current.write() = Arc::new(index.publish());
+    }
+
+    /// Denials so far.
+    pub(crate) fn denied(&self) -> u64 {
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request may do this; if not, that is logged.
+    pub(crate) fn allows(
+        &self,
+        context: &RequestContext,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> bool {
+        let question = question(context, operation, resource);
+        let verdict = self.current.read().decide(&question);
+        if !verdict.is_allowed() {
+            self.denied.fetch_add(1, Ordering::Relaxed);
+            self.log(context, question);
+        }
+        verdict.is_allowed()
+    }
+
+    /// The same where a list only leaves out what is denied.
+    pub(crate) fn permits(
+        &self,
+        context: &RequestContext,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> bool {
+        self.current.read().decide(&question(context, operation, resource)).is_allowed()
+    }
+
+    /// Whether a request may write to any topic (KIP-679).
+    pub(crate) fn permits_any_topic(&self, context: &RequestContext) -> bool {
+        let connection = &context.connection;
+        let who = (&*connection.principal, connection.peer.ip());
+        self.current.read().any_of_type(who, AclOperation::Write, ResourceType::Topic)
+    }
+
+    fn log(&self, context: &RequestContext, question: Question<'_>) {
+        let mut audit = self.audit.lock();
+        if audit.since.elapsed() >= Duration::from_secs(1) {
+            let left_out = std::mem::take(&mut audit.left_out);
+            if left_out > 0 {
+                tracing::info!(target: "kafka.authorizer.logger", left_out, "further denials are not shown");
+            }
+            (audit.since, audit.logged) = (Instant::now(), 0);
+        }
+        if audit.logged >= LOGGED_PER_SECOND {
+            audit.left_out += 1;
+            return;
+        }
+        audit.logged += 1;
+        drop(audit);
+        let index = self.index.lock();
+        let (verdict, rule) = scan::decide(&self.rules, index.acls(), &question);
+        let line = AuditLine { question, verdict, rule, request: context.api.name(), references: 1 };
+        tracing::info!(target: "kafka.authorizer.logger", "{line}");
+    }
+}
+
+fn question<'a>(context: &'a RequestContext, operation: Operation, resource: Resource<'a>) -> Question<'a> {
+    let (resource_type, name) = match resource {
+        Resource::Topic(name) => (ResourceType::Topic, name),
+        Resource::Group(name) => (ResourceType::Group, name),
+        Resource::Cluster => (ResourceType::Cluster, CLUSTER_NAME),
+        Resource::TransactionalId(name) => (ResourceType::TransactionalId, name),
+    };
+    let host: IpAddr = context.connection.peer.ip();
+    Question {
+        principal: &context.connection.principal,
+        host,
+        operation: operation.as_acl(),
+        resource_type,
+        name,
+    }
+}

@@ -1,0 +1,261 @@
+//! What users may do by the rules of the metadata, over connections of their own.
+
+use mainstem_security::acl::{AclOperation, AclPermissionType, PatternType, ResourceType};
+use mainstem_wire::messages::create_acls_request::{AclCreation, CreateAclsRequest};
+use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use mainstem_wire::messages::delete_acls_request::{DeleteAclsFilter, DeleteAclsRequest};
+use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use mainstem_wire::messages::describe_acls_request::DescribeAclsRequest;
+use mainstem_wire::messages::describe_cluster_request::DescribeClusterRequest;
+use mainstem_wire::messages::describe_user_scram_credentials_request::DescribeUserScramCredentialsRequest;
+use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::metadata_request::MetadataRequestTopic;
+use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+
+use super::*;
+
+const AUTHORIZER: (&str, &str) =
+    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer");
+const USERS: (&str, &str) = (
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+    "org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=\"p\" user_alice=\"p\" user_eve=\"p\";",
+);
+
+fn guarded(settings: &[(&str, &str)]) -> EmbeddedBroker {
+    let own = [AUTHORIZER, USERS, ("super.users", "User:root;User:admin")];
+    broker(&[&own[..], settings].concat())
+}
+
+fn user(broker: &EmbeddedBroker, name: &str) -> Peer {
+    let mut peer = Peer::connect(broker);
+    assert_eq!(peer.log_in(Mechanism::Plain, name, "p"), Ok(0));
+    peer
+}
+
+/// A rule on a topic, for `User:NAME`.
+fn rule(
+    principal: &str,
+    permission: AclPermissionType,
+    operation: AclOperation,
+    (resource, pattern, name): (ResourceType, PatternType, &'static str),
+) -> AclCreation<'static> {
+    AclCreation {
+        resource_type: resource.code(),
+        resource_name: name.into(),
+        resource_pattern_type: pattern.code(),
+        principal: format!("User:{principal}").into(),
+        host: "*".into(),
+        operation: operation.code(),
+        permission_type: permission.code(),
+        ..Default::default()
+    }
+}
+
+fn create(peer: &mut Peer, rules: Vec<AclCreation<'static>>) -> Vec<i16> {
+    let request = CreateAclsRequest { creations: rules, ..Default::default() };
+    let response = peer.call(&request, 3).unwrap();
+    response.results.iter().map(|result| result.error_code).collect()
+}
+
+const ALLOW: AclPermissionType = AclPermissionType::Allow;
+const DENY: AclPermissionType = AclPermissionType::Deny;
+
+fn topic(name: &'static str) -> (ResourceType, PatternType, &'static str) {
+    (ResourceType::Topic, PatternType::Literal, name)
+}
+
+fn create_topic(peer: &mut Peer, name: &'static str) -> (i16, i16, i32) {
+    let topic =
+        CreatableTopic { name: name.into(), num_partitions: 2, replication_factor: 1, ..Default::default() };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+    let response = peer.call(&request, 7).unwrap();
+    let answer = &response.topics[0];
+    (answer.error_code, answer.topic_config_error_code, answer.num_partitions)
+}
+
+fn fetch(peer: &mut Peer, name: &'static str) -> i16 {
+    let partition = FetchPartition { partition: 0, partition_max_bytes: 1000, ..Default::default() };
+    let topic = FetchTopic { topic: name.into(), partitions: vec![partition], ..Default::default() };
+    let request = FetchRequest { max_bytes: 1000, topics: vec![topic], ..Default::default() };
+    let response = peer.call(&request, 11).unwrap();
+    response.responses[0].partitions[0].error_code
+}
+
+fn produce(peer: &mut Peer, name: &'static str) -> i16 {
+    let partition = PartitionProduceData { index: 0, ..Default::default() };
+    let topic = TopicProduceData { name: name.into(), partition_data: vec![partition], ..Default::default() };
+    let request = ProduceRequest { acks: 1, timeout_ms: 1000, topic_data: vec![topic], ..Default::default() };
+    let response = peer.call(&request, 9).unwrap();
+    response.responses[0].partition_responses[0].error_code
+}
+
+fn named(name: &'static str) -> MetadataRequest<'static> {
+    let topic = MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
+    MetadataRequest { topics: Some(vec![topic]), allow_auto_topic_creation: true, ..Default::default() }
+}
+
+fn describe(peer: &mut Peer, name: &'static str) -> i16 {
+    peer.call(&named(name), 12).unwrap().topics[0].error_code
+}
+
+fn code(error: ErrorCode) -> i16 {
+    error.code()
+}
+
+const TOPIC_DENIED: ErrorCode = ErrorCode::TOPIC_AUTHORIZATION_FAILED;
+const CLUSTER_DENIED: ErrorCode = ErrorCode::CLUSTER_AUTHORIZATION_FAILED;
+
+#[test]
+fn users_may_do_what_rules_allow_and_super_users_everything() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice, mut eve) =
+        (user(&broker, "admin"), user(&broker, "alice"), user(&broker, "eve"));
+    assert_eq!(create_topic(&mut admin, "orders"), (0, 0, 2));
+    assert_eq!(create_topic(&mut alice, "mine").0, code(TOPIC_DENIED));
+    // What is there and what is not look alike.
+    for name in ["orders", "missing"] {
+        assert_eq!(describe(&mut alice, name), code(TOPIC_DENIED), "{name}");
+        assert_eq!(fetch(&mut alice, name), code(TOPIC_DENIED), "{name}");
+        assert_eq!(produce(&mut alice, name), code(TOPIC_DENIED), "{name}");
+    }
+    let rules = vec![
+        rule("alice", ALLOW, AclOperation::Read, topic("orders")),
+        rule("eve", ALLOW, AclOperation::All, (ResourceType::Topic, PatternType::Prefixed, "ord")),
+        rule("eve", DENY, AclOperation::Write, topic("orders")),
+    ];
+    assert_eq!(create(&mut admin, rules), [0, 0, 0]);
+    assert_eq!(fetch(&mut alice, "orders"), 0);
+    assert_eq!(describe(&mut alice, "orders"), 0, "who reads may describe");
+    assert_eq!(produce(&mut alice, "orders"), code(TOPIC_DENIED));
+    assert_eq!(fetch(&mut eve, "orders"), 0);
+    assert_eq!(produce(&mut eve, "orders"), code(TOPIC_DENIED), "deny wins");
+    let all = MetadataRequest { topics: None, ..Default::default() };
+    assert_eq!(alice.call(&all, 12).unwrap().topics.len(), 1);
+    assert_eq!(user(&broker, "admin").call(&all, 12).unwrap().topics.len(), 1);
+    assert!(count(&broker, "kafka_server_authorizer_metrics_authorization_denied_total") >= 8);
+}
+
+#[test]
+fn a_rule_that_goes_is_felt_by_connections_that_are_open() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    create_topic(&mut admin, "orders");
+    assert_eq!(create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Read, topic("orders"))]), [0]);
+    assert_eq!(fetch(&mut alice, "orders"), 0);
+    let filter = DeleteAclsFilter {
+        resource_type_filter: ResourceType::Topic.code(),
+        resource_name_filter: Some("orders".into()),
+        pattern_type_filter: 1,
+        principal_filter: None,
+        host_filter: None,
+        operation: 1,
+        permission_type: 1,
+        ..Default::default()
+    };
+    let request = DeleteAclsRequest { filters: vec![filter], ..Default::default() };
+    assert_eq!(alice.call(&request, 3).unwrap().filter_results[0].error_code, code(CLUSTER_DENIED));
+    assert_eq!(admin.call(&request, 3).unwrap().filter_results[0].matching_acls.len(), 1);
+    assert_eq!(fetch(&mut alice, "orders"), code(TOPIC_DENIED));
+}
+
+#[test]
+fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listeners = format!("SASL_PLAINTEXT://127.0.0.1:{port}");
+    let mut broker = guarded(&[("listeners", &listeners)]);
+    let mut admin = user(&broker, "admin");
+    create_topic(&mut admin, "orders");
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Write, topic("orders"))]);
+    drop(admin);
+    broker.start_again();
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    assert_ne!(produce(&mut alice, "orders"), code(TOPIC_DENIED));
+    let request = DescribeAclsRequest {
+        resource_type_filter: 1,
+        resource_name_filter: None,
+        pattern_type_filter: 1,
+        principal_filter: None,
+        host_filter: None,
+        operation: 1,
+        permission_type: 1,
+        ..Default::default()
+    };
+    assert_eq!(alice.call(&request, 3).unwrap().error_code, code(CLUSTER_DENIED));
+    let described = admin.call(&request, 3).unwrap();
+    let rules: Vec<_> = described.resources.iter().flat_map(|one| &one.acls).collect();
+    assert_eq!((rules.len(), &*rules[0].principal), (1, "User:alice"));
+}
+
+#[test]
+fn without_an_authorizer_there_are_no_rules() {
+    let broker = broker(&[USERS]);
+    let mut alice = user(&broker, "alice");
+    let rules = vec![rule("alice", ALLOW, AclOperation::Read, topic("orders"))];
+    assert_eq!(create(&mut alice, rules), [code(ErrorCode::SECURITY_DISABLED)]);
+    assert_eq!(create_topic(&mut alice, "orders"), (0, 0, 2));
+}
+
+#[test]
+fn what_concerns_the_cluster_needs_rules_of_its_own() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    let cluster = (ResourceType::Cluster, PatternType::Literal, "kafka-cluster");
+    let operations = |peer: &mut Peer| {
+        let request =
+            DescribeClusterRequest { include_cluster_authorized_operations: true, ..Default::default() };
+        peer.call(&request, 2).unwrap().cluster_authorized_operations
+    };
+    let init = |peer: &mut Peer| {
+        let request = InitProducerIdRequest {
+            transactional_id: None,
+            producer_id: -1,
+            producer_epoch: -1,
+            ..Default::default()
+        };
+        peer.call(&request, 4).unwrap().error_code
+    };
+    let users =
+        |peer: &mut Peer| peer.call(&DescribeUserScramCredentialsRequest::default(), 0).unwrap().error_code;
+    assert_eq!((operations(&mut alice), init(&mut alice)), (0, code(CLUSTER_DENIED)));
+    assert_eq!((users(&mut alice), users(&mut admin)), (code(CLUSTER_DENIED), 0));
+    assert_ne!(operations(&mut admin), 0);
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Write, topic("any"))]);
+    assert_eq!(init(&mut alice), 0, "who may write to a topic may do so without repeats (KIP-679)");
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Describe, cluster)]);
+    assert_eq!(operations(&mut alice), 1 << AclOperation::Describe.code());
+    assert_eq!(alice.call(&ListGroupsRequest::default(), 4).unwrap().error_code, 0);
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Create, cluster)]);
+    let hidden = (0, code(TOPIC_DENIED), -1);
+    assert_eq!(create_topic(&mut alice, "made"), hidden, "its configuration is another question");
+    let state = DeleteTopicState { name: Some("made".into()), ..Default::default() };
+    let request = DeleteTopicsRequest { topics: vec![state], timeout_ms: 1000, ..Default::default() };
+    assert_eq!(alice.call(&request, 6).unwrap().responses[0].error_code, code(TOPIC_DENIED));
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Delete, cluster)]);
+    assert_eq!(alice.call(&request, 6).unwrap().responses[0].error_code, 0);
+}
+
+#[test]
+fn a_topic_is_created_by_naming_it_where_that_is_allowed() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Describe, topic("auto"))]);
+    assert_eq!(describe(&mut alice, "auto"), code(TOPIC_DENIED), "it may be described, if it were there");
+    create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Create, topic("auto"))]);
+    describe(&mut alice, "auto");
+    let began = Instant::now();
+    while describe(&mut alice, "auto") != 0 {
+        assert!(began.elapsed() < PATIENCE, "it is created");
+    }
+}
+
+#[test]
+fn what_no_rule_concerns_may_be_open() {
+    let broker = guarded(&[("allow.everyone.if.no.acl.found", "true")]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    create_topic(&mut admin, "orders");
+    assert_eq!(fetch(&mut alice, "orders"), 0);
+    create(&mut admin, vec![rule("eve", ALLOW, AclOperation::Read, topic("orders"))]);
+    assert_eq!(fetch(&mut alice, "orders"), code(TOPIC_DENIED));
+}
