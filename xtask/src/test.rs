@@ -193,9 +193,13 @@ fn run_interop() -> Result<Counts> {
     interop::run_checks(&interop::Options::default())
 }
 
-/// The examples of README.md.
+/// The examples of README.md, and of the pages that are run as well.
 fn run_readme() -> Result<Counts> {
-    readme::run_examples(&workspace::root().join("README.md"))
+    let mut counts = Counts::default();
+    for page in ["README.md", "docs/security.md"] {
+        counts += readme::run_examples(&workspace::root().join(page))?;
+    }
+    Ok(counts)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! One file per command: what it takes, what it does, what it prints.
 
+pub(crate) mod acl;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -11,6 +12,8 @@ pub(crate) mod man;
 pub(crate) mod produce;
 pub(crate) mod queue;
 pub(crate) mod quota;
+pub(crate) mod security;
 pub(crate) mod simulate;
 pub(crate) mod start;
 pub(crate) mod topic;
+pub(crate) mod user;

@@ -49,6 +49,12 @@ enum Command {
     Config(commands::config::ConfigArguments),
     /// List and set what users, clients and addresses may use.
     Quota(commands::quota::QuotaArguments),
+    /// Who may do what: list, add, remove and check rules (ACLs).
+    Acl(commands::acl::AclArguments),
+    /// Users that log in by SCRAM, and their passwords.
+    User(commands::user::UserArguments),
+    /// Certificates and settings of a broker that asks who its clients are.
+    Security(commands::security::SecurityArguments),
     /// Describe the cluster: nodes, directories, features.
     Cluster(commands::cluster::ClusterArguments),
     /// Look at log files on disk; they are not changed.
@@ -74,6 +80,9 @@ fn main() -> ExitCode {
         Command::DeadLetters(letters) => wait_for(commands::dead_letters::run(&letters)),
         Command::Config(config) => wait_for(commands::config::run(&config)),
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
+        Command::Acl(acl) => wait_for(commands::acl::run(&acl)),
+        Command::User(user) => wait_for(commands::user::run(&user)),
+        Command::Security(security) => commands::security::run(&security),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),

@@ -580,3 +580,61 @@ fn a_file_of_properties_says_who_the_user_is() {
     assert!(refused.contains("Invalid username or password"), "{refused}");
     assert!(!refused.contains("wrong"), "{refused}");
 }
+
+#[test]
+fn a_secure_broker_is_two_commands_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("secure");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("localhost:{port}");
+    run("", &format!("security init {} --listen {address}", made.display())).ok();
+    let again = run("", &format!("security init {}", made.display())).failed();
+    assert!(again.contains("nothing is overwritten"), "{again}");
+    for secret in ["ca.key", "server.pem", "server.properties", "admin.properties"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(made.join(secret)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{secret} is its owner's");
+    }
+    let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
+        .args(["start", "--json", "--config"])
+        .arg(made.join("server.properties"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let broker = Broker { dir, process, address };
+    let admin = format!("--command-config {}", made.join("admin.properties").display());
+    broker.run(&format!("topic create orders {admin}")).ok();
+    let refused = broker.run("topic list --timeout 1").failed();
+    assert!(refused.contains("lost") || refused.contains("closed"), "{refused}");
+
+    run_with_input(&broker.address, &format!("user create alice {admin}"), b"a-secret\n").ok();
+    assert!(broker.run(&format!("user list {admin}")).ok().contains("SCRAM-SHA-512"));
+    let alice = made.join("alice.properties");
+    let text = std::fs::read_to_string(made.join("admin.properties")).unwrap();
+    let kept = text.lines().filter(|line| !line.starts_with("sasl."));
+    let login = "sasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config=\
+                 org.apache.kafka.common.security.scram.ScramLoginModule required username=\"alice\" password=\"a-secret\";";
+    std::fs::write(&alice, kept.chain([login]).collect::<Vec<_>>().join("\n")).unwrap();
+    let alice = format!("--command-config {}", alice.display());
+    let denied = broker.run(&format!("topic describe orders {alice}")).failed();
+    assert!(denied.contains("TOPIC_AUTHORIZATION_FAILED"), "{denied}");
+    let rule = "--user alice --topic orders";
+    broker
+        .run(&format!("acl add --allow alice --operation read,write,describe-configs --topic orders {admin}"))
+        .ok();
+    broker.run(&format!("topic describe orders {alice}")).ok();
+    assert!(broker.run(&format!("acl list {rule} {admin}")).ok().contains("User:alice"));
+    let checked = broker.run(&format!("acl check alice write --topic orders {admin}")).ok();
+    assert!(checked.starts_with("allowed: by the rule"), "{checked}");
+    let checked = broker.run(&format!("acl check alice delete --topic orders {admin}")).ok();
+    assert!(checked.starts_with("denied: no rule allows it"), "{checked}");
+    assert!(broker.run(&format!("acl remove {rule} {admin}")).ok().contains("removed 3 rules"));
+    broker.run(&format!("topic describe orders {alice}")).failed();
+    broker.run(&format!("user delete alice {admin}")).ok();
+    let gone = broker.run(&format!("topic list {alice}")).failed();
+    assert!(gone.contains("authenticat"), "{gone}");
+    run("", &format!("security cert client-1 --dir {}", made.display())).ok();
+}

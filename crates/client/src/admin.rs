@@ -1,5 +1,6 @@
 //! What administrators ask of a cluster: topics, partitions, settings, quotas, groups, room on the disks, the cluster.
 
+mod acls;
 mod cluster;
 mod configs;
 mod credentials;
@@ -12,6 +13,7 @@ mod replicas;
 mod tests;
 mod topics;
 
+pub use acls::AclFilter;
 pub use cluster::{BrokerDescription, ClusterDescription, Feature, FeatureUpgrade, Quorum, QuorumReplica};
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use credentials::{ScramCredential, ScramMechanism};

@@ -45,10 +45,10 @@ mod tls;
 mod topic_partition;
 
 pub use admin::{
-    ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigResource,
-    ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription, GroupFilter,
-    GroupListing, GroupMember, LogDir, LogDirReplica, NewTopic, PartitionReplicas, Quorum, QuorumReplica,
-    QuotaEntity, QuotaFilter, Reassignment, ScramCredential, ScramMechanism,
+    AclFilter, ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry,
+    ConfigResource, ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription,
+    GroupFilter, GroupListing, GroupMember, LogDir, LogDirReplica, NewTopic, PartitionReplicas, Quorum,
+    QuorumReplica, QuotaEntity, QuotaFilter, Reassignment, ScramCredential, ScramMechanism,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;
@@ -62,6 +62,7 @@ pub use group::{
     PendingCommit, RebalanceHooks, Revoking, Subscription,
 };
 pub use mainstem_records::{Compression, Header, Headers, Record as FetchedRecord};
+pub use mainstem_security::acl;
 pub use mainstem_wire::{ErrorCode, Uuid};
 pub use producer::{Acks, Delivered, Delivery, Producer, ProducerConfig, Record, partition_of_key};
 pub use sasl::Sasl;

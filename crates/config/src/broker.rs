@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::key::Scope;
-use super::listeners::{ListenerKeys, Listeners};
+use super::listeners::{Endpoint, ListenerKeys, Listeners};
 use super::protection;
 use super::sasl::{self, SaslListener};
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources};
@@ -286,6 +286,7 @@ impl BrokerConfig {
         let open = listeners.as_ref().map_or(&[][..], |listeners| &listeners.open);
         let sasl_listeners = sasl::listeners(&values, open).map_err(|problem| problems.push(problem)).ok();
         let tls_listeners = tls::listeners(&values, open);
+        problems.extend(typed.open_listener(open, &tls_listeners));
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
         problems.extend(typed.conflicts());
@@ -432,6 +433,22 @@ impl Typed<'_> {
             inter_broker: self.text("inter.broker.listener.name").as_deref(),
         }
         .build()
+    }
+
+    /// The first listener whose clients need not prove who they are, where `mainstem.require.authentication` forbids that.
+    fn open_listener(&self, open: &[Endpoint], tls: &[Option<TlsListener>]) -> Option<Problem> {
+        if !self.boolean("mainstem.require.authentication") {
+            return None;
+        }
+        let asks = |tls: &Option<TlsListener>| {
+            tls.as_ref().is_some_and(|tls| tls.get("ssl.client.auth") == Some("required"))
+        };
+        let mut listeners = open.iter().zip(tls);
+        let (endpoint, _) = listeners.find(|(endpoint, tls)| !endpoint.protocol.has_sasl() && !asks(tls))?;
+        Some(Problem::new(format!(
+            "listeners={endpoint} is open to whoever reaches it, which mainstem.require.authentication forbids: map it to \
+             SASL_SSL, or to SSL with ssl.client.auth=required"
+        )))
     }
 
     fn authorizer(&self) -> Option<AuthorizerConfig> {

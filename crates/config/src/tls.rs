@@ -81,6 +81,24 @@ mod tests {
     }
 
     #[test]
+    fn an_open_listener_can_be_forbidden() {
+        let config = |lines: &str| {
+            let lines = format!("mainstem.require.authentication=true\n{lines}");
+            let file = Properties::parse(lines.as_bytes()).expect("the test's file is well formed");
+            BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() })
+        };
+        for (lines, starts) in [
+            ("", false),
+            ("listeners=SSL://:1", false),
+            ("listeners=SSL://:1\nssl.client.auth=requested", false),
+            ("listeners=SSL://:1\nssl.client.auth=required", true),
+            ("listeners=SASL_SSL://:1\nsasl.enabled.mechanisms=SCRAM-SHA-512", true),
+        ] {
+            assert_eq!(config(lines).is_ok(), starts, "{lines}");
+        }
+    }
+
+    #[test]
     fn a_listener_has_its_own_values_over_the_common_ones() {
         let lines = "listeners=PLAINTEXT://:1,SSL://:2,IN://:3,OUT://:4\n\
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,IN:SASL_SSL,OUT:SASL_SSL\n\

@@ -1,7 +1,12 @@
-//! What users log in with: DescribeUserScramCredentials (50), of KIP-554.
+//! What users log in with: DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), of KIP-554.
 
 use std::collections::BTreeMap;
 
+use mainstem_security::Secret;
+use mainstem_security::scram::{self, salted_password};
+use mainstem_wire::messages::alter_user_scram_credentials_request::{
+    AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
+};
 use mainstem_wire::messages::describe_user_scram_credentials_request::{
     DescribeUserScramCredentialsRequest, UserName,
 };
@@ -58,6 +63,24 @@ impl ScramMechanism {
             ScramMechanism::Sha512 => "SCRAM-SHA-512",
         }
     }
+
+    /// The mechanism of a name, in any case; none if it is not known.
+    pub fn from_name(name: &str) -> Option<ScramMechanism> {
+        [ScramMechanism::Sha256, ScramMechanism::Sha512]
+            .into_iter()
+            .find(|one| one.name().eq_ignore_ascii_case(name))
+    }
+
+    fn code(self) -> i8 {
+        self.hash().code()
+    }
+
+    fn hash(self) -> scram::ScramMechanism {
+        match self {
+            ScramMechanism::Sha256 => scram::ScramMechanism::Sha256,
+            ScramMechanism::Sha512 => scram::ScramMechanism::Sha512,
+        }
+    }
 }
 
 impl ScramCredential {
@@ -97,6 +120,71 @@ impl Admin {
                 (result.user.to_string(), checked.map(|()| credentials.collect()))
             });
             Ok(each.collect())
+        })
+        .await
+    }
+
+    /// Sets the password of a user by a mechanism. It is hashed here, with a salt of its own; the cluster does not see it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for fewer than 4,096 or more than 16,384 iterations, or why the cluster refuses.
+    pub async fn set_scram_credential(
+        &self,
+        user: &str,
+        mechanism: ScramMechanism,
+        password: &str,
+        iterations: u32,
+    ) -> Result<(), Error> {
+        let salt: [u8; 32] = rand::random();
+        let password = Secret::from(password);
+        let computed = tokio::task::spawn_blocking(move || {
+            salted_password(mechanism.hash(), &password, &salt, iterations)
+        });
+        let salted = computed.await.map_err(|_| Error::Closed)?;
+        let salted = salted.map_err(|error| Error::Invalid(error.to_string()))?;
+        let upsertion = || ScramCredentialUpsertion {
+            name: user.into(),
+            mechanism: mechanism.code(),
+            iterations: iterations as i32,
+            salt: salt.as_slice().into(),
+            salted_password: salted.expose().into(),
+            ..Default::default()
+        };
+        self.alter_credential(user, || AlterUserScramCredentialsRequest {
+            upsertions: vec![upsertion()],
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Removes the password of a user by a mechanism.
+    ///
+    /// # Errors
+    /// RESOURCE_NOT_FOUND if there is none, or why the cluster refuses.
+    pub async fn remove_scram_credential(&self, user: &str, mechanism: ScramMechanism) -> Result<(), Error> {
+        self.alter_credential(user, || AlterUserScramCredentialsRequest {
+            deletions: vec![ScramCredentialDeletion {
+                name: user.into(),
+                mechanism: mechanism.code(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        })
+        .await
+    }
+
+    async fn alter_credential<'q>(
+        &self,
+        user: &str,
+        request: impl Fn() -> AlterUserScramCredentialsRequest<'q>,
+    ) -> Result<(), Error> {
+        self.retried("altering the password of a user", || async {
+            let reply = self.cluster.call_controller(&request()).await?;
+            for result in &reply.read()?.results {
+                let what = || format!("cannot alter the password of user {user}");
+                reply.check(result.error_code, result.error_message.as_deref(), what)?;
+            }
+            Ok(())
         })
         .await
     }

@@ -204,6 +204,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Producers with sequence numbers that all partitions remember together, of about 250 bytes each; one \
              partition at most a quarter of it. Beyond it a new producer is refused with POLICY_VIOLATION: none is \
              forgotten before producer.id.expiration.ms."),
+    broker("mainstem.require.authentication", Bool).default("false").ours()
+        .doc("Do not start with a listener whose clients need not prove who they are: each has SASL, or SSL with \
+             `ssl.client.auth=required`."),
     broker("mainstem.unauthenticated.connections.max", Int).default("1000").at_least(1).ours()
         .doc("Connections of SASL listeners at once that are not authenticated yet, a tenth of them from one address. \
              Beyond it the one that has made no progress for the longest time is closed."),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_client::{Admin, ConfigEntry, Error, Partition, Position, Topic, TopicPartition};
+use mainstem_client::{Admin, ConfigEntry, Error, ErrorCode, Partition, Position, Topic, TopicPartition};
 use serde_json::{Value, json};
 
 use crate::configs::{self, Resource};
@@ -90,13 +90,14 @@ async fn collect(admin: &Admin, topic: Arc<Topic>, sizes: &Sizes, all_configs: b
     Ok(Description { topic, configs, partitions })
 }
 
-/// Bytes of all partitions on the nodes that lead some of the topics; empty where brokers do not tell.
+/// Bytes of all partitions on the nodes that lead some of the topics; empty where brokers do not tell, or not this user.
 async fn sizes(admin: &Admin, topics: &[Arc<Topic>]) -> Result<Sizes> {
     let leaders = topics.iter().flat_map(|topic| &topic.partitions).filter_map(|partition| partition.leader);
     let mut sizes = Sizes::new();
     for node in leaders.collect::<BTreeSet<_>>() {
         let dirs = match admin.log_dirs(node).await {
             Err(Error::Unsupported { .. }) => continue,
+            Err(error) if error.code() == Some(ErrorCode::CLUSTER_AUTHORIZATION_FAILED) => continue,
             dirs => dirs?,
         };
         let replicas = dirs.into_iter().flat_map(|dir| dir.replicas).filter(|replica| !replica.is_future);

@@ -1,0 +1,245 @@
+//! `mainstem acl`: rules about who may do what (ACLs).
+
+mod options;
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, Subcommand};
+use mainstem_client::acl::{AclBinding, AclOperation, AclPermissionType, PatternType, scan};
+use mainstem_client::{AclFilter, Admin};
+use mainstem_security::{AuthorizerRules, Question, Verdict};
+use serde_json::{Value, json};
+
+use self::options::{Resources, operation, principal};
+use crate::output::{counted, print, print_json, table};
+use crate::target::Target;
+
+/// What `acl` takes.
+#[derive(Debug, Args)]
+pub(crate) struct AclArguments {
+    #[command(subcommand)]
+    command: AclCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AclCommand {
+    /// List rules.
+    List(Chosen),
+    /// Add rules.
+    Add(Add),
+    /// Remove the rules that are chosen.
+    Remove(Chosen),
+    /// Say whether a user may do something, and by which rule. Super users are known to the brokers alone.
+    Check(Check),
+}
+
+/// Which rules.
+#[derive(Debug, Args)]
+struct Chosen {
+    #[command(flatten)]
+    resources: Resources,
+    /// The user that the rules are about: NAME, User:NAME, or * for the rules about everybody.
+    #[arg(long, value_name = "USER", value_parser = principal)]
+    user: Option<String>,
+    /// The operation that the rules are about.
+    #[arg(long, value_name = "OPERATION", value_parser = operation)]
+    operation: Option<AclOperation>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `acl add` takes.
+#[derive(Debug, Args)]
+#[group(id = "who", required = true, multiple = true, args = ["allow", "deny"])]
+struct Add {
+    /// A user who is allowed: NAME, User:NAME, or * for everybody; may be given several times.
+    #[arg(long, value_name = "USER", value_parser = principal)]
+    allow: Vec<String>,
+    /// A user who is forbidden, whatever other rules allow; may be given several times.
+    #[arg(long, value_name = "USER", value_parser = principal)]
+    deny: Vec<String>,
+    /// Operations, with commas between them: read, write, create, delete, alter, describe, alter-configs,
+    /// describe-configs, cluster-action, idempotent-write, all.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "OPERATION", value_parser = operation)]
+    operation: Vec<AclOperation>,
+    #[command(flatten)]
+    resources: Resources,
+    /// The names are the beginnings of names.
+    #[arg(long)]
+    prefix: bool,
+    /// The address from which the user comes; * is any.
+    #[arg(long, default_value = "*", value_name = "ADDRESS")]
+    host: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `acl check` takes.
+#[derive(Debug, Args)]
+struct Check {
+    /// Who asks: NAME or User:NAME.
+    #[arg(value_name = "USER", value_parser = principal)]
+    user: String,
+    /// What is asked for.
+    #[arg(value_name = "OPERATION", value_parser = operation)]
+    operation: AclOperation,
+    #[command(flatten)]
+    resources: Resources,
+    /// The address from which the user comes.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: std::net::IpAddr,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Runs the command.
+pub(crate) async fn run(arguments: &AclArguments) -> Result<()> {
+    match &arguments.command {
+        AclCommand::List(chosen) => list(chosen).await,
+        AclCommand::Add(add) => add_rules(add).await,
+        AclCommand::Remove(chosen) => remove(chosen).await,
+        AclCommand::Check(asked) => check(asked).await,
+    }
+}
+
+impl Chosen {
+    /// One for each resource that is named, or one for all.
+    fn filters(&self) -> Vec<AclFilter> {
+        let common =
+            AclFilter { principal: self.user.clone(), operation: self.operation, ..AclFilter::default() };
+        let named = self.resources.all();
+        let of = |(resource_type, name): &(_, String)| AclFilter {
+            resource_type: Some(*resource_type),
+            name: Some(name.clone()),
+            ..common.clone()
+        };
+        if named.is_empty() { vec![common] } else { named.iter().map(of).collect() }
+    }
+
+    fn chooses_all(&self) -> bool {
+        self.user.is_none() && self.operation.is_none() && self.resources.all().is_empty()
+    }
+}
+
+async fn found(admin: &Admin, chosen: &Chosen) -> Result<Vec<AclBinding>> {
+    let mut rules = Vec::new();
+    for filter in chosen.filters() {
+        rules.extend(admin.acls(&filter).await?);
+    }
+    rules.sort();
+    Ok(rules)
+}
+
+async fn list(chosen: &Chosen) -> Result<()> {
+    let rules = found(&chosen.target.connect().await?, chosen).await?;
+    if chosen.json {
+        return print_json(&rules.iter().map(to_json).collect());
+    }
+    match rules.is_empty() {
+        true => print("there are no such rules"),
+        false => print(&table(
+            &["RESOURCE", "NAME", "USER", "", "OPERATION", "HOST"],
+            rules.iter().map(row).collect(),
+        )),
+    }
+}
+
+async fn add_rules(add: &Add) -> Result<()> {
+    let resources = add.resources.all();
+    ensure!(
+        !resources.is_empty(),
+        "say what the rules are about: --topic, --group, --transactional-id or --cluster"
+    );
+    let allowed = add.allow.iter().map(|user| (user, AclPermissionType::Allow));
+    let denied = add.deny.iter().map(|user| (user, AclPermissionType::Deny));
+    let pattern_type = if add.prefix { PatternType::Prefixed } else { PatternType::Literal };
+    let mut rules = Vec::new();
+    for (principal, permission) in allowed.chain(denied) {
+        for (resource_type, name) in &resources {
+            rules.extend(add.operation.iter().map(|operation| AclBinding {
+                resource_type: *resource_type,
+                name: name.clone(),
+                pattern_type,
+                principal: principal.clone(),
+                host: add.host.clone(),
+                operation: *operation,
+                permission,
+            }));
+        }
+    }
+    add.target.connect().await?.create_acls(&rules).await?;
+    match add.json {
+        true => print_json(&rules.iter().map(to_json).collect()),
+        false => print(&format!("added {}", counted(rules.len() as u64, "rule"))),
+    }
+}
+
+async fn remove(chosen: &Chosen) -> Result<()> {
+    ensure!(!chosen.chooses_all(), "say which rules to remove: --user, --operation, --topic, --group, ...");
+    let admin = chosen.target.connect().await?;
+    let mut removed = 0;
+    for filter in chosen.filters() {
+        removed += admin.delete_acls(&filter).await?;
+    }
+    match chosen.json {
+        true => print_json(&json!({ "removed": removed })),
+        false => print(&format!("removed {}", counted(removed as u64, "rule"))),
+    }
+}
+
+async fn check(asked: &Check) -> Result<()> {
+    let resources = asked.resources.all();
+    let [(resource_type, name)] = resources.as_slice() else {
+        bail!("say which resource: one of --topic, --group, --transactional-id and --cluster");
+    };
+    let rules = asked.target.connect().await?.acls(&AclFilter::default()).await?;
+    let question = Question {
+        principal: &asked.user,
+        host: asked.host,
+        operation: asked.operation,
+        resource_type: *resource_type,
+        name,
+    };
+    let (verdict, rule) = scan::decide(&AuthorizerRules::default(), &rules, &question);
+    if asked.json {
+        return print_json(&json!({ "allowed": verdict.is_allowed(), "rule": rule.map(to_json) }));
+    }
+    let why = match (verdict, rule) {
+        (_, Some(rule)) => format!("by the rule {rule}"),
+        (Verdict::DefaultDeny, None) => "no rule allows it".to_owned(),
+        (_, None) => "no rule concerns it".to_owned(),
+    };
+    print(&format!("{}: {why}", if verdict.is_allowed() { "allowed" } else { "denied" }))
+}
+
+fn row(rule: &AclBinding) -> Vec<String> {
+    let star = if rule.pattern_type == PatternType::Prefixed { "..." } else { "" };
+    vec![
+        rule.resource_type.name().to_owned(),
+        format!("{}{star}", rule.name),
+        rule.principal.clone(),
+        rule.permission.name().to_lowercase(),
+        rule.operation.name().to_owned(),
+        rule.host.clone(),
+    ]
+}
+
+fn to_json(rule: &AclBinding) -> Value {
+    json!({
+        "resource_type": rule.resource_type.name(),
+        "name": rule.name,
+        "pattern_type": rule.pattern_type.name(),
+        "principal": rule.principal,
+        "host": rule.host,
+        "operation": rule.operation.name(),
+        "permission": rule.permission.name(),
+    })
+}

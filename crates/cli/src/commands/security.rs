@@ -1,0 +1,214 @@
+//! `mainstem security`: certificates and settings of a broker that asks who its clients are.
+
+mod certificates;
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use self::certificates::{Authority, Issued};
+use crate::output::{print, print_json};
+
+/// Of which a password is made.
+const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+/// 186 bits.
+const PASSWORD_LETTERS: usize = 32;
+
+/// What `security` takes.
+#[derive(Debug, Args)]
+pub(crate) struct SecurityArguments {
+    #[command(subcommand)]
+    command: SecurityCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SecurityCommand {
+    /// Make an authority, certificates, an administrator and the settings of a broker; nothing is overwritten.
+    Init(Init),
+    /// Make a certificate of a client or a server by the authority that `init` has made.
+    Cert(Cert),
+}
+
+/// What `security init` takes.
+#[derive(Debug, Args)]
+struct Init {
+    /// Where it is all put.
+    #[arg(default_value = "mainstem-security", value_name = "DIR")]
+    dir: PathBuf,
+    /// The address to listen on.
+    #[arg(long, default_value = "localhost:9092", value_name = "HOST:PORT")]
+    listen: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `security cert` takes.
+#[derive(Debug, Args)]
+struct Cert {
+    /// The name of the client or the host.
+    name: String,
+    /// Where `init` has put the authority.
+    #[arg(long, default_value = "mainstem-security", value_name = "DIR")]
+    dir: PathBuf,
+    /// A host name or an address of a server; may be given several times.
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &SecurityArguments) -> Result<()> {
+    match &arguments.command {
+        SecurityCommand::Init(arguments) => init(arguments),
+        SecurityCommand::Cert(arguments) => cert(arguments),
+    }
+}
+
+/// A password that nobody guesses.
+pub(crate) fn random_password() -> Result<String> {
+    let mut password = String::new();
+    while password.len() < PASSWORD_LETTERS {
+        let mut bytes = [0; 64];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .context("the system has no random bytes")?;
+        // Each letter as likely as another: bytes beyond the last whole round of letters are left out.
+        let fair = 256 / LETTERS.len() * LETTERS.len();
+        let letters = bytes.iter().filter(|byte| usize::from(**byte) < fair);
+        password.extend(letters.map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])));
+    }
+    password.truncate(PASSWORD_LETTERS);
+    Ok(password)
+}
+
+fn init(arguments: &Init) -> Result<()> {
+    let Init { dir, listen, .. } = arguments;
+    let host = listen.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let host =
+        host.with_context(|| format!("--listen takes HOST:PORT, such as localhost:9092, not {listen:?}"))?.0;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
+    let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
+    let names = ["ca.pem", "ca.key", "server.pem", "admin.pem", "server.properties", "admin.properties"];
+    if let Some(there) = names.iter().map(|name| dir.join(name)).find(|path| path.exists()) {
+        anyhow::bail!(
+            "{} is there already, and nothing is overwritten: choose another directory",
+            there.display()
+        );
+    }
+    let authority = Authority::new()?;
+    let server = authority.issue("broker", &certificates::own_hosts(host))?;
+    let admin = authority.issue("admin", &[])?;
+    let password = random_password()?;
+    write(&dir, "ca.pem", &authority.certificate, 0o644)?;
+    write(&dir, "ca.key", &authority.key, 0o600)?;
+    write(&dir, "server.pem", &server.pem(), 0o600)?;
+    write(&dir, "admin.pem", &admin.pem(), 0o600)?;
+    write(&dir, "server.properties", &server_properties(&dir, listen, &password), 0o600)?;
+    write(&dir, "admin.properties", &admin_properties(&dir, &password), 0o600)?;
+    if arguments.json {
+        return print_json(&json!({ "dir": dir, "listen": listen, "files": names }));
+    }
+    print(&format!(
+        "made {}: an authority, certificates, the administrator admin, and settings\n\n\
+         mainstem start --config {}\n\
+         mainstem topic list --bootstrap {listen} --command-config {}",
+        dir.display(),
+        dir.join("server.properties").display(),
+        dir.join("admin.properties").display(),
+    ))
+}
+
+fn cert(arguments: &Cert) -> Result<()> {
+    let Cert { name, dir, host, .. } = arguments;
+    ensure!(
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
+        "a name has letters, digits, -, _ and . alone, as it becomes that of a file"
+    );
+    let read = |file: &str| {
+        let path = dir.join(file);
+        fs::read_to_string(&path).with_context(|| {
+            format!(
+                "cannot read {}; `mainstem security init {}` makes an authority",
+                path.display(),
+                dir.display()
+            )
+        })
+    };
+    let authority = Authority::from_pem(&read("ca.pem")?, &read("ca.key")?)?;
+    let issued: Issued = authority.issue(name, host)?;
+    let file = format!("{name}.pem");
+    write(dir, &file, &issued.pem(), 0o600)?;
+    let path = dir.join(file);
+    match arguments.json {
+        true => print_json(&json!({ "file": path })),
+        false => print(&format!("made {}: a key and its certificate", path.display())),
+    }
+}
+
+/// Writes a file that is not there yet.
+fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<()> {
+    let path = dir.join(name);
+    let what = || format!("cannot write {}", path.display());
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).with_context(what)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(what)
+}
+
+fn server_properties(dir: &Path, listen: &str, password: &str) -> String {
+    let dir = dir.display();
+    format!(
+        "# A broker whose clients prove who they are and may do what rules allow.\n\
+         process.roles=broker,controller\n\
+         node.id=1\n\
+         log.dirs={dir}/data\n\
+         listeners=SASL_SSL://{listen}\n\
+         mainstem.require.authentication=true\n\
+         \n\
+         ssl.keystore.type=PEM\n\
+         ssl.keystore.location={dir}/server.pem\n\
+         ssl.truststore.type=PEM\n\
+         ssl.truststore.location={dir}/ca.pem\n\
+         \n\
+         # PLAIN has the administrator alone; other users are made by `mainstem user create`.\n\
+         sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,SCRAM-SHA-256\n\
+         listener.name.sasl_ssl.plain.sasl.jaas.config=\
+         org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=\"{password}\";\n\
+         \n\
+         authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
+         super.users=User:admin\n"
+    )
+}
+
+fn admin_properties(dir: &Path, password: &str) -> String {
+    let dir = dir.display();
+    format!(
+        "# How the administrator connects, for this tool and Kafka's own.\n\
+         security.protocol=SASL_SSL\n\
+         ssl.truststore.type=PEM\n\
+         ssl.truststore.location={dir}/ca.pem\n\
+         sasl.mechanism=PLAIN\n\
+         sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+         username=\"admin\" password=\"{password}\";\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_differ_and_have_their_length() {
+        let (one, other) = (random_password().expect("random"), random_password().expect("random"));
+        assert_ne!(one, other);
+        assert!(one.len() == PASSWORD_LETTERS && one.bytes().all(|byte| LETTERS.contains(&byte)));
+    }
+}

@@ -1,0 +1,100 @@
+//! An authority of one's own, and what it issues.
+
+use anyhow::{Context, Result, ensure};
+use mainstem_security::store::{KeyStore, StorePasswords};
+use mainstem_security::x509::CertificateInfo;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+
+/// What the authority is called.
+const NAME: &str = "Mainstem authority";
+
+/// Who issues certificates.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, in PEM.
+    pub(super) certificate: String,
+    /// Its key, in PEM.
+    pub(super) key: String,
+}
+
+/// A certificate and its key, in PEM.
+pub(super) struct Issued {
+    certificate: String,
+    key: String,
+}
+
+impl Issued {
+    /// The key and the certificate in one file, as Kafka reads it.
+    pub(super) fn pem(&self) -> String {
+        format!("{}{}", self.key, self.certificate)
+    }
+}
+
+fn named(name: &str, hosts: &[String]) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(hosts).context("a host is neither a name nor an address")?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    Ok(params)
+}
+
+fn authority_params() -> Result<CertificateParams> {
+    let mut params = named(NAME, &[])?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+impl Authority {
+    /// A new one.
+    pub(super) fn new() -> Result<Authority> {
+        let params = authority_params()?;
+        let key = KeyPair::generate().context("no key can be made")?;
+        let certificate = params.self_signed(&key).context("no certificate can be made")?.pem();
+        let text = key.serialize_pem();
+        Ok(Authority { issuer: Issuer::new(params, key), certificate, key: text })
+    }
+
+    /// One that was made before.
+    pub(super) fn from_pem(certificate: &str, key: &str) -> Result<Authority> {
+        let pair = KeyPair::from_pem(key).context("ca.key has no key that can be used")?;
+        let passwords = StorePasswords { store: None, key: None };
+        let store = KeyStore::open("ca.pem", certificate.as_bytes(), passwords)?;
+        let (_, bytes) = store.trusted.first().context("ca.pem has no certificate")?;
+        let public = pair.public_key_raw().to_vec();
+        let is_its = bytes.windows(public.len()).any(|window| window == public);
+        let is_ours = CertificateInfo::parse(bytes)?.subject == format!("CN={NAME}");
+        ensure!(is_its && is_ours, "ca.pem and ca.key are not those that `mainstem security init` has made");
+        let issuer = Issuer::new(authority_params()?, pair);
+        Ok(Authority { issuer, certificate: certificate.to_owned(), key: key.to_owned() })
+    }
+
+    /// A certificate for a client and, with hosts, for a server.
+    pub(super) fn issue(&self, name: &str, hosts: &[String]) -> Result<Issued> {
+        let mut params = named(name, hosts)?;
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        if !hosts.is_empty() {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        let key = KeyPair::generate().context("no key can be made")?;
+        let certificate = params.signed_by(&key, &self.issuer).context("no certificate can be made")?;
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// The names by which this host is connected to, and the one that was asked for.
+pub(super) fn own_hosts(listen: &str) -> Vec<String> {
+    let listen = listen.trim_start_matches('[').trim_end_matches(']');
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    for host in [own, listen.to_owned()] {
+        if !host.is_empty() && !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
+}

@@ -1,0 +1,184 @@
+//! `mainstem user`: users that log in by SCRAM, and their passwords.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use mainstem_client::{Admin, ErrorCode, ScramCredential, ScramMechanism};
+use serde_json::{Value, json};
+
+use crate::commands::security::random_password;
+use crate::output::{print, print_json, table};
+use crate::target::Target;
+
+/// What `user` takes.
+#[derive(Debug, Args)]
+pub(crate) struct UserArguments {
+    #[command(subcommand)]
+    command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserCommand {
+    /// Create a user. The password is the first line of standard input.
+    Create(Password),
+    /// List users and how their passwords are hashed.
+    List(List),
+    /// Give a user another password: the first line of standard input.
+    Passwd(Password),
+    /// Delete a user.
+    Delete(Delete),
+}
+
+/// What `user create` and `user passwd` take.
+#[derive(Debug, Args)]
+struct Password {
+    /// The user's name.
+    name: String,
+    /// SCRAM-SHA-256 or SCRAM-SHA-512.
+    #[arg(long, default_value = "SCRAM-SHA-512", value_parser = mechanism)]
+    mechanism: ScramMechanism,
+    /// How often the password is hashed, 4096 to 16384 times.
+    #[arg(long, default_value_t = 8192)]
+    iterations: u32,
+    /// Make a random password and print it, instead of reading one.
+    #[arg(long)]
+    generate: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `user list` takes.
+#[derive(Debug, Args)]
+struct List {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `user delete` takes.
+#[derive(Debug, Args)]
+struct Delete {
+    /// The user's name.
+    name: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+fn mechanism(text: &str) -> Result<ScramMechanism, String> {
+    ScramMechanism::from_name(text).ok_or_else(|| "use SCRAM-SHA-256 or SCRAM-SHA-512".to_owned())
+}
+
+/// Runs the command.
+pub(crate) async fn run(arguments: &UserArguments) -> Result<()> {
+    match &arguments.command {
+        UserCommand::Create(password) => set(password, true).await,
+        UserCommand::Passwd(password) => set(password, false).await,
+        UserCommand::List(list) => list_users(list).await,
+        UserCommand::Delete(delete) => delete_user(delete).await,
+    }
+}
+
+async fn credentials(admin: &Admin, name: &str) -> Result<Vec<ScramCredential>> {
+    let found = admin.scram_credentials(Some(&[name])).await?;
+    match found.into_values().next() {
+        Some(Err(error)) if error.code() == Some(ErrorCode::RESOURCE_NOT_FOUND) => Ok(Vec::new()),
+        Some(credentials) => Ok(credentials?),
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn set(password: &Password, is_new: bool) -> Result<()> {
+    let Password { name, mechanism, iterations, .. } = password;
+    let admin = password.target.connect().await?;
+    let exists = !credentials(&admin, name).await?.is_empty();
+    match (is_new, exists) {
+        (true, true) => {
+            bail!("user {name} is there already; `mainstem user passwd {name}` changes the password")
+        }
+        (false, false) => bail!("there is no user {name}; `mainstem user create {name}` makes one"),
+        _ => {}
+    }
+    let secret = match password.generate {
+        true => random_password()?,
+        false => read_password()?,
+    };
+    admin.set_scram_credential(name, *mechanism, &secret, *iterations).await?;
+    if password.json {
+        let shown = password.generate.then_some(&secret);
+        return print_json(&json!({ "user": name, "mechanism": mechanism.name(), "password": shown }));
+    }
+    let done = if is_new { "created user" } else { "changed the password of user" };
+    match password.generate {
+        true => print(&format!("{done} {name} ({}), with the password {secret}", mechanism.name())),
+        false => print(&format!("{done} {name} ({})", mechanism.name())),
+    }
+}
+
+fn read_password() -> Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("the password is read from standard input")?;
+    let password = line.trim_end_matches(['\r', '\n']);
+    ensure!(
+        !password.is_empty(),
+        "the password is read from standard input, and its first line is empty; --generate makes one"
+    );
+    Ok(password.to_owned())
+}
+
+async fn list_users(list: &List) -> Result<()> {
+    let found = list.target.connect().await?.scram_credentials(None).await?;
+    let mut users = BTreeMap::new();
+    for (user, credentials) in found {
+        users.insert(user, credentials?);
+    }
+    if list.json {
+        let each = users.iter().map(|(user, credentials)| {
+            let credentials: Vec<Value> = credentials.iter().map(to_json).collect();
+            json!({ "user": user, "credentials": credentials })
+        });
+        return print_json(&each.collect());
+    }
+    let rows = users.iter().flat_map(|(user, credentials)| {
+        credentials.iter().map(|one| {
+            let mechanism = one.mechanism.map_or("unknown", ScramMechanism::name);
+            vec![user.clone(), mechanism.to_owned(), one.iterations.to_string()]
+        })
+    });
+    match users.is_empty() {
+        true => print("there are no users with a SCRAM password"),
+        false => print(&table(&["USER", "MECHANISM", ">ITERATIONS"], rows.collect())),
+    }
+}
+
+fn to_json(credential: &ScramCredential) -> Value {
+    json!({
+        "mechanism": credential.mechanism.map(ScramMechanism::name),
+        "iterations": credential.iterations,
+    })
+}
+
+async fn delete_user(delete: &Delete) -> Result<()> {
+    let Delete { name, .. } = delete;
+    let admin = delete.target.connect().await?;
+    let credentials = credentials(&admin, name).await?;
+    ensure!(!credentials.is_empty(), "there is no user {name}");
+    for mechanism in credentials.iter().filter_map(|one| one.mechanism) {
+        admin.remove_scram_credential(name, mechanism).await?;
+    }
+    match delete.json {
+        true => print_json(&json!({ "deleted": name })),
+        false => print(&format!(
+            "deleted user {name}; its rules, if it has any, stay: see `mainstem acl list --user {name}`"
+        )),
+    }
+}

@@ -1,0 +1,126 @@
+//! Who may do what: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
+
+use mainstem_security::acl::{AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType};
+use mainstem_wire::messages::create_acls_request::{AclCreation, CreateAclsRequest};
+use mainstem_wire::messages::delete_acls_request::{DeleteAclsFilter, DeleteAclsRequest};
+use mainstem_wire::messages::describe_acls_request::DescribeAclsRequest;
+
+use super::Admin;
+use crate::error::Error;
+
+/// The code of "any" in filters.
+const ANY: i8 = 1;
+
+/// Which rules are meant; what is none chooses all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AclFilter {
+    /// The kind of resource.
+    pub resource_type: Option<ResourceType>,
+    /// The name in the rule, whether it is one resource's or the beginning of many.
+    pub name: Option<String>,
+    /// `User:NAME`.
+    pub principal: Option<String>,
+    /// The host in the rule.
+    pub host: Option<String>,
+    /// The operation in the rule.
+    pub operation: Option<AclOperation>,
+    /// Whether the rule allows.
+    pub permission: Option<AclPermissionType>,
+}
+
+impl Admin {
+    /// The rules that a filter chooses.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses, such as SECURITY_DISABLED without an authorizer.
+    pub async fn acls(&self, filter: &AclFilter) -> Result<Vec<AclBinding>, Error> {
+        self.retried("describing rules", || async {
+            let request = DescribeAclsRequest {
+                resource_type_filter: filter.resource_type.map_or(ANY, ResourceType::code),
+                resource_name_filter: filter.name.as_deref().map(Into::into),
+                pattern_type_filter: ANY,
+                principal_filter: filter.principal.as_deref().map(Into::into),
+                host_filter: filter.host.as_deref().map(Into::into),
+                operation: filter.operation.map_or(ANY, AclOperation::code),
+                permission_type: filter.permission.map_or(ANY, AclPermissionType::code),
+                ..Default::default()
+            };
+            let reply = self.cluster.call_controller(&request).await?;
+            let response = reply.read()?;
+            let what = || "cannot describe rules".to_owned();
+            reply.check(response.error_code, response.error_message.as_deref(), what)?;
+            let rules = response.resources.iter().flat_map(|resource| {
+                resource.acls.iter().filter_map(move |acl| {
+                    // What this client does not know cannot be shown as a rule.
+                    Some(AclBinding {
+                        resource_type: ResourceType::from_code(resource.resource_type)?,
+                        name: resource.resource_name.to_string(),
+                        pattern_type: PatternType::from_code(resource.pattern_type)?,
+                        principal: acl.principal.to_string(),
+                        host: acl.host.to_string(),
+                        operation: AclOperation::from_code(acl.operation)?,
+                        permission: AclPermissionType::from_code(acl.permission_type)?,
+                    })
+                })
+            });
+            Ok(rules.collect())
+        })
+        .await
+    }
+
+    /// Creates rules, each of them or not by itself; the first refusal is the error. Rules that are there already stay.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn create_acls(&self, rules: &[AclBinding]) -> Result<(), Error> {
+        self.retried("creating rules", || async {
+            let creations = rules.iter().map(|rule| AclCreation {
+                resource_type: rule.resource_type.code(),
+                resource_name: rule.name.as_str().into(),
+                resource_pattern_type: rule.pattern_type.code(),
+                principal: rule.principal.as_str().into(),
+                host: rule.host.as_str().into(),
+                operation: rule.operation.code(),
+                permission_type: rule.permission.code(),
+                ..Default::default()
+            });
+            let request = CreateAclsRequest { creations: creations.collect(), ..Default::default() };
+            let reply = self.cluster.call_controller(&request).await?;
+            for (rule, result) in rules.iter().zip(&reply.read()?.results) {
+                let what = || format!("cannot create the rule {rule}");
+                reply.check(result.error_code, result.error_message.as_deref(), what)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes the rules that a filter chooses; how many these were.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn delete_acls(&self, filter: &AclFilter) -> Result<usize, Error> {
+        self.retried("deleting rules", || async {
+            let chosen = DeleteAclsFilter {
+                resource_type_filter: filter.resource_type.map_or(ANY, ResourceType::code),
+                resource_name_filter: filter.name.as_deref().map(Into::into),
+                pattern_type_filter: ANY,
+                principal_filter: filter.principal.as_deref().map(Into::into),
+                host_filter: filter.host.as_deref().map(Into::into),
+                operation: filter.operation.map_or(ANY, AclOperation::code),
+                permission_type: filter.permission.map_or(ANY, AclPermissionType::code),
+                ..Default::default()
+            };
+            let request = DeleteAclsRequest { filters: vec![chosen], ..Default::default() };
+            let reply = self.cluster.call_controller(&request).await?;
+            let mut deleted = 0;
+            for result in &reply.read()?.filter_results {
+                let what = || "cannot delete rules".to_owned();
+                reply.check(result.error_code, result.error_message.as_deref(), what)?;
+                deleted += result.matching_acls.len();
+            }
+            Ok(deleted)
+        })
+        .await
+    }
+}
