@@ -40,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors
+                 kafkajs, tools, errors, security
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -106,7 +106,9 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
     let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors };
+    let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));
+    let of_security = of_security.filter(|client| is_installed(client.facts().toolchain)).collect();
+    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors, of_security };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -176,6 +178,8 @@ struct Wanted {
     with_tools: bool,
     /// Clients whose errors are looked at.
     of_errors: Vec<Client>,
+    /// Clients whose users log in.
+    of_security: Vec<Client>,
 }
 
 fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Result<()> {
@@ -227,6 +231,12 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         }
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
+        }
+        if wanted.kind == Kind::Mainstem && !wanted.of_security.is_empty() {
+            scope.spawn(move || {
+                let with_tools = install::kafka_bin().join("kafka-acls.sh").is_file();
+                checks::security::run(world, report, &wanted.of_security, with_tools);
+            });
         }
         if wanted.with_tools {
             scope.spawn(move || {

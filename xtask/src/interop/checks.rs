@@ -10,6 +10,7 @@ pub(crate) mod group;
 mod log_dirs;
 pub(crate) mod quotas;
 pub(crate) mod restart;
+pub(crate) mod security;
 pub(crate) mod tools;
 pub(crate) mod transactions;
 pub(crate) mod transfer;

@@ -270,6 +270,7 @@ fn write_kafka_scripts() -> Result<()> {
 /// Kafka's command line tools that are run, by the name of their script: their main classes.
 pub(crate) const TOOLS: &[(&str, &str)] = &[
     ("kafka-topics", "org.apache.kafka.tools.TopicCommand"),
+    ("kafka-acls", "org.apache.kafka.tools.AclCommand"),
     ("kafka-configs", "kafka.admin.ConfigCommand"),
     ("kafka-consumer-groups", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
     ("kafka-get-offsets", "org.apache.kafka.tools.GetOffsetShell"),
