@@ -431,6 +431,7 @@ impl Typed<'_> {
             map_is_default: self.0.lookup("listener.security.protocol.map").is_none(),
             controllers: &self.list("controller.listener.names"),
             inter_broker: self.text("inter.broker.listener.name").as_deref(),
+            inter_broker_protocol: self.0.lookup("security.inter.broker.protocol").map(|(text, _)| text),
         }
         .build()
     }

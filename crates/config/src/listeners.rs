@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::protection;
 use super::sources::Problem;
 
 /// How a listener protects its connections.
@@ -104,6 +103,7 @@ pub(super) struct ListenerKeys<'a> {
     pub(super) map_is_default: bool,
     pub(super) controllers: &'a [String],
     pub(super) inter_broker: Option<&'a str>,
+    pub(super) inter_broker_protocol: Option<&'a str>,
 }
 
 impl ListenerKeys<'_> {
@@ -123,7 +123,6 @@ impl ListenerKeys<'_> {
                  Perhaps all listeners appear in controller.listener.names?",
             ));
         }
-        check_protocols(&all, is_controller)?;
         let advertised = self.advertised(&map, &open, is_controller)?;
         let inter_broker = self.inter_broker(&map, &advertised)?;
         Ok(Listeners { open, advertised, inter_broker })
@@ -180,6 +179,9 @@ impl ListenerKeys<'_> {
         advertised: &[Endpoint],
     ) -> Result<String, Problem> {
         let Some(name) = self.inter_broker.map(str::to_ascii_uppercase) else {
+            if let Some(protocol) = self.inter_broker_protocol.and_then(SecurityProtocol::find) {
+                return listener_of(protocol, advertised);
+            }
             let plain = advertised.iter().find(|endpoint| endpoint.listener == "PLAINTEXT");
             return Ok(plain.unwrap_or(&advertised[0]).listener.clone());
         };
@@ -198,6 +200,17 @@ impl ListenerKeys<'_> {
             )));
         }
         Ok(name)
+    }
+}
+
+/// The listener that `security.inter.broker.protocol` means.
+fn listener_of(protocol: SecurityProtocol, advertised: &[Endpoint]) -> Result<String, Problem> {
+    match advertised.iter().find(|endpoint| endpoint.protocol == protocol) {
+        Some(endpoint) => Ok(endpoint.listener.clone()),
+        None => Err(Problem::new(format!(
+            "security.inter.broker.protocol={} names no listener: none of advertised.listeners has this protocol",
+            protocol.name()
+        ))),
     }
 }
 
@@ -290,20 +303,6 @@ fn check_ports(endpoints: &[Endpoint], texts: &[String]) -> Result<(), Problem> 
     Ok(())
 }
 
-/// A controller's listener is not opened, but who protects it means it.
-fn check_protocols(all: &[Endpoint], is_controller: impl Fn(&Endpoint) -> bool) -> Result<(), Problem> {
-    let is_missing =
-        |endpoint: &&Endpoint| is_controller(endpoint) && endpoint.protocol != SecurityProtocol::Plaintext;
-    match all.iter().find(is_missing) {
-        None => Ok(()),
-        Some(endpoint) => Err(Problem::new(format!(
-            "listeners={endpoint} asks for {}. Map the listener to PLAINTEXT in listener.security.protocol.map, and \
-             keep clients out by other means: listen on loopback, or behind a firewall or a proxy that authenticates",
-            protection::without(endpoint.protocol.name())
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::broker::BrokerConfig;
@@ -352,6 +351,11 @@ mod tests {
     #[test]
     fn controllers_listeners_are_accepted_and_not_opened() {
         check(
+            "listeners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
+            "PLAINTEXT://:1 | PLAINTEXT://:1 | PLAINTEXT",
+        );
+        check(
             "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n\
              advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
             "PLAINTEXT://:9092 | PLAINTEXT://localhost:9092 | PLAINTEXT",
@@ -388,11 +392,6 @@ mod tests {
             "Error in listeners=PLAINTEXT://:1,SSL://:1: Each listener must have a different port, \
              except one on IPv4 and one on IPv6",
         );
-        let controller = build(
-            "listeners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-        );
-        assert!(controller.expect_err("it is missing").contains("CONTROLLER://:2 asks for SASL_PLAINTEXT"));
         refused(
             "listeners=PLAINTEXT://0.0.0.0:1",
             "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: set \

@@ -54,8 +54,15 @@ const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.Standard
 
 /// Keys below the rows that are obeyed, also for one listener. A variable of the environment that names a listener is
 /// not: which one it means cannot be told.
-const HONOURED: &[&str] =
-    &["connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.server.max.receive.size"];
+const HONOURED: &[&str] = &[
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    // One node does not connect to itself.
+    "sasl.mechanism.controller.protocol",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.server.max.receive.size",
+    "security.inter.broker.protocol",
+];
 
 fn is_honoured(name: &str) -> bool {
     let key = table::without_listener_prefix(name);
@@ -167,7 +174,6 @@ mod tests {
             "principal.builder.class=a.B",
             "delegation.token.secret.key=k",
             "delegation.token.master.key=k",
-            "security.inter.broker.protocol=SSL",
             "create.topic.policy.class.name=a.B",
         ] {
             let found = of_file(line);
@@ -219,6 +225,7 @@ mod tests {
             "listener.name.internal.plain.sasl.jaas.config=a",
             "sasl.server.max.receive.size=1024",
             "security.inter.broker.protocol=PLAINTEXT",
+            "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512",
             "delegation.token.expiry.time.ms=1000",
             "listener.name.internal.ssl.client.auth=none",
             "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

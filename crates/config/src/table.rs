@@ -11,8 +11,8 @@ use super::key::{ConfigKey, Scope};
 
 /// Why a key has no effect here: completes the sentence "KEY has no effect here: ...".
 mod reason {
-    pub(super) const TLS: &str = "TLS is not served yet";
-    pub(super) const SASL: &str = "SASL is not served yet";
+    pub(super) const TLS: &str = "TLS is not Java's here";
+    pub(super) const SASL: &str = "the mechanism, or the class, is not there";
     pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";
     pub(super) const TOKENS: &str = "delegation tokens are not served yet";
     pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";

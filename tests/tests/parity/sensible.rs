@@ -411,7 +411,7 @@ fn changes(client: &mut Client) -> [ApiKey; 2] {
 fn authentication(client: &mut Client) -> [ApiKey; 2] {
     use sasl_authenticate_request::SaslAuthenticateRequest;
     use sasl_handshake_request::SaslHandshakeRequest;
-    let handshake = |_| SaslHandshakeRequest { mechanism: "PLAIN".into(), ..Default::default() };
+    let handshake = |_| SaslHandshakeRequest { mechanism: "PLAIN".into() };
     let authenticate =
         |_| SaslAuthenticateRequest { auth_bytes: b"\0a\0b".as_slice().into(), ..Default::default() };
     let illegal = ErrorCode::ILLEGAL_SASL_STATE.code();

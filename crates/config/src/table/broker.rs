@@ -289,6 +289,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
              user_NAME=\"PASSWORD\";`."),
     broker("sasl.server.max.receive.size", Int).default("524288")
         .doc("Bytes of the largest frame on a connection that is not authenticated yet."),
+    broker("security.inter.broker.protocol", Str).default("PLAINTEXT")
+        .one_of(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+        .doc("Says which listener is that between nodes, where `inter.broker.listener.name` does not: the first of this \
+             protocol."),
     broker("socket.listen.backlog.size", Int).default("50").at_least(1)
         .doc("Connections that may wait to be accepted; the system caps it."),
     broker("socket.receive.buffer.bytes", Int).default("-1").kafka_default(Some("102400")).high()

@@ -402,9 +402,9 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Longest pause in milliseconds between login attempts."),
     broker("sasl.login.retry.backoff.ms", Long).default("100").low().later(reason::SASL)
         .doc("First pause in milliseconds between login attempts."),
-    broker("sasl.mechanism.controller.protocol", Str).default("GSSAPI").high().later(reason::SASL)
+    broker("sasl.mechanism.controller.protocol", Str).default("GSSAPI").high().unused(reason::CLIENT)
         .doc("Mechanism towards controllers."),
-    broker("sasl.mechanism.inter.broker.protocol", Str).default("GSSAPI").per_broker().later(reason::SASL)
+    broker("sasl.mechanism.inter.broker.protocol", Str).default("GSSAPI").per_broker().unused(reason::CLIENT)
         .doc("Mechanism towards brokers."),
     broker("sasl.oauthbearer.assertion.algorithm", Str).default("RS256")
         .one_of_ignoring_case(&["ES256", "RS256"]).later(reason::SASL)
@@ -466,9 +466,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Address at which tokens are fetched."),
     broker("sasl.server.callback.handler.class", Class).later(reason::SASL)
         .doc("Class that checks credentials."),
-    broker("security.inter.broker.protocol", Str).default("PLAINTEXT")
-        .one_of(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]).later(reason::REPLICA)
-        .doc("Security protocol between brokers."),
     broker("security.providers", Str).low().unused(reason::JVM)
         .doc("Classes that provide security algorithms."),
     broker("server.max.startup.time.ms", Long).default("9223372036854775807").at_least(0).internal()
