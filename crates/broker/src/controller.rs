@@ -41,6 +41,7 @@ use crate::storage::partition::{Durable, NoLog, Partition};
 use crate::storage::placing::{PartitionKey, place_all};
 use crate::supervised::AbortOnPanic;
 
+mod bootstrap;
 pub(crate) mod cluster;
 mod error;
 mod snapshot;
@@ -78,6 +79,8 @@ pub(crate) struct Controller {
     producer_ids: Mutex<ProducerIds>,
     /// Topics whose logs could not be opened when they were created or grown.
     unserved: Mutex<Vec<Uuid>>,
+    /// Records for a log that is empty, until the start takes them on.
+    bootstrap: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Controller {
@@ -103,6 +106,11 @@ impl Controller {
         let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
         let loaded = snapshot::load(&log, &mut heart)?;
         takeover::check(heart.image(), config, accept_unprotected)?;
+        let bootstrap = match heart.image().next_offset() {
+            0 => bootstrap::read(dir)?,
+            _ => Vec::new(),
+        };
+        takeover::check_users(bootstrap::users(&bootstrap), config, accept_unprotected)?;
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
         let producer_ids = Mutex::default();
         Ok(Controller {
@@ -114,6 +122,7 @@ impl Controller {
             since_snapshot: Mutex::new(loaded.since),
             producer_ids,
             unserved: Mutex::default(),
+            bootstrap: Mutex::new(bootstrap),
         })
     }
 
@@ -147,6 +156,7 @@ impl Controller {
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
+        self.take_on_users()?;
         self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
         let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;

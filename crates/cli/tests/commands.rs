@@ -30,7 +30,10 @@ impl Broker {
     }
 
     fn start_with(settings: &[&str]) -> Broker {
-        let dir = tempfile::tempdir().unwrap();
+        Broker::start_on(tempfile::tempdir().unwrap(), settings)
+    }
+
+    fn start_on(dir: TempDir, settings: &[&str]) -> Broker {
         let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
             .args([
                 "start",
@@ -637,4 +640,31 @@ fn a_secure_broker_is_two_commands_away() {
     let gone = broker.run(&format!("topic list {alice}")).failed();
     assert!(gone.contains("authenticat"), "{gone}");
     run("", &format!("security cert client-1 --dir {}", made.display())).ok();
+}
+
+/// The file is of Kafka 4.3.0: `kafka-storage format --add-scram 'SCRAM-SHA-512=[name=admin,password=pw]'`.
+#[test]
+fn users_that_kafka_has_formatted_a_directory_with_are_there_at_the_first_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
+    let properties = dir.path().join("client.properties");
+    let login = "ScramLoginModule required username=\"admin\" password=\"pw\";";
+    let lines = [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=SCRAM-SHA-512",
+        &format!("sasl.jaas.config=org.apache.kafka.common.security.scram.{login}"),
+    ];
+    std::fs::write(&properties, lines.join("\n")).unwrap();
+    let broker = Broker::start_on(
+        dir,
+        &[
+            "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users=User:admin",
+        ],
+    );
+    let users = broker.run(&format!("user list --command-config {}", properties.display())).ok();
+    assert!(users.contains("admin"), "{users}");
 }

@@ -228,6 +228,34 @@ impl MetadataHeart {
         self.decide(abort.into_iter().collect(), ())
     }
 
+    /// Takes on the users that a tool has written for a cluster that is about to begin (`kafka-storage format --add-scram`),
+    /// from the records of its file; how many there are. What the file says of features counts for Kafka. Before any other
+    /// record.
+    pub fn bootstrap(&mut self, values: &[Vec<u8>]) -> Decision<Result<usize, ReplayError>> {
+        match self.users_of(values) {
+            Ok(users) => {
+                let count = users.len();
+                self.decide(users, Ok(count))
+            }
+            Err(error) => self.decide(Vec::new(), Err(error)),
+        }
+    }
+
+    fn users_of<'a>(&self, values: &'a [Vec<u8>]) -> Result<Vec<MetadataRecord<'a>>, ReplayError> {
+        let mut users = Vec::new();
+        // What is decided has to be what can be applied.
+        let mut trial = self.ahead.image.clone();
+        for value in values {
+            let (record, _) =
+                MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset: 0, error })?;
+            if let MetadataRecord::UserScramCredentialRecord(user) = &record {
+                trial.set_scram(user).map_err(|problem| ReplayError::Inconsistent { offset: 0, problem })?;
+                users.push(record);
+            }
+        }
+        Ok(users)
+    }
+
     /// The log's next record will have this offset: it holds records of which the heart knows nothing, such as
     /// control records. Only while nothing is undecided.
     pub fn skip_to(&mut self, offset: i64) {

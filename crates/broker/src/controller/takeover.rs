@@ -43,3 +43,18 @@ pub(super) fn check(
     }
     Ok(())
 }
+
+/// Refuses users that no listener would ask for, unless that is accepted.
+pub(super) fn check_users(
+    users: usize,
+    config: &BrokerConfig,
+    accept_unprotected: bool,
+) -> Result<(), ControllerError> {
+    let has_sasl = config.sasl_listeners.iter().any(Option::is_some);
+    if users == 0 || has_sasl || accept_unprotected {
+        return Ok(());
+    }
+    Err(ControllerError::Unprotected {
+        records: format!("{users} SCRAM credentials of users (bootstrap.checkpoint)"),
+    })
+}

@@ -1,0 +1,59 @@
+//! `bootstrap.checkpoint`: what `kafka-storage format` has written into a directory of a cluster that has not begun. Its users
+//! (`--add-scram`) are there before the first connection; its levels of features are those of Kafka.
+
+use std::io::ErrorKind;
+
+use mainstem_log::dir::LogDir;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::snapshots::{SnapshotError, SnapshotFile, SnapshotRecord};
+use super::{Controller, ControllerError};
+
+const FILE: &str = "bootstrap.checkpoint";
+
+/// The records of the file in a log directory; none where there is no file.
+///
+/// # Errors
+/// When it cannot be read or is damaged.
+pub(super) fn read(dir: &LogDir) -> Result<Vec<Vec<u8>>, ControllerError> {
+    let file = SnapshotFile { end_offset: 0, epoch: 0, path: dir.path().join(FILE) };
+    let mut values = Vec::new();
+    let read = file.read(&**dir.storage(), |record| {
+        if let SnapshotRecord::Metadata(value) = record {
+            values.push(value.to_vec());
+        }
+    });
+    match read {
+        Ok(()) => Ok(values),
+        Err(SnapshotError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(ControllerError::Snapshot { path: file.path, source }),
+    }
+}
+
+/// How many of the records are users.
+pub(super) fn users(values: &[Vec<u8>]) -> usize {
+    let is_user = |value: &&Vec<u8>| {
+        matches!(MetadataRecord::decode(value), Ok((MetadataRecord::UserScramCredentialRecord(_), _)))
+    };
+    values.iter().filter(is_user).count()
+}
+
+impl Controller {
+    /// Writes the users of the file into the metadata log, where that is empty.
+    ///
+    /// # Errors
+    /// When a record is malformed, or the log cannot be written.
+    pub(super) fn take_on_users(&self) -> Result<(), ControllerError> {
+        let values = std::mem::take(&mut *self.bootstrap.lock());
+        if values.is_empty() {
+            return Ok(());
+        }
+        let taken =
+            self.change(|heart| heart.bootstrap(&values), |_| {}).map_err(ControllerError::Register)?;
+        let users = taken?;
+        if users > 0 {
+            tracing::info!(users, "the cluster begins with the users of {FILE}");
+        }
+        Ok(())
+    }
+}
