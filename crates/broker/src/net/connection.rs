@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use mainstem_security::tls::TlsError;
+use mainstem_security::tls::{TlsError, is_client_hello};
 use mainstem_wire::ApiKey;
 use mainstem_wire::frame::FrameError;
 use tokio::io::AsyncReadExt;
@@ -424,7 +424,7 @@ impl Connection {
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;
         while self.may_serve() {
-            let Some(frame) = next_frame(&mut self.input, &self.transport)? else { break };
+            let Some(frame) = self.input.next_frame().map_err(no_frame)? else { break };
             let handled = match self.in_flight.is_empty() {
                 true => {
                     if self.output.bytes.capacity() == 0 {
@@ -667,13 +667,14 @@ impl Connection {
     }
 }
 
-/// The next complete frame, if it is all there.
-fn next_frame<'a>(input: &'a mut Input, transport: &Transport) -> Result<Option<&'a [u8]>, CloseReason> {
-    // The lengths that a client's handshake would be taken for are beyond any bound.
-    if transport.session().is_none() && input.begins_session() {
-        return Err(CloseReason::SpeaksTls);
+/// Why there is no frame. The length that the beginning of a TLS session is taken for is beyond any bound.
+fn no_frame(error: FrameError) -> CloseReason {
+    match error {
+        FrameError::Length { len, .. } if is_client_hello(&(len as u32).to_be_bytes()[..3]) => {
+            CloseReason::SpeaksTls
+        }
+        error => error.into(),
     }
-    Ok(input.next_frame()?)
 }
 
 /// Sends nothing more, and reads and drops what the peer still sends, up to a bound.

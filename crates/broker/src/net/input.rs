@@ -12,7 +12,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::BufMut;
-use mainstem_security::tls::is_client_hello;
 use mainstem_wire::frame::{self, FrameError, LENGTH_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -73,11 +72,6 @@ impl Input {
         let Some((body, taken)) = frame::split_frame(waiting, self.frame_bytes_max)? else { return Ok(None) };
         self.consumed += taken;
         Ok(Some(body))
-    }
-
-    /// Whether a client's TLS session begins where a frame should.
-    pub(crate) fn begins_session(&self) -> bool {
-        is_client_hello(&self.buffer[self.consumed..])
     }
 
     /// Length of the frame at the front, as far as it is known.
