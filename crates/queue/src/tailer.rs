@@ -371,8 +371,30 @@ impl Tailer {
                 self.next = current.offset + 1;
                 return Ok(Some(current));
             }
-            if !self.open_batch()? {
+            if !self.open_batch()? && !self.open_promised_batch()? {
                 return Ok(None);
+            }
+        }
+    }
+
+    /// Opens the batch at the position if the next offset says that there is one; false if it says none.
+    ///
+    /// # Errors
+    /// [`QueueError::Damaged`] if no segment has it. Writers publish bytes before offsets, so that only damaged words of the
+    /// control file say so; a reader that took it for "not yet" would look again for ever.
+    fn open_promised_batch(&mut self) -> Result<bool> {
+        let promised = self.control().next_offset();
+        if promised <= self.next {
+            return Ok(false);
+        }
+        if self.open_batch()? {
+            return Ok(true);
+        }
+        // Reading it may have passed over control batches, up to the end; or a writer has repaired the queue meanwhile.
+        match promised.min(self.control().next_offset()) <= self.next {
+            true => Ok(false),
+            false => {
+                Err(self.damaged(format!("messages before offset {promised} are published, and it ends")))
             }
         }
     }

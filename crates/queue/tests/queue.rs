@@ -513,3 +513,20 @@ fn a_reader_of_what_is_synced_waits_for_the_sync() {
     assert_eq!(syncing.finish().unwrap(), 6);
     assert_eq!(queue.ends().synced, 6);
 }
+
+#[test]
+fn a_next_offset_that_no_bytes_follow_is_damage_and_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("q");
+    let queue = Queue::open(&directory).unwrap();
+    queue.append(b"one").unwrap();
+    let control = std::fs::File::options().write(true).open(directory.join("queue.control")).unwrap();
+    // The word of the next offset: docs/format.md.
+    std::os::unix::fs::FileExt::write_all_at(&control, &100i64.to_le_bytes(), 4096 + 8).unwrap();
+    let mut reader = queue.reader(Start::Earliest).unwrap();
+    let mut followed = reader.follow(Wait::Yield);
+    assert_eq!(followed.next().unwrap().unwrap().value(), b"one");
+    let error = followed.next().unwrap().unwrap_err();
+    assert!(matches!(error, QueueError::Damaged { offset: 1, .. }), "{error}");
+    assert!(error.to_string().contains("before offset 100"), "{error}");
+}
