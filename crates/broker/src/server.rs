@@ -334,7 +334,7 @@ fn warn_of_reach(endpoint: &Endpoint) {
         SecurityProtocol::SaslPlaintext => tracing::warn!(
             listener,
             "listening beyond this host without encryption: what clients of {endpoint} send and read, passwords of \
-             PLAIN among it, is seen by whoever sees the network"
+             PLAIN among it, can be read on the network"
         ),
         SecurityProtocol::Ssl | SecurityProtocol::SaslSsl => {}
     }

@@ -328,9 +328,9 @@ impl Connection {
             self.shared.lost.lock().get_or_insert(End::Refused(error.clone()));
         }
         let mut held = self.shared.held.lock();
-        // Of a session that was not renewed nothing more is asked: who waits is told why.
+        // Nothing more is asked in a session that was not renewed: the requests fail with the reason.
         for outgoing in held.take().into_iter().flatten().filter(|_| renewed.is_ok()) {
-            // Who asked is told when the connection is lost.
+            // If the connection is lost meanwhile, the request fails with that.
             let _ = self.shared.outgoing.send(outgoing);
         }
         renewed.ok().flatten()

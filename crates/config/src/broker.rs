@@ -447,7 +447,7 @@ impl Typed<'_> {
         let mut listeners = open.iter().zip(tls);
         let (endpoint, _) = listeners.find(|(endpoint, tls)| !endpoint.protocol.has_sasl() && !asks(tls))?;
         Some(Problem::new(format!(
-            "listeners={endpoint} is open to whoever reaches it, which mainstem.require.authentication forbids: map it to \
+            "listeners={endpoint} does not authenticate its clients, which mainstem.require.authentication forbids: map it to \
              SASL_SSL, or to SSL with ssl.client.auth=required"
         )))
     }

@@ -56,7 +56,7 @@ pub(crate) struct SaslGate {
 }
 
 enum State {
-    /// Nobody yet. The seat and the time are bounded.
+    /// The principal is not known yet. The seat and the time are bounded.
     Unauthenticated { authenticator: Authenticator, seat: Seat, deadline: Instant },
     /// The session's principal, who may be renewing it.
     Session { session: Session, renewal: Option<Authenticator> },
@@ -243,8 +243,8 @@ impl SaslGate {
         self.state = State::Session { session: authenticated, renewal: None };
     }
 
-    /// The connection ends. The answer to credentials that were refused is held back for a while, or whoever guesses
-    /// would learn at once.
+    /// The connection ends. The answer to credentials that were refused is held back for a while, which slows
+    /// down guessing.
     fn refused(&mut self, broker: &Broker, failure: Failure) -> Handled {
         let again = matches!(self.state, State::Session { .. });
         self.state = State::Refused;

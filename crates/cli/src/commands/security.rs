@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &SecurityArguments) -> Result<()> {
     }
 }
 
-/// A password that nobody guesses.
+/// A random password.
 pub(crate) fn random_password() -> Result<String> {
     let mut password = String::new();
     while password.len() < PASSWORD_LETTERS {

@@ -154,7 +154,7 @@ impl Guarded {
         let told: BTreeMap<String, Value> =
             told.map(|one| one.map(|one| (one.step, one.outcome))).collect::<Result<_>>()?;
         let is = |step: &str, wanted: &str| {
-            let outcome = told.get(step).with_context(|| format!("nothing is told of: {step}"))?;
+            let outcome = told.get(step).with_context(|| format!("the client has not reported: {step}"))?;
             // Each client has its own spelling of Kafka's names.
             let shown = outcome.to_string().to_lowercase().replace(['_', '"'], "");
             ensure!(shown.contains(wanted), "{step}: {outcome}");

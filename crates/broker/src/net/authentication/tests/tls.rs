@@ -162,7 +162,7 @@ fn passwords_go_within_a_session() {
     assert!(peer.log_in(Mechanism::Plain, "alice", "wrong").is_err());
     assert!(peer.is_closed());
     let mut peer = connect(&broker, &client);
-    assert!(!peer.is_served(), "nobody has authenticated");
+    assert!(!peer.is_served(), "it is not authenticated");
 }
 
 #[test]
