@@ -116,6 +116,8 @@ fn a_sender_that_stops_is_closed_when_others_wait() {
     // It announces a megabyte, sends half and stops: the budget is used up.
     stuck.socket.write_all(&1_048_576_i32.to_be_bytes()).unwrap();
     stuck.socket.write_all(&vec![0; 500_000]).unwrap();
+    // Until it is read: the first of them that needs more than the budget goes on beside it.
+    std::thread::sleep(Duration::from_millis(500));
     let mut waiting = Client::connect(victim.address);
     let batch = batch(Compression::None, 900_000);
     assert_eq!(
