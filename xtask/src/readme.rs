@@ -28,6 +28,7 @@ use crate::workspace;
 const RUST: &str = "rust";
 /// The port that the examples name.
 const PORT: u16 = 9092;
+const PORT_DEADLINE: Duration = Duration::from_secs(30);
 const EXAMPLE_DEADLINE: Duration = Duration::from_secs(120);
 /// The first example may build the broker, one of Rust the client.
 const BUILD_DEADLINE: Duration = Duration::from_secs(900);
@@ -45,12 +46,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Whether the port can be bound. Children of an example that was ended hold it until they are gone as well.
+fn is_free() -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).is_ok()
+}
+
 /// Runs all examples of a page.
 pub(crate) fn run_examples(file: &Path) -> Result<Counts> {
     let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let examples = parse(&text).with_context(|| format!("{}", file.display()))?;
     let report = Report::default();
-    if TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).is_err() {
+    if wait_until(|| format!("port {PORT} is free"), PORT_DEADLINE, || Ok(is_free())).is_err() {
         let why = format!("port {PORT}, which the examples use, is taken by another program");
         match workspace::is_ci() {
             true => drop(report.check("README", "examples", || bail!("{why}"))),
