@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstem_client::{
-    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, OutOfRange, Position, Producer,
-    ProducerConfig, Subscription,
+    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, NewTopic, OutOfRange, Position,
+    Producer, ProducerConfig, Subscription,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,6 +19,7 @@ use crate::kafka::{KafkaSink, KafkaSource};
 use crate::route::{Route, Topics};
 use crate::signals::Signals;
 use crate::status::Status;
+use crate::topics::{self, PartitionLag, TopicPlan};
 
 /// An address that is never connected to.
 const NOWHERE: &str = "mem.invalid:1";
@@ -26,6 +28,8 @@ const NOWHERE: &str = "mem.invalid:1";
 #[derive(Debug)]
 pub(crate) struct AppState {
     pub(crate) name: Arc<str>,
+    /// Nothing is started while it is quiet.
+    pub(crate) is_quiet: AtomicBool,
     started: Instant,
     started_wall_ms: i64,
 }
@@ -34,7 +38,7 @@ impl AppState {
     pub(crate) fn new(name: Arc<str>) -> AppState {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started_wall_ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
-        AppState { name, started: Instant::now(), started_wall_ms }
+        AppState { name, is_quiet: AtomicBool::new(false), started: Instant::now(), started_wall_ms }
     }
 
     /// Milliseconds of the application's own clock.
@@ -95,6 +99,7 @@ pub struct App {
     pub(crate) times: Times,
     pub(crate) routes: Vec<Route>,
     http: Option<String>,
+    declared: Vec<NewTopic>,
 }
 
 impl App {
@@ -111,10 +116,7 @@ impl App {
             ));
         }
         let is_in_memory = url == "mem:";
-        let brokers = if is_in_memory { Some(NOWHERE) } else { url.strip_prefix("kafka://") };
-        let brokers = brokers.ok_or_else(|| {
-            Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT"))
-        })?;
+        let brokers = if is_in_memory { NOWHERE } else { brokers_of(url)? };
         let client = ClientConfig::new(brokers)?.client_id(&*name);
         let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
         let (times, routes) = (Times::default(), Vec::new());
@@ -128,7 +130,31 @@ impl App {
             times,
             routes,
             http: None,
+            declared: Vec::new(),
         })
+    }
+
+    /// Declares a topic: [`App::plan`] compares it with what the brokers have. [`App::run`] creates nothing.
+    pub fn declare(mut self, topic: NewTopic) -> App {
+        self.declared.push(topic);
+        self
+    }
+
+    /// Compares the declared topics with those of the brokers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a topic that is declared twice; why the brokers cannot be asked.
+    pub async fn plan(&self) -> Result<TopicPlan> {
+        topics::check(&self.declared)?;
+        TopicPlan::make(Admin::new(self.client.clone()), &self.declared).await
+    }
+
+    /// How far the group is behind, in all partitions of its named topics and those that it has committed for.
+    ///
+    /// # Errors
+    /// Why the brokers cannot be asked.
+    pub async fn lag(&self) -> Result<Vec<PartitionLag>> {
+        topics::lag(&Admin::new(self.client.clone()), &self.name, &named_topics(&self.routes)).await
     }
 
     /// With a further route.
@@ -268,6 +294,12 @@ impl App {
     }
 }
 
+/// The brokers that a URL names.
+pub(crate) fn brokers_of(url: &str) -> Result<&str> {
+    url.strip_prefix("kafka://")
+        .ok_or_else(|| Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT")))
+}
+
 /// The topics of all routes; as one pattern if one of them is.
 fn subscription(routes: &[Route]) -> Subscription {
     let named = named_topics(routes);
@@ -333,12 +365,25 @@ async fn look_for(admin: Admin, topics: Vec<String>) {
     }
 }
 
-/// Whether an application is to stop.
+/// Whether an application is to stop, or to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
+    /// It starts nothing, and stays in its group.
+    Quiet,
     /// What runs has its time.
     Orderly,
+}
+
+/// Asks for something, unless the application stops already.
+pub(crate) fn change(stop: &watch::Sender<Stop>, to: Stop) {
+    stop.send_if_modified(|now| {
+        let changes = *now != Stop::Orderly && *now != to;
+        if changes {
+            *now = to;
+        }
+        changes
+    });
 }
 
 /// An application that runs in the background. It goes on when this is dropped.
@@ -357,6 +402,17 @@ impl Running {
     pub async fn stop(self) -> Result {
         let _ = self.stop.send(Stop::Orderly);
         self.wait().await
+    }
+
+    /// Starts no message until [`Running::resume`]; what runs goes on, and the partitions stay with this process. SIGTSTP does
+    /// the same to [`App::run`].
+    pub fn quiet(&self) {
+        change(&self.stop, Stop::Quiet);
+    }
+
+    /// Ends [`Running::quiet`], as SIGCONT does.
+    pub fn resume(&self) {
+        change(&self.stop, Stop::No);
     }
 
     /// Waits until the application ends.

@@ -56,6 +56,12 @@ impl Source for KafkaSource {
         let _ = self.consumer.seek(partition, Position::Offset(offset));
     }
 
+    fn end(&self, partition: &TopicPartition) -> Option<i64> {
+        let position = self.consumer.position(partition).ok().flatten();
+        let lag = self.consumer.lag(partition).ok().flatten();
+        position.zip(lag).map(|(position, lag)| position.saturating_add(lag))
+    }
+
     fn committer(&self) -> Arc<dyn Commit> {
         Arc::new(KafkaCommit(self.consumer.offsets().clone()))
     }

@@ -30,6 +30,8 @@ pub(crate) trait Source: Send + 'static {
     fn hold(&mut self, partition: &TopicPartition);
     /// Goes on with it.
     fn release(&mut self, partition: &TopicPartition);
+    /// Where the log of a partition ends, as far as that is known.
+    fn end(&self, partition: &TopicPartition) -> Option<i64>;
     /// Goes on elsewhere in it.
     fn seek(&mut self, partition: &TopicPartition, offset: i64);
     /// What commits positions.

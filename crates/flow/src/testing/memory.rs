@@ -197,6 +197,12 @@ impl Source for MemorySource {
         }
     }
 
+    fn end(&self, partition: &TopicPartition) -> Option<i64> {
+        let state = self.memory.state.lock();
+        let records = state.topics.get(&*partition.topic)?;
+        i64::try_from(records.len()).ok()
+    }
+
     fn committer(&self) -> Arc<dyn Commit> {
         Arc::new(MemoryCommit(self.memory.clone()))
     }
