@@ -108,6 +108,12 @@ impl Home {
         )
     }
 
+    /// Appends to its server.properties; the last value of a key counts.
+    pub fn set(&self, settings: &[(&str, String)]) {
+        let mut file = File::options().append(true).open(self.properties()).unwrap();
+        settings.iter().for_each(|(key, value)| writeln!(file, "{key}={value}").unwrap());
+    }
+
     /// `kafka-storage format`.
     pub fn format(&self, more: &[&str]) {
         let mut command = self.java();

@@ -174,6 +174,10 @@ impl Progress {
             }
         };
         let appended = match topic {
+            // Kafka asks for the transactional id first, and for topics only where that is allowed.
+            _ if verified == Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED) => {
+                Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.into())
+            }
             Ok(topic) => append(broker, asked, topic, data, verified),
             Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
         };

@@ -101,21 +101,27 @@ fn commit(
     mut request: TxnOffsetCommitRequest<'_>,
     verified: Result<VerificationGuard, ErrorCode>,
 ) -> (Asked, RefusedTopics) {
+    let is_denied = matches!(
+        verified,
+        Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED | ErrorCode::GROUP_AUTHORIZATION_FAILED)
+    );
+    let mut refused = Vec::new();
+    if !is_denied {
+        request.topics.retain_mut(|topic| {
+            refused.extend(take_refused(broker, context, topic));
+            !topic.partitions.is_empty()
+        });
+    }
+    if request.topics.is_empty() && !refused.is_empty() {
+        return (Asked::Now(Reply::TxnOffsetCommit(TxnOffsetCommitResponse::default())), refused);
+    }
     let guard = match verified {
         Ok(guard) => guard,
         Err(error) => {
             let response = txn_offset_commit::refused(&request, error, context.version);
-            return (Asked::Now(Reply::TxnOffsetCommit(response)), Vec::new());
+            return (Asked::Now(Reply::TxnOffsetCommit(response)), refused);
         }
     };
-    let mut refused = Vec::new();
-    request.topics.retain_mut(|topic| {
-        refused.extend(take_refused(broker, context, topic));
-        !topic.partitions.is_empty()
-    });
-    if request.topics.is_empty() && !refused.is_empty() {
-        return (Asked::Now(Reply::TxnOffsetCommit(TxnOffsetCommitResponse::default())), refused);
-    }
     let request = Request::TxnOffsetCommit(request);
     (broker.groups.ask_verified(broker, context, request, guard), refused)
 }
