@@ -157,7 +157,12 @@ fn field(name: &str, value: &Value, ids: &Ids) -> Option<String> {
             match text.as_str() {
                 // Of internal topics, and of such as are only tried.
                 "" | "#another" => None,
-                _ if is_name => Some(text.trim_matches('"').to_owned()),
+                _ if is_name => Some(
+                    text.strip_prefix('"')
+                        .and_then(|text| text.strip_suffix('"'))
+                        .unwrap_or(&text)
+                        .to_owned(),
+                ),
                 _ => Some(format!("{name}={text}")),
             }
         }
