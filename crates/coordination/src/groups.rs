@@ -94,7 +94,7 @@ pub mod txn_offset_commit;
 pub(crate) use api::append_error;
 pub use api::{
     CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
-    TransactionEnd,
+    TransactionEnd, VisibleTopics,
 };
 pub use config::GroupConfig;
 pub(crate) use consumer::regex::compile as compile_pattern;

@@ -198,7 +198,7 @@ pub(crate) fn beat(
     if turn.group.member(&id).is_none_or(|member| member.profile != profile) {
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
-    let subscribed = subscription::update(turn, &before.profile, &profile)?;
+    let subscribed = subscription::update(turn, &before.profile, &profile, beat.context.visible)?;
     target::update_epoch(turn, subscribed.bump);
     target::update_target(turn);
     reconcile(turn, &id, subscribed, beat.owned.as_ref())?;
