@@ -10,6 +10,8 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -76,6 +78,12 @@ impl LockFile {
     /// Returns true in the process that opened it, and false in its children.
     pub(crate) fn is_ours(&self) -> bool {
         self.generation == generation()
+    }
+
+    /// Returns true if the path names this file, and not another one or none.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let named = std::fs::metadata(path).and_then(|named| Ok((named, self.file.metadata()?)));
+        named.is_ok_and(|(named, own)| (named.dev(), named.ino()) == (own.dev(), own.ino()))
     }
 
     /// Waits until it has the lock.

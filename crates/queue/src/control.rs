@@ -36,6 +36,8 @@ pub(crate) mod lock_bytes {
     pub(crate) const OPENING: u64 = 1 << 40;
     /// Shared by all that append under the writer lock, exclusive for an exclusive appender.
     pub(crate) const APPENDING: u64 = OPENING + 1;
+    /// Exclusive for the broker that serves the queue.
+    pub(crate) const SERVING: u64 = OPENING + 2;
     /// The first slot's; held by the process that has the slot.
     pub(crate) const SLOTS: u64 = OPENING + 16;
 }
@@ -59,6 +61,7 @@ mod word {
     pub(super) const BASES: usize = START + 24;
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
+    pub(super) const BROKER_WAKE: usize = START + 72;
     pub(super) const LOCK: usize = START + 128;
     pub(super) const INDEX_ENTRIES: usize = START + 192;
     pub(super) const TIME_ENTRIES: usize = START + 196;
@@ -69,6 +72,15 @@ mod word {
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;
+    pub(super) const LEADER_EPOCH: usize = START + 276;
+}
+
+/// Bits of [`Control::sleepers`].
+pub(crate) mod sleeper {
+    /// A reader sleeps on [`Control::wake_sequence`](super::Control::wake_sequence).
+    pub(crate) const READER: u32 = 1;
+    /// The broker sleeps on [`Control::broker_wake_sequence`](super::Control::broker_wake_sequence).
+    pub(crate) const BROKER: u32 = 2;
 }
 
 /// What is published of the open segment: a value of [`Control::end`].
@@ -208,7 +220,7 @@ impl Control {
         self.map.u64(word::TOUCHED)
     }
 
-    /// 1 if a reader sleeps, or is about to.
+    /// Bits of [`sleeper`]: who sleeps, or is about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
     }
@@ -216,6 +228,11 @@ impl Control {
     /// What sleepers wait on; it changes with each wake-up.
     pub(crate) fn wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::WAKE)
+    }
+
+    /// What the broker that serves the queue waits on; it changes with each wake-up of the broker.
+    pub(crate) fn broker_wake_sequence(&self) -> &AtomicU32 {
+        self.map.u32(word::BROKER_WAKE)
     }
 
     pub(crate) fn lock(&self) -> &AtomicU32 {
@@ -265,6 +282,11 @@ impl Control {
     /// 1 once a sync failed: the kernel may then take for written what is not, so that no later sync may be believed.
     pub(crate) fn sync_failed(&self) -> &AtomicU32 {
         self.map.u32(word::SYNC_FAILED)
+    }
+
+    /// The leader epoch of what is appended: raised when a restart of the machine may have taken messages.
+    pub(crate) fn leader_epoch(&self) -> &AtomicU32 {
+        self.map.u32(word::LEADER_EPOCH)
     }
 
     /// How often a slot was taken.

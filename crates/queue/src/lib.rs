@@ -30,6 +30,7 @@
 mod appender;
 mod byte_lock;
 mod control;
+mod epochs;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
@@ -40,6 +41,7 @@ mod queue;
 mod recovery;
 mod retention;
 mod segment;
+mod serving;
 mod sync_every;
 mod tailer;
 mod tailers;
@@ -51,6 +53,7 @@ pub use error::{QueueError, Result};
 pub use mainstem_records::{Header, Headers, Record};
 pub use options::Options;
 pub use queue::{Ends, Queue, SegmentInfo};
+pub use serving::{Located, Locked, ServedRules, Serving, WAIT_ANY_MAX, wait_any};
 pub use sync_every::SyncEvery;
 pub use tailer::{Follow, Message, Start, Tailer, Wait};
 pub use tailers::TailerInfo;

@@ -16,13 +16,13 @@ use crate::error::{QueueError, Result};
 use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
-use crate::tailers::{self, TailerInfo};
+use crate::tailers::{self, Position, TailerInfo};
 use crate::{lock, recovery, segment, writer};
 
 /// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     /// The appender of [`Queue::append`], from its first call on. Not in [`Inner`], which it keeps alive.
     writer: Arc<Mutex<Option<SharedWriter>>>,
 }
@@ -150,6 +150,35 @@ impl Queue {
         tailers::list(&self.inner.directory, self.inner.control.next_offset())
     }
 
+    /// What is known of one named tailer; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerName`], or if it cannot be read.
+    pub fn find_tailer(&self, name: &str) -> Result<Option<TailerInfo>> {
+        tailers::find(&self.inner.directory, name, self.inner.control.next_offset())
+    }
+
+    /// Has the next tailer of a name begin with an offset, which becomes the nearest one that the queue has.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerInUse`] while the name has a living tailer.
+    pub fn move_tailer(&self, name: &str, offset: i64) -> Result<()> {
+        self.inner.check_writable()?;
+        let ends = self.ends();
+        let position = Position::open(&self.inner.directory, name, ends.start)?;
+        position.store(offset.clamp(ends.start, ends.next));
+        Ok(())
+    }
+
+    /// Forgets a named tailer; returns whether there was one.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerInUse`] while the name has a living tailer.
+    pub fn remove_tailer(&self, name: &str) -> Result<bool> {
+        self.inner.check_writable()?;
+        tailers::remove(&self.inner.directory, name)
+    }
+
     /// The segments that are there, ascending.
     ///
     /// # Errors
@@ -174,6 +203,14 @@ impl Queue {
         let start = control.log_start().load(Ordering::Acquire);
         let synced = control.synced_end().load(Ordering::Acquire);
         Ends { start, synced, next: control.next_offset() }
+    }
+
+    /// Has the words of the control file on the disk, such as where the queue begins.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn sync_control(&self) -> Result<()> {
+        recovery::sync_control(&self.inner.directory)
     }
 
     /// Where it is.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
 use rustix::thread::futex;
 
-use crate::control::Control;
+use crate::control::{Control, sleeper};
 use crate::error::{QueueError, Result};
 use crate::lock::timespec;
 use crate::map::Map;
@@ -288,7 +288,7 @@ impl Tailer {
             return;
         }
         let seen = control.wake_sequence().load(Acquire);
-        control.sleepers().store(1, SeqCst);
+        control.sleepers().fetch_or(sleeper::READER, SeqCst);
         fence(SeqCst);
         // An appender that publishes after this look sees that we sleep.
         if self.readable_end() > self.next {
@@ -552,9 +552,10 @@ impl Tailer {
         let control = self.control();
         let (open, _) = control.open_segment();
         let start = control.log_start().load(Acquire);
-        for base in
-            segment::list(&self.inner.directory)?.into_iter().filter(|base| (start..=open).contains(base))
-        {
+        let bases = segment::list(&self.inner.directory)?;
+        // The first message may be within a segment.
+        let first = bases.iter().rposition(|base| *base <= start).unwrap_or(0);
+        for base in bases.into_iter().skip(first).filter(|base| *base <= open) {
             let newest = match base == open {
                 true => Some(control.max_timestamp().load(Acquire)),
                 false => segment::newest_timestamp(&self.inner.directory, base)?,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use mainstem_records::{Batch, Header, SingleRecord};
+use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord};
 use rustix::thread::futex;
 
-use crate::control::{Control, End};
+use crate::control::{Control, End, sleeper};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
 use crate::segment::{self, OpenSegment};
@@ -21,8 +21,6 @@ use crate::{recovery, retention};
 const POPULATE_BYTES: usize = 256 << 10;
 /// What was written longer ago than this is not kept resident by the writer.
 const RESIDENT_BYTES: usize = 16 << 20;
-/// The leader epoch of all batches: the queue has one replica, whose directory does not change hands.
-pub(crate) const LEADER_EPOCH: i32 = 0;
 
 /// Where the next batch goes.
 #[derive(Debug, Clone, Copy)]
@@ -155,24 +153,65 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
+        let leader_epoch = self.leader_epoch();
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
-        layout.finish(place.offset, LEADER_EPOCH, timestamp, bytes);
+        layout.finish(place.offset, leader_epoch, timestamp, bytes);
         self.publish(place, size, 1, timestamp);
         Ok(place.offset)
     }
 
     /// Appends a batch whose offsets begin at 0; returns the first offset that it got.
     pub(crate) fn append_batch(&mut self, batch: &Batch<'_>, now_ms: i64) -> Result<i64> {
+        let header = batch.bytes().first_chunk().expect("a batch is not shorter than its header");
+        self.append_parts(header, batch, now_ms)
+    }
+
+    /// Appends a batch with another header, whose offset and epoch are stamped here as its are.
+    pub(crate) fn append_parts(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        batch: &Batch<'_>,
+        now_ms: i64,
+    ) -> Result<i64> {
         let (size, count) = (batch.size(), i64::from(batch.last_offset_delta()) + 1);
+        let max_timestamp =
+            BatchHeader::read(header).map_or(batch.max_timestamp(), |header| header.max_timestamp);
         let place = self.place(size, count, now_ms)?;
-        let stamp = mainstem_records::stamp_header(batch, place.offset, LEADER_EPOCH);
+        let stamp = mainstem_records::stamp_header(batch, place.offset, self.leader_epoch());
         let bytes = self.bytes(place, size);
-        bytes[stamp.len()..].copy_from_slice(&batch.bytes()[stamp.len()..]);
+        bytes[HEADER_BYTES..].copy_from_slice(batch.payload());
+        bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes[..stamp.len()].copy_from_slice(&stamp);
-        self.publish(place, size, count, batch.max_timestamp());
+        self.publish(place, size, count, max_timestamp);
         Ok(place.offset)
+    }
+
+    /// The leader epoch of what is appended now.
+    pub(crate) fn leader_epoch(&self) -> i32 {
+        self.control.leader_epoch().load(Relaxed) as i32
+    }
+
+    /// Closes the open segment if it is too old, and applies the rules of retention. For the holder of the lock.
+    pub(crate) fn maintain(&mut self, now_ms: i64) -> Result<()> {
+        let mut end = self.control.end();
+        if end.roll != self.open.roll {
+            let (base, now) = self.control.open_segment();
+            self.follow(base, now)?;
+            end = now;
+        }
+        let next = self.control.next_offset();
+        if !self.fits(end, 0, next, now_ms) {
+            self.roll(end, next)?;
+        }
+        retention::apply(&self.control, &self.directory, &self.rules, now_ms);
+        Ok(())
+    }
+
+    /// Has the queue begin with `offset`, and deletes closed segments that have nothing from there on.
+    pub(crate) fn delete_before(&mut self, offset: i64) {
+        retention::delete_before(&self.control, &self.directory, offset);
     }
 
     /// Maps the segment that is open now.
@@ -249,9 +288,18 @@ fn publish_segment(
 pub(crate) fn wake(control: &Control) {
     fence(SeqCst);
     if control.sleepers().load(Relaxed) != 0 {
-        control.sleepers().store(0, Relaxed);
-        control.wake_sequence().fetch_add(1, SeqCst);
-        let _ = futex::wake(control.wake_sequence(), futex::Flags::empty(), i32::MAX as u32);
+        wake_sleepers(control);
+    }
+}
+
+#[cold]
+fn wake_sleepers(control: &Control) {
+    let asleep = control.sleepers().swap(0, SeqCst);
+    let words =
+        [(sleeper::READER, control.wake_sequence()), (sleeper::BROKER, control.broker_wake_sequence())];
+    for (_, word) in words.into_iter().filter(|(bit, _)| asleep & bit != 0) {
+        word.fetch_add(1, SeqCst);
+        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
     }
 }
 
