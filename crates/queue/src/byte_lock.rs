@@ -105,6 +105,11 @@ impl LockFile {
         }
     }
 
+    /// Gives the lock back.
+    pub(crate) fn unlock(&self, at: u64) -> io::Result<()> {
+        self.control(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, at))
+    }
+
     /// Returns true if another open file has a lock on the byte.
     pub(crate) fn is_locked_elsewhere(&self, at: u64) -> io::Result<bool> {
         let mut lock = flock(libc::F_WRLCK, at);

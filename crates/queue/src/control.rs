@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
@@ -38,6 +39,8 @@ pub(crate) mod lock_bytes {
     pub(crate) const APPENDING: u64 = OPENING + 1;
     /// Exclusive for the broker that serves the queue.
     pub(crate) const SERVING: u64 = OPENING + 2;
+    /// Held while the files of the next segment are made.
+    pub(crate) const PREPARING: u64 = OPENING + 3;
     /// The first slot's; held by the process that has the slot.
     pub(crate) const SLOTS: u64 = OPENING + 16;
 }
@@ -108,6 +111,7 @@ pub(crate) struct Control {
     map: Map,
     pub(crate) path: PathBuf,
     pub(crate) is_writable: bool,
+    pub(crate) ahead: Ahead,
 }
 
 impl Control {
@@ -115,7 +119,7 @@ impl Control {
     pub(crate) fn map(file: &File, directory: &Path, is_writable: bool) -> Result<Control> {
         let path = directory.join(FILE);
         match Map::new(file, BYTES, is_writable) {
-            Ok(map) => Ok(Control { map, path, is_writable }),
+            Ok(map) => Ok(Control { map, path, is_writable, ahead: Ahead::default() }),
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
                 Err(QueueError::NoSharedMapping { path, source })
             }
@@ -223,6 +227,11 @@ impl Control {
     /// Bits of [`sleeper`]: who sleeps, or is about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
+    }
+
+    /// Says that a reader sleeps, or is about to. What it waits for has to be looked at after a fence behind this.
+    pub(crate) fn sleep_as_reader(&self) {
+        self.sleepers().fetch_or(sleeper::READER, Ordering::SeqCst);
     }
 
     /// What sleepers wait on; it changes with each wake-up.

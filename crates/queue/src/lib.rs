@@ -27,7 +27,10 @@
 //!
 //! Processes that may write the directory trust each other; see [`Options::read_only`] for those that only read.
 
+mod ahead;
 mod appender;
+mod async_tailer;
+mod bell;
 mod byte_lock;
 mod control;
 mod epochs;
@@ -48,7 +51,9 @@ mod tailers;
 mod verify;
 mod writer;
 
+pub use ahead::Prepared;
 pub use appender::{Appender, Messages, Reservation};
+pub use async_tailer::AsyncTailer;
 pub use error::{QueueError, Result};
 pub use mainstem_records::{Header, Headers, Record};
 pub use options::Options;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::ahead::Prepared;
 use crate::appender::{Appender, Shared as SharedWriter};
+use crate::bell::Bell;
 use crate::byte_lock::{Kind, LockFile};
 use crate::control::{self, BYTES, Control, FILE, lock_bytes};
 use crate::error::{QueueError, Result};
@@ -35,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) rules: Rules,
     pub(crate) options: Options,
     syncing: Mutex<()>,
+    pub(crate) bell: Bell,
 }
 
 /// The first and the next offset of a queue, and what of it survives a power cut.
@@ -85,6 +88,7 @@ impl Queue {
             rules,
             options: options.clone(),
             syncing: Mutex::new(()),
+            bell: Bell::default(),
         };
         Ok(Queue { inner: Arc::new(inner), writer: Arc::default() })
     }
@@ -248,6 +252,17 @@ impl Queue {
 }
 
 impl Queue {
+    /// Starts a thread that makes pages present and segments ready ahead of the appenders of this process, for as long as the
+    /// result is kept: an append then does not wait for the kernel to find a page, nor for a segment to be made. It takes a core's
+    /// time when appenders are fast, and one spare segment of disk.
+    ///
+    /// # Errors
+    /// If the queue was opened for reading, or no thread can be started.
+    pub fn prepare_ahead(&self) -> Result<Prepared> {
+        self.inner.check_writable()?;
+        Prepared::start(&self.inner)
+    }
+
     /// Syncs whenever `interval` has passed, on a thread of its own, for as long as the result is kept: a power cut takes at most
     /// what was appended since, by any process.
     ///
@@ -271,7 +286,8 @@ impl Inner {
     fn sync_segments(&self, synced: i64) -> Result<()> {
         let (open, _) = self.control.open_segment();
         let bases = segment::list(&self.directory)?;
-        let from = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
+        // Not the one that begins there: that it was made, and that the one before it was closed, is not synced yet.
+        let from = bases.iter().rposition(|base| *base < synced).unwrap_or(0);
         for &base in bases[from..].iter().filter(|base| **base <= open) {
             let path = segment::path(&self.directory, base, "log");
             match File::open(&path).and_then(|file| file.sync_data()) {
