@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 
-pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
+pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, Java, KafkaInstall, VERSION as KAFKA_VERSION, newest_java};
 use crate::connection::Connection;
 use crate::disk;
 use crate::environment::Environment;
@@ -49,12 +49,23 @@ pub enum System {
     MainstemSplit,
     /// The minimal server of this crate: what the machine allows.
     Probe,
+    /// Chronicle Queue, the open source edition.
+    Chronicle,
+    /// The embedded queue of Mainstem.
+    Queue,
 }
 
 impl System {
     /// In the order of reports.
-    pub const ALL: [Self; 5] =
-        [Self::Kafka, Self::Mainstem, Self::MainstemSame, Self::MainstemSplit, Self::Probe];
+    pub const ALL: [Self; 7] = [
+        Self::Kafka,
+        Self::Mainstem,
+        Self::MainstemSame,
+        Self::MainstemSplit,
+        Self::Probe,
+        Self::Chronicle,
+        Self::Queue,
+    ];
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -64,6 +75,8 @@ impl System {
             Self::MainstemSame => "mainstem-same",
             Self::MainstemSplit => "mainstem-split",
             Self::Probe => "probe",
+            Self::Chronicle => "chronicle",
+            Self::Queue => "mainstem-queue",
         }
     }
 
@@ -76,12 +89,27 @@ impl System {
 
     /// Whether it is a whole broker; the probe serves the two requests of a load alone.
     pub fn is_broker(self) -> bool {
-        self != Self::Probe
+        self == Self::Kafka || self.is_mainstem_broker()
+    }
+
+    /// Whether it is our broker.
+    pub fn is_mainstem_broker(self) -> bool {
+        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
     }
 
     /// Whether it is ours.
     pub fn is_mainstem(self) -> bool {
-        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
+        self == Self::Queue || self.is_mainstem_broker()
+    }
+
+    /// Whether it is a queue within processes, which no broker serves.
+    pub fn is_embedded(self) -> bool {
+        matches!(self, Self::Chronicle | Self::Queue)
+    }
+
+    /// Whether ours are compared with it, and it with none.
+    pub(crate) fn is_peer(self) -> bool {
+        matches!(self, Self::Kafka | Self::Chronicle)
     }
 
     /// What is set beyond the defaults.
@@ -89,7 +117,7 @@ impl System {
         match self {
             Self::MainstemSame => &["num.network.threads=1"],
             Self::MainstemSplit => &["num.network.threads=2"],
-            Self::Mainstem | Self::Kafka | Self::Probe => &[],
+            _ => &[],
         }
     }
 }
@@ -351,7 +379,7 @@ fn probe(environment: &Environment, launch: Launch, directory: &Path, address: S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Settings;
+    use crate::environment::{Needs, Settings};
 
     /// What is said of a program that prints its arguments, such as this one, and ends instead of serving.
     fn fault_of_one_that_prints(words: &str) -> anyhow::Error {
@@ -360,11 +388,12 @@ mod tests {
             mainstem: "/bin/echo".into(),
             mainstem_settings: vec![words.to_owned()],
             kafka_jars: PathBuf::new(),
+            chronicle_jars: PathBuf::new(),
             java: None,
             data_root: root.path().to_owned(),
             first_port: 0,
         };
-        let environment = Environment::prepare(&settings, &[System::Mainstem], false).unwrap();
+        let environment = Environment::prepare(&settings, &[System::Mainstem], Needs::default()).unwrap();
         let (system, durability) = (System::Mainstem, Durability::PageCache);
         let launch = Launch { system, durability, heap_mib: 0, partitions: 0, settings: &[] };
         Running::start_ready(&environment, launch).unwrap_err()

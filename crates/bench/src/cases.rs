@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod cpu;
+mod embedded;
 mod heap;
 mod idle;
 pub(crate) mod load;
@@ -103,6 +104,7 @@ impl Case<'_> {
             Kind::HeapSweep(shape) => heap::run(self, shape),
             Kind::Soak(shape) => soak::run(self, shape),
             Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
+            Kind::Embedded(load) => embedded::run(self, load),
         }
     }
 

@@ -6,3 +6,4 @@ pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod settings;
+pub(crate) mod side;

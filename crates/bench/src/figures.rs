@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 34] = [
+pub(crate) const FIGURES: [Figure; 52] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -38,6 +38,24 @@ pub(crate) const FIGURES: [Figure; 34] = [
     figure("end_to_end_p999_us", "end-to-end p99.9, us", 1),
     figure("end_to_end_p9999_us", "end-to-end p99.99, us", 1),
     figure("end_to_end_max_us", "end-to-end max, us", 1),
+    figure("publish_p50_us", "publish p50, us", 3),
+    figure("publish_p90_us", "publish p90, us", 3),
+    figure("publish_p99_us", "publish p99, us", 3),
+    figure("publish_p999_us", "publish p99.9, us", 3),
+    figure("publish_p9999_us", "publish p99.99, us", 2),
+    figure("publish_max_us", "publish max, us", 1),
+    figure("to_service_p50_us", "one hop p50, us", 2),
+    figure("to_service_p99_us", "one hop p99, us", 2),
+    figure("to_service_p999_us", "one hop p99.9, us", 2),
+    figure("wake_p50_us", "wake-up p50, us", 1),
+    figure("wake_p99_us", "wake-up p99, us", 1),
+    figure("wake_p999_us", "wake-up p99.9, us", 1),
+    figure("read_per_s", "read, messages/s", 0),
+    figure("least_writer", "least writer, of the mean", 2),
+    figure("rss_anon_mib", "memory of its own, most, MiB", 1),
+    figure("rss_file_mib", "mapped files resident, most, MiB", 1),
+    circumstance("written_mib", "written, MiB", 0),
+    circumstance("process_cpus", "CPUs used by the process", 2),
     figure("first_ack_ms", "start to first ack, ms", 1),
     figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
     figure("vm_hwm_mib", "VmHWM, MiB", 1),

@@ -13,6 +13,7 @@ mod cases;
 mod clock;
 mod connection;
 mod disk;
+mod embedded;
 mod environment;
 mod figures;
 mod filler;
@@ -39,6 +40,7 @@ mod workload;
 
 pub use broker::System;
 pub use cases::Extent;
+pub use embedded::side::{SideOptions, run_side};
 pub use environment::Settings;
 pub use plan::Selection;
 pub use probe::{ProbeOptions, serve as serve_probe};

@@ -5,7 +5,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{list, probe, profile, report, run};
+use commands::{list, probe, profile, report, run, side};
 
 /// Measures Mainstem and its peers side by side.
 #[derive(Debug, Parser)]
@@ -28,6 +28,9 @@ enum Command {
     /// Serve as the probe (`run` starts it).
     #[command(hide = true)]
     Probe(probe::Probe),
+    /// Put a load on an embedded queue (`run` starts it).
+    #[command(hide = true)]
+    Side(side::Side),
 }
 
 impl Command {
@@ -38,7 +41,7 @@ impl Command {
             Command::Run(run) => run.json,
             Command::Report(report) => report.json,
             Command::Profile(profile) => profile.json,
-            Command::Probe(_) => false,
+            Command::Probe(_) | Command::Side(_) => false,
         }
     }
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Report(report) => report::run(report),
         Command::Profile(profile) => profile::run(profile),
         Command::Probe(probe) => probe::run(probe),
+        Command::Side(side) => side::run(side),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

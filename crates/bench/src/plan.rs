@@ -67,6 +67,7 @@ impl Step {
             Kind::Start(Left::Killed) => 7.0 + 4.0 * killed_gib,
             Kind::HeapSweep(_) => 8.0 * load_s,
             Kind::SlowConsumers(_) => load_s + 2.0 + extent.cold_mib as f64 / 300.0,
+            Kind::Embedded(load) => load_s + if load.is_of_peer() { 1.5 } else { 0.5 },
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::broker::System;
+use crate::embedded::{EmbeddedLoad, Event, Waiting};
 
 /// Partitions of a topic, unless a workload says otherwise.
 const PARTITIONS: i32 = 6;
@@ -119,6 +120,8 @@ pub(crate) enum Kind {
     Soak(LoadShape),
     /// This load beside 64 consumers that read old data slowly.
     SlowConsumers(LoadShape),
+    /// Messages through a queue in shared memory, without a broker.
+    Embedded(EmbeddedLoad),
 }
 
 /// A workload by the name that it has in reports.
@@ -153,7 +156,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 17] = [
+const WORKLOADS: [Workload; 27] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -257,7 +260,71 @@ const WORKLOADS: [Workload; 17] = [
         "the smallest JVM heap with which Kafka still holds local-1kb-saturate",
         Kind::HeapSweep(LOCAL),
     ),
+    workload(
+        "two-hops-25k",
+        "embedded",
+        "212 B, generator, queue, service, queue, recorder, 25,000/s by schedule, spinning",
+        hops(25_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-100k",
+        "embedded",
+        "the same with 100,000/s",
+        hops(100_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-500k",
+        "embedded",
+        "the same with 500,000/s",
+        hops(500_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-json-100k",
+        "embedded",
+        "512 B of JSON, 100,000/s",
+        hops(100_000, Event::Json, Waiting::Spin),
+    ),
+    workload(
+        "two-hops-yield-100k",
+        "embedded",
+        "212 B, 100,000/s, yielding",
+        hops(100_000, Event::Binary(212), Waiting::Yield),
+    ),
+    workload(
+        "two-hops-sleep-25k",
+        "embedded",
+        "212 B, 25,000/s, the service sleeps and is woken",
+        hops(25_000, Event::Binary(212), Waiting::Sleep),
+    ),
+    workload(
+        "queue-write",
+        "embedded",
+        "96 B, one writer as fast as it can, a message at a time; then read",
+        Kind::Embedded(EmbeddedLoad::Write),
+    ),
+    workload(
+        "queue-write-batches",
+        "embedded",
+        "the same in batches of 32",
+        Kind::Embedded(EmbeddedLoad::WriteBatches),
+    ),
+    workload(
+        "queue-contend",
+        "embedded",
+        "96 B, four writers that want the same queue",
+        Kind::Embedded(EmbeddedLoad::Contend),
+    ),
+    workload(
+        "queue-wake",
+        "embedded",
+        "212 B, a reader that sleeps is woken 1,000 times a second; then nothing comes",
+        Kind::Embedded(EmbeddedLoad::Wake),
+    ),
 ];
+
+const fn hops(per_s: u32, event: Event, waiting: Waiting) -> Kind {
+    Kind::Embedded(EmbeddedLoad::Hops { event, per_s, waiting })
+}
 
 impl Workload {
     /// Every workload, in the order of reports.
@@ -304,7 +371,10 @@ impl Workload {
             return false;
         }
         match self.kind {
-            Kind::Load(_) => true,
+            Kind::Embedded(load) => {
+                system == System::Queue || system == System::Chronicle && load.is_of_peer()
+            }
+            Kind::Load(_) => !system.is_embedded(),
             Kind::HeapSweep(_) => system == System::Kafka,
             _ => system.is_broker(),
         }

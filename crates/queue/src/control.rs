@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
@@ -36,6 +37,10 @@ pub(crate) mod lock_bytes {
     pub(crate) const OPENING: u64 = 1 << 40;
     /// Shared by all that append under the writer lock, exclusive for an exclusive appender.
     pub(crate) const APPENDING: u64 = OPENING + 1;
+    /// Exclusive for the broker that serves the queue.
+    pub(crate) const SERVING: u64 = OPENING + 2;
+    /// Held while the files of the next segment are made.
+    pub(crate) const PREPARING: u64 = OPENING + 3;
     /// The first slot's; held by the process that has the slot.
     pub(crate) const SLOTS: u64 = OPENING + 16;
 }
@@ -59,6 +64,7 @@ mod word {
     pub(super) const BASES: usize = START + 24;
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
+    pub(super) const BROKER_WAKE: usize = START + 72;
     pub(super) const LOCK: usize = START + 128;
     pub(super) const INDEX_ENTRIES: usize = START + 192;
     pub(super) const TIME_ENTRIES: usize = START + 196;
@@ -69,6 +75,15 @@ mod word {
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;
+    pub(super) const LEADER_EPOCH: usize = START + 276;
+}
+
+/// Bits of [`Control::sleepers`].
+pub(crate) mod sleeper {
+    /// A reader sleeps on [`Control::wake_sequence`](super::Control::wake_sequence).
+    pub(crate) const READER: u32 = 1;
+    /// The broker sleeps on [`Control::broker_wake_sequence`](super::Control::broker_wake_sequence).
+    pub(crate) const BROKER: u32 = 2;
 }
 
 /// What is published of the open segment: a value of [`Control::end`].
@@ -96,6 +111,7 @@ pub(crate) struct Control {
     map: Map,
     pub(crate) path: PathBuf,
     pub(crate) is_writable: bool,
+    pub(crate) ahead: Ahead,
 }
 
 impl Control {
@@ -103,7 +119,7 @@ impl Control {
     pub(crate) fn map(file: &File, directory: &Path, is_writable: bool) -> Result<Control> {
         let path = directory.join(FILE);
         match Map::new(file, BYTES, is_writable) {
-            Ok(map) => Ok(Control { map, path, is_writable }),
+            Ok(map) => Ok(Control { map, path, is_writable, ahead: Ahead::default() }),
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
                 Err(QueueError::NoSharedMapping { path, source })
             }
@@ -208,14 +224,24 @@ impl Control {
         self.map.u64(word::TOUCHED)
     }
 
-    /// 1 if a reader sleeps, or is about to.
+    /// Bits of [`sleeper`]: who sleeps, or is about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
+    }
+
+    /// Says that a reader sleeps, or is about to. What it waits for has to be looked at after a fence behind this.
+    pub(crate) fn sleep_as_reader(&self) {
+        self.sleepers().fetch_or(sleeper::READER, Ordering::SeqCst);
     }
 
     /// What sleepers wait on; it changes with each wake-up.
     pub(crate) fn wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::WAKE)
+    }
+
+    /// What the broker that serves the queue waits on; it changes with each wake-up of the broker.
+    pub(crate) fn broker_wake_sequence(&self) -> &AtomicU32 {
+        self.map.u32(word::BROKER_WAKE)
     }
 
     pub(crate) fn lock(&self) -> &AtomicU32 {
@@ -265,6 +291,11 @@ impl Control {
     /// 1 once a sync failed: the kernel may then take for written what is not, so that no later sync may be believed.
     pub(crate) fn sync_failed(&self) -> &AtomicU32 {
         self.map.u32(word::SYNC_FAILED)
+    }
+
+    /// The leader epoch of what is appended: raised when a restart of the machine may have taken messages.
+    pub(crate) fn leader_epoch(&self) -> &AtomicU32 {
+        self.map.u32(word::LEADER_EPOCH)
     }
 
     /// How often a slot was taken.

@@ -87,17 +87,25 @@ impl Slot {
     /// # Errors
     /// [`QueueError::WriterBlocked`] after `patience`.
     pub(crate) fn acquire(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
+        if self.try_acquire(control) {
+            return Ok(Acquired::InOrder);
+        }
+        self.wait(control, patience)
+    }
+
+    /// Takes the lock if it is free within about the time of an append; returns whether it has it now.
+    pub(crate) fn try_acquire(&self, control: &Control) -> bool {
         for _ in 0..SPINS {
             if control
                 .lock()
                 .compare_exchange_weak(0, self.word, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
             {
-                return Ok(Acquired::InOrder);
+                return true;
             }
             hint::spin_loop();
         }
-        self.wait(control, patience)
+        false
     }
 
     #[cold]

@@ -358,6 +358,35 @@ fn a_message_larger_than_a_segment_is_refused_and_the_queue_goes_on() {
 }
 
 #[test]
+fn segments_that_were_prepared_are_as_others_and_half_of_one_is_none() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    let spare = |extension: &str| dir.path().join(format!("{extension}.spare"));
+    let prepared = queue.prepare_ahead().unwrap();
+    assert!(spare("log").exists());
+    let mut appender = queue.exclusive_appender().unwrap();
+    let value = |number: i64| format!("{number} {}", "x".repeat(number as usize % 900));
+    for number in 0..2_000 {
+        assert_eq!(appender.append(value(number)).unwrap(), number);
+    }
+    drop(prepared);
+    drop(appender);
+    // One that died while it made the next one, or while it gave it its names.
+    for (lost, number) in [("timeindex", 2_000), ("index", 3_000)] {
+        drop(queue.prepare_ahead().unwrap());
+        fs::remove_file(spare(lost)).unwrap();
+        fill(&queue, number..number + 1_000, value);
+        assert!(!spare("log").exists());
+    }
+    drop(queue.prepare_ahead().unwrap());
+    fs::write(spare("log"), "cut short").unwrap();
+    fill(&queue, 4_000..5_000, value);
+    assert_eq!(values(queue.reader(Start::Earliest).unwrap()), (0..5_000).map(value).collect::<Vec<_>>());
+    let found = verify(dir.path()).unwrap();
+    assert!(found.is_sound() && found.segments.len() > 20, "{:?}", found.all_faults().collect::<Vec<_>>());
+}
+
+#[test]
 fn a_segment_is_closed_when_it_is_old() {
     let dir = Dir::new();
     let queue =
