@@ -35,7 +35,6 @@ pub mod payload;
 mod route;
 mod runner;
 mod signals;
-mod slice;
 mod status;
 #[cfg(feature = "testing")]
 mod testing;
@@ -56,7 +55,7 @@ pub use message::{Msg, Received};
 pub use payload::Proto;
 pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
 pub use route::Route;
-pub use slice::{SLICES, slice_of};
+pub use mainstem_records::{SLICES, slice_of};
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
 pub use testing::TestApp;
