@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 
-pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
+pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION, resolve_pom};
 use crate::connection::Connection;
 use crate::disk;
 use crate::environment::Environment;
