@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 
-pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, Java, KafkaInstall, VERSION as KAFKA_VERSION, newest_java};
+pub(crate) use self::kafka::{
+    DEFAULT_HEAP_MIB, Java, KafkaInstall, VERSION as KAFKA_VERSION, newest_java, resolve_pom,
+};
 use crate::connection::Connection;
 use crate::disk;
 use crate::environment::Environment;

@@ -68,7 +68,7 @@ impl KafkaInstall {
     /// `java` names one.
     pub(crate) fn find(jars: &Path, java: Option<PathBuf>) -> Result<Self> {
         if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
-            resolve(jars)?;
+            resolve_pom(jars, POM, &format!("Kafka {VERSION}"))?;
         }
         let java = java.map_or_else(|| newest_java(None), Java::named)?;
         Ok(Self { java, jars: jars.canonicalize()? })
@@ -151,20 +151,20 @@ transaction.state.log.min.isr=1
     )
 }
 
-/// Copies Kafka and all it needs into `jars` by Maven.
-fn resolve(jars: &Path) -> Result<()> {
+/// Copies what a project names, and all it needs, into `jars` by Maven.
+pub(crate) fn resolve_pom(jars: &Path, text: &str, what: &str) -> Result<()> {
     fs::create_dir_all(jars)?;
     let pom = jars.join("pom.xml");
-    fs::write(&pom, POM)?;
+    fs::write(&pom, text)?;
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-f"]).arg(&pom).arg("dependency:copy-dependencies");
     maven.arg(format!("-DoutputDirectory={}", jars.canonicalize()?.display()));
     let status = maven.status().context(
-        "mvn, which fetches Kafka, does not run: install Maven, or name a folder of jars by --kafka-jars",
+        "mvn, which fetches the peers, does not run: install Maven, or name a folder of jars (see --help)",
     )?;
     ensure!(
         status.success(),
-        "mvn could not fetch Kafka {VERSION} ({status}): see its messages above, or name a folder of jars by --kafka-jars"
+        "mvn could not fetch {what} ({status}): see its messages above, or name a folder of jars (see --help)"
     );
     Ok(())
 }
