@@ -40,7 +40,6 @@ mod reader;
 mod route;
 mod runner;
 mod signals;
-mod slice;
 mod status;
 #[cfg(feature = "testing")]
 mod testing;
@@ -67,7 +66,7 @@ pub use payload::Proto;
 pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
 pub use reader::Reader;
 pub use route::Route;
-pub use slice::{SLICES, slice_of};
+pub use mainstem_records::{SLICES, slice_of};
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
 pub use testing::TestApp;

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::filter::Passage;
 use crate::judge::Tries;
 use crate::message::Received;
-use crate::slice::slice_of;
+use mainstem_records::slice_of;
 use crate::window::{Admitted, Limits, Window};
 
 /// So many batches wait for a partition before it is held.
