@@ -71,7 +71,6 @@ pub enum FilterError {
 pub struct Filter {
     exclude: Vec<Criterion>,
     include: Vec<Criterion>,
-    encoded: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -101,17 +100,12 @@ impl Filter {
             criteria.iter().map(|one| Criterion::compile(one, &mut patterns)).collect::<Result<Vec<_>, _>>()
         };
         let (exclude, include) = (compile(&filter.exclude)?, compile(&filter.include)?);
-        Ok(Filter { exclude, include, encoded: filter.encode_to_vec() })
+        Ok(Filter { exclude, include })
     }
 
     /// Returns true if it lets everything pass.
     pub fn is_empty(&self) -> bool {
         self.exclude.is_empty()
-    }
-
-    /// What tells it from other filters.
-    pub(crate) fn encoded(&self) -> &[u8] {
-        &self.encoded
     }
 
     /// Returns true if an event passes.

@@ -111,8 +111,8 @@ pub struct Joining {
 pub struct Held {
     /// What was done of it.
     pub done: Done,
-    /// Its slices.
-    pub slices: SliceRange,
+    /// Its slices; none if it was being given back, so that only what was done counts.
+    pub slices: Option<SliceRange>,
     /// The offset up to which events were sent.
     pub sent_to: i64,
 }
@@ -357,9 +357,10 @@ impl Handover {
         let had = |part: &&Part| part.assignment == assignment && assignment > 0;
         let had: Vec<SliceRange> = self.parts.iter().filter(had).map(|part| part.slices).collect();
         had.iter().for_each(|slices| self.advance(*slices, &held.done));
-        let is_whole = had.first().map(|first| first.from) == Some(held.slices.from)
-            && had.iter().map(|slices| slices.count()).sum::<u16>() == held.slices.count();
-        is_whole.then_some((assignment, held.slices, held.sent_to))
+        let slices = held.slices?;
+        let is_whole = had.first().map(|first| first.from) == Some(slices.from)
+            && had.iter().map(|slices| slices.count()).sum::<u16>() == slices.count();
+        is_whole.then_some((assignment, slices, held.sent_to))
     }
 
     /// The slices that a new instance is to have.

@@ -12,8 +12,8 @@ fn joining(connection: Connection, name: &str) -> Joining {
     Joining { connection, name: name.to_owned(), pinned: None, held: None }
 }
 
-fn held(done: Done, slices: (u16, u16), sent_to: i64) -> Held {
-    Held { done, slices: SliceRange { from: slices.0, to: slices.1 }, sent_to }
+fn held(done: Done, slices: (u32, u32), sent_to: i64) -> Held {
+    Held { done, slices: SliceRange::new(slices.0, slices.1), sent_to }
 }
 
 fn done(assignment: u64, offset: i64, finished: &[Range<i64>]) -> Done {
@@ -231,7 +231,6 @@ struct Model {
     /// Events that it was sent and has not done, and those it has.
     open: BTreeSet<(i64, u16)>,
     finished: BTreeSet<i64>,
-    frontier: i64,
     revoked: bool,
 }
 
@@ -328,7 +327,7 @@ impl World {
                     let (_, model) = self.living.iter_mut().find(|(one, _)| *one == connection).unwrap();
                     match is_resumed {
                         true => assert_eq!((model.assignment, model.sent_to), (Some((assignment, slices)), offset)),
-                        false => *model = Model { assignment: Some((assignment, slices)), sent_to: offset, frontier: offset, ..Model::default() },
+                        false => *model = Model { assignment: Some((assignment, slices)), sent_to: offset, ..Model::default() },
                     }
                     model.parts = parts;
                 }
@@ -349,7 +348,7 @@ impl World {
         let connection = self.connections;
         let held = model
             .assignment
-            .map(|(_, slices)| Held { done: model.done(), slices, sent_to: model.sent_to });
+            .map(|(_, slices)| Held { done: model.done(), slices: Some(slices), sent_to: model.sent_to });
         model.revoked = false;
         self.living.push((connection, model));
         let joining = Joining { connection, name: name.to_string(), pinned: None, held };
