@@ -308,6 +308,49 @@ impl Tailer {
         Ok(Some(Message { map: Arc::clone(&segment.map), batch: before, offset, timestamp }))
     }
 
+    /// Appends whole batches to `out`, as they are on disk, checked by their CRCs, until there are `bytes_max` bytes or the next
+    /// one begins at `end` or later; one at least, however large, if there is any. Returns the offsets that they cover: the first
+    /// batch may begin before them.
+    ///
+    /// # Errors
+    /// As [`Tailer::read`]; then `out` has the batches before the one that cannot be read.
+    pub fn read_batches(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<Range<i64>> {
+        self.commit();
+        let (from, begin) = (self.next, out.len());
+        if let Some(open) = self.batch.take() {
+            // Some of its records were read alone.
+            self.position = open.range.start;
+        }
+        let end = end.min(self.readable_end());
+        while self.next < end {
+            if self.segment.is_none() {
+                self.enter_segment(self.next)?;
+            }
+            let Some((_, next, range)) = self.peek_batch()? else {
+                let reason = format!("messages before offset {end} are published, and it ends");
+                return Err(self.damaged(reason));
+            };
+            if next > self.next {
+                let segment = self.segment.as_ref().expect("it was entered");
+                let bytes = segment.map.published(range.clone());
+                if out.len() > begin && out.len() - begin + bytes.len() > bytes_max {
+                    break;
+                }
+                let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+                if !batch.verify_crc() {
+                    return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
+                }
+                if !batch.attributes().is_control() {
+                    out.extend_from_slice(bytes);
+                }
+                self.next = next;
+            }
+            self.position = range.end;
+            self.give_back();
+        }
+        Ok(from..self.next)
+    }
+
     /// Waits until there is something to read, for at most `timeout`; returns whether there is.
     pub fn wait(&mut self, how: Wait, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
