@@ -9,6 +9,7 @@ pub(crate) mod load;
 mod slow_consumers;
 mod soak;
 mod start;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -105,6 +106,9 @@ impl Case<'_> {
             Kind::Soak(shape) => soak::run(self, shape),
             Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
             Kind::Embedded(load) => embedded::run(self, load),
+            Kind::Transactions => transactions::run_commits(self),
+            Kind::ReadCommitted => transactions::run_reads(self),
+            Kind::TransactionalIds(count) => transactions::run_ids(self, count),
         }
     }
 

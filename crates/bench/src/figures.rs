@@ -21,10 +21,21 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 52] = [
+pub(crate) const FIGURES: [Figure; 63] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
+    figure("transactions_per_s", "transactions/s", 0),
+    figure("transactions_per_cpu_s", "transactions per broker CPU-second", 0),
+    figure("commit_p50_us", "commit p50, us", 1),
+    figure("commit_p99_us", "commit p99, us", 1),
+    figure("commit_p999_us", "commit p99.9, us", 1),
+    figure("commit_max_us", "commit max, us", 1),
+    figure("transaction_p50_us", "whole transaction p50, us", 1),
+    figure("transaction_p99_us", "whole transaction p99, us", 1),
+    figure("uncommitted_mib_per_s", "read_uncommitted, MiB/s", 1),
+    figure("committed_mib_per_s", "read_committed, MiB/s", 1),
+    figure("committed_cost_percent", "cost of read_committed, %", 1),
     figure("broker_cpu_s", "broker CPU, s", 2),
     figure("ack_p50_us", "ack p50, us", 1),
     figure("ack_p90_us", "ack p90, us", 1),
@@ -77,9 +88,13 @@ pub(crate) const FIGURES: [Figure; 52] = [
 ];
 
 /// What is said of a run as soon as it is done.
-const HEADLINE: [&str; 9] = [
+const HEADLINE: [&str; 13] = [
     "messages_per_s",
     "messages_per_cpu_s",
+    "transactions_per_s",
+    "transactions_per_cpu_s",
+    "commit_p99_us",
+    "committed_cost_percent",
     "ack_p50_us",
     "ack_p99_us",
     "end_to_end_p99_us",

@@ -64,6 +64,10 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         }
         ("bandwidth-in-acks-1" | "bandwidth-in-acks-all", "broker_cpu_s") if is_cached => vec![max(0.35)],
         ("bandwidth-out", "broker_cpu_s") => vec![max(0.6)],
+        ("transactions", "transactions_per_s") if is_cached => vec![min(2.0)],
+        ("transactions", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
+        ("transactions", "commit_p99_us") if is_cached => vec![max(0.5)],
+        ("read-committed", "committed_cost_percent") => vec![Goal::AtMost(5.0)],
         _ => Vec::new(),
     }
 }
@@ -100,7 +104,7 @@ fn limit(workload: &str, key: &str) -> Option<Goal> {
         ("idle", "idle_cpu_percent") => 0.2,
         ("idle" | "many-partitions", "vm_hwm_mib") => 40.0,
         // The table of docs/memory.md: the program, and 64 responses of 256 KiB each.
-        ("slow-consumers", "vm_hwm_mib") => 32.0,
+        ("slow-consumers" | "transactional-ids", "vm_hwm_mib") => 32.0,
         ("soak", "vm_hwm_mib") => 32.0,
         ("soak", "vm_rss_growth_mib") => 2.0,
         ("small-msg-saturate" | "local-1kb-saturate", "vm_hwm_mib") => 16.0,

@@ -122,6 +122,12 @@ pub(crate) enum Kind {
     SlowConsumers(LoadShape),
     /// Messages through a queue in shared memory, without a broker.
     Embedded(EmbeddedLoad),
+    /// A transactional producer that commits every 100 records.
+    Transactions,
+    /// What transactions have written, read with both isolation levels.
+    ReadCommitted,
+    /// So many transactional ids are known.
+    TransactionalIds(u32),
 }
 
 /// A workload by the name that it has in reports.
@@ -156,7 +162,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 27] = [
+const WORKLOADS: [Workload; 30] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -234,6 +240,24 @@ const WORKLOADS: [Workload; 27] = [
         "soak",
         "--soak seconds at 80 % of local-1kb-saturate, beside clients that come, go, stall and die; once",
         Kind::Soak(LOCAL),
+    ),
+    workload(
+        "transactions",
+        "transactions",
+        "100 B, one transactional producer that commits every 100 records, acks=all",
+        Kind::Transactions,
+    ),
+    workload(
+        "read-committed",
+        "transactions",
+        "2,000 transactions of 100 records of 100 B, a tenth aborted, read with both isolation levels",
+        Kind::ReadCommitted,
+    ),
+    workload(
+        "transactional-ids",
+        "transactions",
+        "10,000 transactional ids, each initialised once",
+        Kind::TransactionalIds(10_000),
     ),
     workload("idle", "idle", "1,000 partitions with a record each, 1,000 connections at rest", Kind::Idle),
     workload(
@@ -366,7 +390,7 @@ impl Workload {
     /// Whether it can be run on a system, and with that durability. The probe is no whole broker; what writes nothing
     /// while it is measured does not depend on the durability.
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
-        let writes = matches!(self.kind, Kind::Load(_) | Kind::BandwidthIn(_));
+        let writes = matches!(self.kind, Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions);
         if durability == Durability::Fsync && !writes {
             return false;
         }

@@ -85,7 +85,9 @@ pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
 
 /// Completes "LISTENER uses PROTOCOL, ..." and the like.
 pub(super) fn without(what: &str) -> String {
-    format!("{what}, which this version does not have, so that it would be open to whoever reaches it")
+    format!(
+        "{what}, which this version does not have, so that it would be open to every client that reaches it"
+    )
 }
 
 fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {

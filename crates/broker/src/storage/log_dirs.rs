@@ -8,7 +8,6 @@ use std::sync::Arc;
 use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
 use mainstem_log::ProducerBudget;
-use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::{
     DescriptorCache, descriptor_budget, partitions_within, synced_together, unsynced_within,
 };
@@ -16,9 +15,9 @@ use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffli
 use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
-use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_log::storage::Storage;
 
-use crate::server::StartOptions;
+use crate::server::{Machine, StartOptions};
 
 /// Why the log directories cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +129,7 @@ impl LogDirs {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
         let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
-        let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+        let Machine { storage, boot_id: boot } = options.machine.clone().unwrap_or_default();
         let metadata = metadata_dir(&*storage, &paths, named)?;
         // Connections and the segments that are written have the first claim on descriptors.
         let cache =
@@ -147,7 +146,6 @@ impl LogDirs {
             });
         }
         let is_new_cluster = identity.cluster_id.is_none();
-        let boot = boot_id();
         let producer_budget = Arc::new(ProducerBudget::new(config.logs.producer_ids_max));
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {
