@@ -24,6 +24,7 @@ name; under CI=true it is an error.";
 const DEPTH: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "4096"),
     ("TEST_KILLS", "1000"),
+    ("TEST_QUEUE_POWER_CUTS", "3000"),
     ("TEST_QUEUE_KILLS", "10000"),
     ("TEST_HANDLER_KILLS", "1000"),
     ("TEST_SOAK_SECONDS", "600"),

@@ -36,6 +36,11 @@ impl AsyncTailer {
         poll_fn(|context| self.poll(context)).await
     }
 
+    /// The offset that is read next.
+    pub fn position(&self) -> i64 {
+        self.tailer.position()
+    }
+
     /// The tailer, to be read without waiting.
     pub fn get_mut(&mut self) -> &mut Tailer {
         &mut self.tailer

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -123,11 +123,7 @@ impl Shared {
     fn run(&self) {
         while self.wait_for_some() {
             let control = &*self.control;
-            let seen = control.wake_sequence().load(Acquire);
-            if control.is_writable {
-                control.sleep_as_reader();
-                fence(SeqCst);
-            }
+            let seen = if control.is_writable { control.announce_sleep() } else { 0 };
             let ready = self.take_ready();
             let is_none = ready.is_empty();
             // Without the lock: a waker may register again, or drop a tailer.
@@ -136,9 +132,7 @@ impl Shared {
                 (false, _) => {}
                 (true, false) => thread::sleep(LOOK_AGAIN),
                 (true, true) if self.is_over.load(Acquire) => {}
-                (true, true) => {
-                    let _ = futex::wait(control.wake_sequence(), futex::Flags::empty(), seen, None);
-                }
+                (true, true) => control.sleep(seen, None),
             }
         }
     }

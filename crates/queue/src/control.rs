@@ -11,12 +11,14 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
+use crate::protocol::{self, Memory, Shared};
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
@@ -26,6 +28,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const SLOTS: usize = 256;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"MSQUEUE\0");
+/// A reader that sleeps looks again at least so often.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 const PAGE: usize = 4096;
 const SLOT_BYTES: usize = 16;
 /// The size of the file.
@@ -186,32 +190,41 @@ impl Control {
 
     /// The open segment: its base offset, and what is published of it.
     pub(crate) fn open_segment(&self) -> (i64, End) {
-        loop {
-            let end = self.end();
-            let base = self.base(end.roll).load(Ordering::Acquire);
-            fence(Ordering::Acquire);
-            let again = End::unpack(self.map.u64(word::END).load(Ordering::Relaxed));
-            // The other place is written on the way to the next segment, this one on the way to the one after it.
-            if again.roll == end.roll {
-                return (base, end);
-            }
-        }
+        protocol::open_segment::<Shared>(self.map.u64(word::END), self.bases())
     }
 
-    fn base(&self, roll: u32) -> &AtomicI64 {
-        self.map.i64(word::BASES + 8 * (roll as usize & 1))
+    fn bases(&self) -> [&AtomicI64; 2] {
+        [self.map.i64(word::BASES), self.map.i64(word::BASES + 8)]
     }
 
     /// Publishes. Readers that do not sleep see it at once; [`Control::wake`] is for the others.
     pub(crate) fn publish(&self, end: End, next_offset: i64) {
-        self.map.u64(word::END).store(end.pack(), Ordering::Release);
-        self.map.i64(word::NEXT_OFFSET).store(next_offset, Ordering::Release);
+        let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
+        protocol::publish::<Shared>(words.0, words.1, end, next_offset);
     }
 
     /// Publishes the first byte of another segment, which has to be there.
     pub(crate) fn publish_segment(&self, roll: u32, base: i64) {
-        self.base(roll).store(base, Ordering::Release);
-        self.publish(End { roll, bytes: 0 }, base);
+        let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
+        protocol::publish_segment::<Shared>(words.0, words.1, self.bases(), roll, base);
+    }
+
+    /// Wakes readers and the broker that sleep.
+    pub(crate) fn wake(&self) {
+        protocol::wake::<Shared>(self.sleepers(), self.wake_sequence(), self.broker_wake_sequence());
+    }
+
+    /// Says that a reader is about to sleep; returns what it is to sleep on ([`Control::sleep`]). What it waits for has to be
+    /// looked at in between.
+    pub(crate) fn announce_sleep(&self) -> u32 {
+        protocol::announce_sleep::<Shared>(self.sleepers(), self.wake_sequence())
+    }
+
+    /// Sleeps until something is published, or for so long, or for no reason. Never for long: one that publishes may die, or be
+    /// stopped, after it saw that a reader sleeps and before it wakes it.
+    pub(crate) fn sleep(&self, seen: u32, left: Option<Duration>) {
+        let left = left.map_or(SLEEP_MAX, |left| left.min(SLEEP_MAX));
+        Shared::wait(self.wake_sequence(), seen, Some(left));
     }
 
     /// The offset that the next message gets: never more than what is published.
@@ -227,11 +240,6 @@ impl Control {
     /// Bits of [`sleeper`]: who sleeps, or is about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
-    }
-
-    /// Says that a reader sleeps, or is about to. What it waits for has to be looked at after a fence behind this.
-    pub(crate) fn sleep_as_reader(&self) {
-        self.sleepers().fetch_or(sleeper::READER, Ordering::SeqCst);
     }
 
     /// What sleepers wait on; it changes with each wake-up.
@@ -327,4 +335,18 @@ pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
         *byte = u8::from_str_radix(pair, 16).unwrap_or_default();
     }
     Ok(boot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_shared_mappings_is_named() {
+        // Files of /proc cannot be mapped; those of some network file systems neither.
+        let file = File::open("/proc/self/status").unwrap();
+        let error = Control::map(&file, Path::new("/somewhere"), false).unwrap_err();
+        assert!(matches!(error, QueueError::NoSharedMapping { .. }), "{error}");
+        assert!(error.to_string().contains("put the queue on a local disk"), "{error}");
+    }
 }

@@ -40,6 +40,7 @@ pub mod fuzz;
 mod lock;
 mod map;
 mod options;
+mod protocol;
 mod queue;
 mod recovery;
 mod retention;

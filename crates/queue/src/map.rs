@@ -195,3 +195,73 @@ impl Drop for Map {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+    use std::sync::atomic::Ordering::{Acquire, Relaxed};
+    use std::thread;
+
+    use super::*;
+    use crate::control::End;
+    use crate::protocol::{self, Shared};
+
+    const BYTES: usize = 4096;
+    const WORDS: usize = 64;
+
+    /// Two mappings of the same memory, which is not a file's: so that miri can run this, which knows no files in memory.
+    /// `cargo +nightly miri test -p mainstem-queue map::`
+    fn mappings(memory: &mut [u64; BYTES / 8]) -> [ManuallyDrop<Map>; 2] {
+        let start = NonNull::from(memory).cast();
+        [true, false].map(|is_writable| {
+            ManuallyDrop::new(Map { start, len: BYTES, is_writable, pages: Pages::default() })
+        })
+    }
+
+    #[test]
+    fn one_writes_behind_what_others_read() {
+        let mut memory = [0; BYTES / 8];
+        let [mut writing, reading] = mappings(&mut memory);
+        let messages = (BYTES - WORDS) / 100;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..messages {
+                    let at = WORDS + number * 100;
+                    writing.unpublished(at..at + 100).fill(number as u8);
+                    let end = End { roll: 0, bytes: (at + 100) as u32 };
+                    protocol::publish::<Shared>(writing.u64(0), writing.i64(8), end, number as i64 + 1);
+                    // What was published is read by the writer too, while others do.
+                    assert_eq!(writing.published(at..at + 1), [number as u8]);
+                }
+            });
+            scope.spawn(|| {
+                let mut kept: Vec<&[u8]> = Vec::new();
+                while kept.len() < messages {
+                    let next = reading.i64(8).load(Acquire) as usize;
+                    for number in kept.len()..next {
+                        let at = WORDS + number * 100;
+                        kept.push(reading.published(at..at + 100));
+                    }
+                    thread::yield_now();
+                }
+                for (number, message) in kept.iter().enumerate() {
+                    assert!(message.iter().all(|byte| *byte == number as u8));
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_not_reached() {
+        let mut memory = [0; BYTES / 8];
+        let [mut writing, mut reading] = mappings(&mut memory);
+        let refused = |reach: &mut dyn FnMut()| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(reach)).unwrap_err();
+        };
+        refused(&mut || reading.published(BYTES - 1..BYTES + 1).iter().for_each(drop));
+        refused(&mut || reading.u64(BYTES - 4).store(1, Relaxed));
+        refused(&mut || reading.u32(2).store(1, Relaxed));
+        refused(&mut || reading.unpublished(0..1).fill(1));
+        refused(&mut || writing.unpublished(BYTES..BYTES + 1).fill(1));
+    }
+}

@@ -19,7 +19,7 @@ use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
 use crate::tailers::{self, Position, TailerInfo};
-use crate::{lock, recovery, segment, writer};
+use crate::{lock, recovery, segment};
 
 /// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
 #[derive(Debug, Clone)]
@@ -254,7 +254,7 @@ impl Queue {
             return Err(error);
         }
         inner.control.synced_end().fetch_max(next, Ordering::AcqRel);
-        writer::wake(&inner.control);
+        inner.control.wake();
         Ok(next)
     }
 }

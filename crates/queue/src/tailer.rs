@@ -4,18 +4,15 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::Acquire;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
-use rustix::thread::futex;
 
 use crate::async_tailer::AsyncTailer;
 use crate::control::Control;
 use crate::error::{QueueError, Result};
-use crate::lock::timespec;
 use crate::map::Map;
 use crate::queue::Inner;
 use crate::segment;
@@ -377,15 +374,11 @@ impl Tailer {
             thread::sleep(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
             return;
         }
-        let seen = control.wake_sequence().load(Acquire);
-        control.sleep_as_reader();
-        fence(SeqCst);
+        let seen = control.announce_sleep();
         // An appender that publishes after this look sees that we sleep.
-        if self.readable_end() > self.next {
-            return;
+        if self.readable_end() <= self.next {
+            control.sleep(seen, left);
         }
-        let left = left.map(timespec);
-        let _ = futex::wait(control.wake_sequence(), futex::Flags::empty(), seen, left.as_ref());
     }
 
     /// An iterator that waits for what comes and does not end.

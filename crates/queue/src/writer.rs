@@ -5,13 +5,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord};
-use rustix::thread::futex;
 
-use crate::control::{Control, End, sleeper};
+use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
 use crate::segment::{self, OpenSegment};
@@ -129,7 +127,7 @@ impl Writer {
         let end = End { roll: self.open.roll, bytes: (place.position + size) as u32 };
         let last_offset = place.offset + count - 1;
         self.control.publish(end, last_offset + 1);
-        wake(&self.control);
+        self.control.wake();
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
             self.control.max_timestamp().store(max_timestamp, Relaxed);
             self.control.max_timestamp_offset().store(last_offset, Relaxed);
@@ -295,27 +293,8 @@ fn publish_segment(
     control.ahead.watch(open.present());
     recovery::count_as_empty(control, wall_ms());
     control.publish_segment(roll, base);
-    wake(control);
+    control.wake();
     Ok(open)
-}
-
-/// Wakes readers that sleep; without one it is a fence and a load.
-pub(crate) fn wake(control: &Control) {
-    fence(SeqCst);
-    if control.sleepers().load(Relaxed) != 0 {
-        wake_sleepers(control);
-    }
-}
-
-#[cold]
-fn wake_sleepers(control: &Control) {
-    let asleep = control.sleepers().swap(0, SeqCst);
-    let words =
-        [(sleeper::READER, control.wake_sequence()), (sleeper::BROKER, control.broker_wake_sequence())];
-    for (_, word) in words.into_iter().filter(|(bit, _)| asleep & bit != 0) {
-        word.fetch_add(1, SeqCst);
-        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
-    }
 }
 
 /// The wall clock, in ms since 1970, as it was at the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time of

@@ -1,4 +1,5 @@
 //! What a broker needs that serves a queue.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 use std::time::{Duration, Instant};
 
