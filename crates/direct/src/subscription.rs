@@ -277,7 +277,10 @@ impl Subscription {
 
     fn keep(&self, state: &mut State) {
         if let Err(error) = state.keep(self.epoch, &self.settings.borrow()) {
-            tracing::error!("how far consumer {} is cannot be kept: {error}; events are repeated after a restart", self.name);
+            tracing::error!(
+                "how far consumer {} is cannot be kept: {error}; events are repeated after a restart",
+                self.name
+            );
         }
     }
 }
@@ -405,9 +408,11 @@ mod tests {
         let done = Done { assignment: 1, offset: 40, finished: vec![45..50, 60..61] };
         subscription.done(joined.connection, &done);
         let filter = criteria::only([criteria::tag("vip")]);
-        subscription.set(|settings| {
-            *settings = Settings { is_paused: true, filter: Some(filter.clone()) };
-        }).unwrap();
+        subscription
+            .set(|settings| {
+                *settings = Settings { is_paused: true, filter: Some(filter.clone()) };
+            })
+            .unwrap();
         drop(subscription);
         assert_eq!(Subscription::names(dir.path()).unwrap(), [name]);
         let again = open(0);

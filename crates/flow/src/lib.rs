@@ -67,7 +67,6 @@ pub use payload::Proto;
 pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
 pub use reader::Reader;
 pub use route::Route;
-pub use mainstem_records::{SLICES, slice_of};
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
 pub use testing::TestApp;

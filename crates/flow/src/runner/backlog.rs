@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::filter::Passage;
 use crate::judge::Tries;
 use crate::message::Received;
-use mainstem_records::slice_of;
 use crate::window::{Admitted, Limits, Window};
 use mainstem_records::slice_of;
 
