@@ -45,7 +45,8 @@ impl Admin {
         action: Action,
     ) -> Result<Option<proto::ConsumerInfo>> {
         let (name, consumer) = (stream.to_owned(), consumer.to_owned());
-        let request = self.address.request(proto::ManageRequest { stream: name, consumer, action: Some(action) })?;
+        let request =
+            self.address.request(proto::ManageRequest { stream: name, consumer, action: Some(action) })?;
         let reply = self.client.manage(request).await.map_err(|status| self.error(stream, &status))?;
         Ok(reply.into_inner().consumer)
     }
@@ -54,7 +55,9 @@ impl Admin {
         let address = self.address.at().to_owned();
         match Refused::of_status(status) {
             Some(refused) => DirectError::Refused { address, stream: stream.to_owned(), refused },
-            None => DirectError::Status { address, code: status.code(), message: status.message().to_owned() },
+            None => {
+                DirectError::Status { address, code: status.code(), message: status.message().to_owned() }
+            }
         }
     }
 }
@@ -91,7 +94,9 @@ impl LocalAdmin {
         let managed = self.stream.manage(consumer, action);
         managed.map(|reply| reply.consumer).map_err(|status| match Refused::of_status(&status) {
             Some(refused) => DirectError::Refused { address, stream: self.stream.name().to_owned(), refused },
-            None => DirectError::Status { address, code: status.code(), message: status.message().to_owned() },
+            None => {
+                DirectError::Status { address, code: status.code(), message: status.message().to_owned() }
+            }
         })
     }
 }

@@ -69,7 +69,10 @@ pub struct Transformed {
 impl std::fmt::Debug for Lens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_transformed = self.transform.is_some();
-        f.debug_struct("Lens").field("is_transformed", &is_transformed).field("filters", &self.filters).finish()
+        f.debug_struct("Lens")
+            .field("is_transformed", &is_transformed)
+            .field("filters", &self.filters)
+            .finish()
     }
 }
 
@@ -185,14 +188,20 @@ fn transformed(
             let record = record.map_err(|error| error.to_string())?;
             *evaluated += 1;
             let Some(event) = transform(&record) else { continue };
-            let delta = i32::try_from(record.offset - batch.base_offset()).map_err(|error| error.to_string())?;
+            let delta =
+                i32::try_from(record.offset - batch.base_offset()).map_err(|error| error.to_string())?;
             let headers: Vec<Header<'_>> = event
                 .headers
                 .iter()
                 .map(|(name, value)| Header { key: name.as_bytes(), value: Some(value) })
                 .collect();
-            let added =
-                builder.append_at(delta, record.timestamp, event.key.as_deref(), Some(&event.value), &headers);
+            let added = builder.append_at(
+                delta,
+                record.timestamp,
+                event.key.as_deref(),
+                Some(&event.value),
+                &headers,
+            );
             added.map_err(|error| error.to_string())?;
         }
         if builder.record_count() > 0 {

@@ -66,7 +66,9 @@ impl Address {
         let is_address = port.is_some_and(|(host, _)| !host.is_empty() && !at.contains(['/', ' ', ',', '@']));
         match is_address {
             true => Ok(Address { at: at.to_owned(), tls: None, metadata: Vec::new() }),
-            false => Err(DirectError::Invalid(format!("{url:?} is no address of a publisher; write grpc://HOST:PORT"))),
+            false => Err(DirectError::Invalid(format!(
+                "{url:?} is no address of a publisher; write grpc://HOST:PORT"
+            ))),
         }
     }
 
@@ -130,10 +132,13 @@ impl Address {
     pub(crate) fn request<T>(&self, message: T) -> Result<Request<T>> {
         let mut request = Request::new(message);
         for (name, value) in &self.metadata {
-            let invalid = |reason: String| DirectError::Invalid(format!("the metadata {name:?} cannot be sent: {reason}"));
+            let invalid = |reason: String| {
+                DirectError::Invalid(format!("the metadata {name:?} cannot be sent: {reason}"))
+            };
             let key = MetadataKey::<Ascii>::from_bytes(name.to_lowercase().as_bytes());
             let key = key.map_err(|error| invalid(error.to_string()))?;
-            let value = MetadataValue::try_from(value.as_str()).map_err(|error| invalid(error.to_string()))?;
+            let value =
+                MetadataValue::try_from(value.as_str()).map_err(|error| invalid(error.to_string()))?;
             request.metadata_mut().append(key, value);
         }
         Ok(request)
@@ -257,6 +262,7 @@ pub enum ConsumerEvent {
 /// An instance of a consumer. It leaves when it is dropped, as one that is lost.
 #[derive(Debug)]
 pub struct Consumer {
+    name: String,
     inbox: Arc<Inbox>,
     task: JoinHandle<()>,
 }
@@ -268,8 +274,14 @@ impl Consumer {
     /// Outside of a tokio runtime.
     pub fn new(config: ConsumerConfig) -> Consumer {
         let inbox = Arc::new(Inbox::new(config.credit_bytes));
+        let name = config.consumer.clone();
         let task = tokio::spawn(run(config, inbox.clone()));
-        Consumer { inbox, task }
+        Consumer { name, inbox, task }
+    }
+
+    /// The consumer's name, which all of its instances have.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What happens next. The future may be dropped at will, and loses nothing.
@@ -309,7 +321,9 @@ impl Consumer {
     pub async fn leave(mut self) {
         self.inbox.leave();
         if tokio::time::timeout(LEAVE_WITHIN, &mut self.task).await.is_err() {
-            tracing::warn!("the publisher has not confirmed the last positions; what they cover may be repeated");
+            tracing::warn!(
+                "the publisher has not confirmed the last positions; what they cover may be repeated"
+            );
         }
     }
 }
@@ -382,7 +396,8 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
     let mut was_opened = false;
     loop {
         let message = tokio::time::timeout(DEAD_AFTER, inbound.message()).await;
-        let message = message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
+        let message =
+            message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
         match message.map_err(|status| fault_of(config, &status, was_opened))? {
             Some(proto::FromPublisher { frame: Some(frame) }) => {
                 was_opened |= matches!(frame, from_publisher::Frame::Opened(_));
@@ -398,7 +413,12 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
             // A later version of the protocol may say more.
             Some(_) => {}
             None if inbox.is_leaving() => return Ok(()),
-            None => return Err(Fault::Lost { was_opened, reason: "the publisher has ended the subscription".to_owned() }),
+            None => {
+                return Err(Fault::Lost {
+                    was_opened,
+                    reason: "the publisher has ended the subscription".to_owned(),
+                });
+            }
         }
     }
 }
@@ -422,7 +442,8 @@ fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: bool) -> Fault
             Fault::Fatal(DirectError::Status { address, code: status.code(), message })
         }
         code => {
-            let reason = if status.message().is_empty() { format!("{code:?}") } else { status.message().to_owned() };
+            let reason =
+                if status.message().is_empty() { format!("{code:?}") } else { status.message().to_owned() };
             Fault::Lost { was_opened, reason }
         }
     }

@@ -48,7 +48,9 @@ pub enum Refused {
         end: i64,
     },
     /// Another connection has this instance's place.
-    #[error("another connection has the place of this instance; give each process a name of its own (or none)")]
+    #[error(
+        "another connection has the place of this instance; give each process a name of its own (or none)"
+    )]
     Fenced,
 }
 

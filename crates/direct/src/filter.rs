@@ -150,8 +150,9 @@ impl Criterion {
         let key = event.key.unwrap_or_default();
         match self {
             Criterion::Everything => true,
-            Criterion::Tags(tags) => values_of(event, TAG_HEADER)
-                .any(|value| tags.iter().any(|tag| value == Some(tag.as_bytes()))),
+            Criterion::Tags(tags) => {
+                values_of(event, TAG_HEADER).any(|value| tags.iter().any(|tag| value == Some(tag.as_bytes())))
+            }
             Criterion::Header(name, any) => values_of(event, name)
                 .any(|value| any.is_empty() || any.iter().any(|wanted| value == Some(wanted.as_slice()))),
             Criterion::Keys(keys) => event.key.is_some_and(|key| keys.iter().any(|one| one == key)),
@@ -259,7 +260,11 @@ mod tests {
     use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Scratch};
     use proptest::prelude::*;
 
-    fn with_record<T>(key: Option<&[u8]>, headers: &[(&str, &str)], look: impl FnOnce(&Record<'_>) -> T) -> T {
+    fn with_record<T>(
+        key: Option<&[u8]>,
+        headers: &[(&str, &str)],
+        look: impl FnOnce(&Record<'_>) -> T,
+    ) -> T {
         let headers: Vec<_> = headers
             .iter()
             .map(|(name, value)| Header { key: name.as_bytes(), value: Some(value.as_bytes()) })
@@ -269,7 +274,8 @@ mod tests {
         let bytes = builder.build().unwrap();
         let (batch, _) = Batch::split_first(&bytes).unwrap();
         let mut buffer = Vec::new();
-        let record = batch.records(&mut buffer, 1 << 20, &mut Scratch::default()).unwrap().next().unwrap().unwrap();
+        let record =
+            batch.records(&mut buffer, 1 << 20, &mut Scratch::default()).unwrap().next().unwrap().unwrap();
         look(&record)
     }
 
@@ -327,7 +333,9 @@ mod tests {
         assert!(refused(only((0..33).map(|_| key_pattern("a")))).contains("more than 32 patterns"));
         assert!(refused(only([key_pattern("a(")])).contains("cannot be used"));
         assert!(refused(only([key_pattern("(?:(?:a{1000}){1000}){1000}")])).contains("size"));
-        assert!(refused(only([key_pattern("(".repeat(2_000) + &")".repeat(2_000))])).contains("cannot be used"));
+        assert!(
+            refused(only([key_pattern("(".repeat(2_000) + &")".repeat(2_000))])).contains("cannot be used")
+        );
         assert!(refused(only([slices(3, 3)])).contains("slices 3 to 3"));
         assert!(refused(only([slices(0, 1_025)])).contains("1,024"));
         assert!(refused(only([topic("a/#/b")])).contains("only as the last"));

@@ -237,7 +237,8 @@ impl Handover {
             return Err(JoinError::TooMany);
         }
         self.remove(|one| {
-            let is_in_the_way = joining.pinned.zip(one.target).is_some_and(|(pin, target)| pin.overlaps(target));
+            let is_in_the_way =
+                joining.pinned.zip(one.target).is_some_and(|(pin, target)| pin.overlaps(target));
             let is_fenced = one.name == joining.name || is_in_the_way;
             if is_fenced {
                 effects.push(Effect::Fence { connection: one.connection });
@@ -366,14 +367,19 @@ impl Handover {
     /// The slices that a new instance is to have.
     fn target_of_new(&mut self, claimed: Option<SliceRange>) -> Option<SliceRange> {
         let free = self.free_ranges();
-        let is_free = |slices: &SliceRange| free.iter().any(|one| one.from <= slices.from && slices.to <= one.to);
+        let is_free =
+            |slices: &SliceRange| free.iter().any(|one| one.from <= slices.from && slices.to <= one.to);
         if let Some(claimed) = claimed.filter(is_free) {
             return Some(claimed);
         }
         if let Some(largest) = free.into_iter().max_by_key(|range| range.count()) {
             return Some(largest);
         }
-        let largest = self.instances.iter_mut().filter_map(|one| one.target.as_mut()).max_by_key(|range| range.count())?;
+        let largest = self
+            .instances
+            .iter_mut()
+            .filter_map(|one| one.target.as_mut())
+            .max_by_key(|range| range.count())?;
         if largest.count() < 2 {
             return None;
         }
@@ -448,8 +454,11 @@ impl Handover {
         }
         for index in 0..self.instances.len() {
             let instance = &self.instances[index];
-            let Some(target) = instance.target.filter(|_| instance.holding == Holding::Nothing) else { continue };
-            let is_held = |one: &Instance| one.holding.slices().is_some_and(|(_, held)| held.overlaps(target));
+            let Some(target) = instance.target.filter(|_| instance.holding == Holding::Nothing) else {
+                continue;
+            };
+            let is_held =
+                |one: &Instance| one.holding.slices().is_some_and(|(_, held)| held.overlaps(target));
             if !self.instances.iter().any(is_held) {
                 effects.push(self.assign(index, target));
             }
@@ -470,7 +479,8 @@ impl Handover {
             part.assignment = assignment;
         }
         self.join_parts();
-        let mut parts: Vec<Part> = self.parts.iter().filter(|part| part.slices.overlaps(slices)).cloned().collect();
+        let mut parts: Vec<Part> =
+            self.parts.iter().filter(|part| part.slices.overlaps(slices)).cloned().collect();
         // Parts that go beyond were joined with equal ones, which cannot be: their assignment is another.
         parts.retain(|part| part.slices.from >= slices.from && part.slices.to <= slices.to);
         let behind = parts.iter().map(|part| part.offset).min().unwrap_or(0);

@@ -225,7 +225,12 @@ impl Journal {
         let identity = self.inner.identity.lock();
         // The end first: it is never before the start.
         let end = self.end();
-        JournalView { id: identity.id, epochs: identity.epochs.clone(), start: self.inner.queue.ends().start.min(end), end }
+        JournalView {
+            id: identity.id,
+            epochs: identity.epochs.clone(),
+            start: self.inner.queue.ends().start.min(end),
+            end,
+        }
     }
 
     pub(crate) fn ring(&self) -> &Ring {
@@ -296,7 +301,10 @@ impl Drop for Inner {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = closed {
-            tracing::warn!("journal {} is not closed in order: {error}; its next start is an unclean one", self.name);
+            tracing::warn!(
+                "journal {} is not closed in order: {error}; its next start is an unclean one",
+                self.name
+            );
         }
     }
 }

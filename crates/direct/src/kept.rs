@@ -52,7 +52,12 @@ impl KeptFile {
     /// # Errors
     /// If it cannot be written; what was kept before is then there still.
     pub(crate) fn write(&mut self, body: &[u8], is_synced: bool) -> Result<()> {
-        assert!(body.len() <= BODY_BYTES_MAX, "{} bytes are to be kept in {}", body.len(), self.path.display());
+        assert!(
+            body.len() <= BODY_BYTES_MAX,
+            "{} bytes are to be kept in {}",
+            body.len(),
+            self.path.display()
+        );
         let number = self.number + 1;
         let mut slot = Vec::with_capacity(HEAD_BYTES + body.len());
         slot.extend_from_slice(&MAGIC);

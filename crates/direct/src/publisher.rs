@@ -229,17 +229,23 @@ impl Publisher {
 
     fn open_streams(&self) -> Result<Vec<Arc<Stream>>> {
         if self.streams.is_empty() {
-            return Err(DirectError::Invalid("the publisher has no stream; add one (Publisher::stream)".to_owned()));
+            return Err(DirectError::Invalid(
+                "the publisher has no stream; add one (Publisher::stream)".to_owned(),
+            ));
         }
         let mut streams: Vec<Arc<Stream>> = Vec::new();
         for (journal, name, transform) in &self.streams {
             let name = name.clone().unwrap_or_else(|| journal.name().to_owned());
             if streams.iter().any(|one| one.name() == name) {
-                return Err(DirectError::Invalid(format!("two streams have the name {name}; name one otherwise")));
+                return Err(DirectError::Invalid(format!(
+                    "two streams have the name {name}; name one otherwise"
+                )));
             }
             if streams.iter().any(|one| one.journal().directory() == journal.directory()) {
                 let directory = journal.directory().display();
-                return Err(DirectError::Invalid(format!("{directory} is served by two streams, which one can have")));
+                return Err(DirectError::Invalid(format!(
+                    "{directory} is served by two streams, which one can have"
+                )));
             }
             streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone())?));
         }
@@ -346,7 +352,13 @@ impl Shared {
         })
     }
 
-    fn judge<T>(&self, request: &Request<T>, call: Call, stream: &str, consumer: &str) -> Result<Grant, Status> {
+    fn judge<T>(
+        &self,
+        request: &Request<T>,
+        call: Call,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<Grant, Status> {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
         let certificates = request.peer_certs().map(|certificates| {
             certificates.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
@@ -406,7 +418,8 @@ impl Service for Shared {
         let asked = request.get_ref();
         self.judge(&request, Call::Manage, &asked.stream, &asked.consumer)?;
         let action = asked.action.as_ref();
-        let action = action.ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
+        let action = action
+            .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
         self.stream(&asked.stream)?.manage(&asked.consumer, action).map(Response::new)
     }
 }

@@ -68,7 +68,12 @@ impl Sequence {
     ///
     /// # Errors
     /// [`SequenceFault`]; then it is where it was.
-    pub fn accept(&mut self, from: i64, next: i64, batches: &[u8]) -> Result<Vec<Range<usize>>, SequenceFault> {
+    pub fn accept(
+        &mut self,
+        from: i64,
+        next: i64,
+        batches: &[u8],
+    ) -> Result<Vec<Range<usize>>, SequenceFault> {
         if from != self.next {
             return Err(SequenceFault::Gap { expected: self.next, from });
         }
@@ -123,7 +128,8 @@ mod tests {
         ];
         for (from, next, bytes) in frames {
             let outcome = sequence.accept(from, next, &bytes);
-            let outcome = outcome.map_or_else(|fault| fault.to_string(), |ranges| format!("{} batches", ranges.len()));
+            let outcome =
+                outcome.map_or_else(|fault| fault.to_string(), |ranges| format!("{} batches", ranges.len()));
             transcript += &format!("{from}..{next}: {outcome}\n");
         }
         expect![[r#"

@@ -89,7 +89,9 @@ impl Session {
         let pinned = open.pinned.as_ref().map(|slices| {
             SliceRange::of_proto(slices).ok_or_else(|| {
                 let (from, to) = (slices.from, slices.to);
-                Status::invalid_argument(format!("the slices {from} to {to} are none; they go from 0 to 1,024"))
+                Status::invalid_argument(format!(
+                    "the slices {from} to {to} are none; they go from 0 to 1,024"
+                ))
             })
         });
         let pinned = pinned.transpose()?;
@@ -118,10 +120,19 @@ impl Session {
         let mut mailbox = joined.mailbox;
         let first = mailbox.try_recv().ok();
         let resumed = matches!(first, Some(Control::Assign { is_resumed: true, .. }));
-        tracing::debug!("instance {} of consumer {} reads stream {}", open.instance, open.consumer, stream.name());
+        tracing::debug!(
+            "instance {} of consumer {} reads stream {}",
+            open.instance,
+            open.consumer,
+            stream.name()
+        );
         let opened = proto::Opened {
             journal_id: view.id.0.to_vec().into(),
-            epochs: view.epochs.iter().map(|one| proto::Epoch { epoch: one.epoch, start: one.start }).collect(),
+            epochs: view
+                .epochs
+                .iter()
+                .map(|one| proto::Epoch { epoch: one.epoch, start: one.start })
+                .collect(),
             start: view.start,
             end: view.end,
             resumed,
@@ -206,7 +217,8 @@ impl Session {
                 return Ok(Some(frame));
             }
             let now = Instant::now();
-            let skips = self.assigned.as_ref().is_some_and(|one| one.position > one.sent_to && !one.is_revoked);
+            let skips =
+                self.assigned.as_ref().is_some_and(|one| one.position > one.sent_to && !one.is_revoked);
             if skips && self.skip_at <= now {
                 self.skip();
                 continue;
@@ -287,7 +299,8 @@ impl Session {
             return Ok(None);
         };
         if done.end() > assigned.sent_to {
-            let reason = format!("offset {} cannot be done: events before {} were sent", done.end(), assigned.sent_to);
+            let reason =
+                format!("offset {} cannot be done: events before {} were sent", done.end(), assigned.sent_to);
             return Err(Status::invalid_argument(reason));
         }
         Ok(Some(done))
@@ -300,7 +313,12 @@ impl Session {
                 let (position, sent_to) = (offset, offset);
                 self.assigned = Some(Assigned { assignment, share, position, sent_to, is_revoked: false });
                 let slices = Some(slices.to_proto());
-                self.outgoing.push_back(Frame::Assign(proto::Assign { assignment, slices, offset, resumed: is_resumed }));
+                self.outgoing.push_back(Frame::Assign(proto::Assign {
+                    assignment,
+                    slices,
+                    offset,
+                    resumed: is_resumed,
+                }));
             }
             Control::Revoke { assignment, is_lost } => {
                 match is_lost {

@@ -67,7 +67,8 @@ impl Stream {
             return Ok(known.clone());
         }
         if subscriptions.len() >= CONSUMERS_MAX {
-            let reason = format!("stream {} has {CONSUMERS_MAX} consumers, which is the most; forget one", self.name);
+            let reason =
+                format!("stream {} has {CONSUMERS_MAX} consumers, which is the most; forget one", self.name);
             return Err(Status::resource_exhausted(reason));
         }
         let view = self.journal.view();
@@ -170,16 +171,16 @@ impl Stream {
             }
             Action::Filter(filter) => self.keep_filter(&subscription, filter)?,
             Action::Forget(_) => {
-                let name = subscription.name().to_owned();
+                let name = subscription.name();
+                // No instance of a new one comes meanwhile.
                 let mut subscriptions = self.subscriptions.lock();
-                subscriptions.remove(&name);
-                if !subscription.clone().forget(self.journal.queue()).map_err(|error| {
-                    Status::failed_precondition(format!("consumer {name} cannot be forgotten: {error}"))
-                })? {
-                    subscriptions.insert(name.clone(), subscription);
+                let forgotten = subscription.forget(self.journal.queue());
+                if matches!(forgotten, Ok(false)) {
                     let reason = format!("consumer {name} has instances that are connected; stop them first");
                     return Err(Status::failed_precondition(reason));
                 }
+                subscriptions.remove(name);
+                forgotten.map_err(internal)?;
                 return Ok(proto::ManageReply { consumer: None });
             }
         }
@@ -188,7 +189,11 @@ impl Stream {
     }
 
     /// Keeps another filter for all instances of a consumer.
-    pub(crate) fn keep_filter(&self, subscription: &Subscription, filter: &proto::Filter) -> Result<(), Status> {
+    pub(crate) fn keep_filter(
+        &self,
+        subscription: &Subscription,
+        filter: &proto::Filter,
+    ) -> Result<(), Status> {
         Filter::compile(filter).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let filter = Some(filter.clone()).filter(|filter| !filter.exclude.is_empty());
         subscription.set(|settings| settings.filter = filter).map_err(internal)
@@ -204,10 +209,16 @@ impl Stream {
                 Ok(offset)
             }
             Some(To::TimeMs(time_ms)) => {
-                let found = self.journal.queue().reader(Start::Time(time_ms)).map_err(|error| internal(error.into()))?;
+                let found = self
+                    .journal
+                    .queue()
+                    .reader(Start::Time(time_ms))
+                    .map_err(|error| internal(error.into()))?;
                 Ok(found.position().min(view.end))
             }
-            None => Err(Status::invalid_argument("the reset does not say where to, or in words of a later version")),
+            None => Err(Status::invalid_argument(
+                "the reset does not say where to, or in words of a later version",
+            )),
         }
     }
 }
@@ -215,7 +226,9 @@ impl Stream {
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
     let chars = name.chars().count();
     if chars == 0 || chars > NAME_CHARS_MAX || crate::subscription::encoded(name).len() > NAME_BYTES_MAX {
-        let reason = format!("the {what}'s name has {chars} characters; it has to have 1 to {NAME_CHARS_MAX} of ASCII, fewer of others");
+        let reason = format!(
+            "the {what}'s name has {chars} characters; it has to have 1 to {NAME_CHARS_MAX} of ASCII, fewer of others"
+        );
         return Err(Status::invalid_argument(reason));
     }
     Ok(())

@@ -42,7 +42,8 @@ fn write_message(message: &DescriptorProto, text: &mut String) {
     for field in &message.field {
         let oneof = field.oneof_index.map(|index| &message.oneof_decl[usize::try_from(index).unwrap()]);
         let oneof = oneof.map_or(String::new(), |oneof| format!(" oneof {}", oneof.name()));
-        writeln!(text, "{}.{} = {} {}{oneof}", message.name(), field.name(), field.number(), kind(field)).unwrap();
+        writeln!(text, "{}.{} = {} {}{oneof}", message.name(), field.name(), field.number(), kind(field))
+            .unwrap();
     }
     for reserved in &message.reserved_range {
         writeln!(text, "{} reserves {}..{}", message.name(), reserved.start(), reserved.end()).unwrap();

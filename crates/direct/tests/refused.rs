@@ -142,7 +142,8 @@ async fn what_makes_no_sense_is_refused_and_the_publisher_lives() {
     let nameless = error_of(ConsumerConfig::new(support::address(address), "cart", "")).await.to_string();
     assert!(nameless.contains("1 to 100"), "{nameless}");
     // Garbage, cut frames, and silence.
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00", &[0xff; 5_000]] {
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00", &[0xff; 5_000]]
+    {
         let mut socket = TcpStream::connect(address).await.unwrap();
         // The other end may be faster with closing it.
         let _ = socket.write_all(bytes).await;
@@ -169,7 +170,9 @@ async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consum
         Err(status) => return status,
     };
     loop {
-        if let Err(status) = tokio::time::timeout(support::DEADLINE, inbound.message()).await.expect("it ends") {
+        if let Err(status) =
+            tokio::time::timeout(support::DEADLINE, inbound.message()).await.expect("it ends")
+        {
             return status;
         }
     }
@@ -188,11 +191,7 @@ async fn frames_that_lie_end_the_call() {
         ..proto::Open::default()
     };
     let done = |assignment, offset| Frame::Done(proto::Done { assignment, offset, finished: vec![] });
-    let future = |offset| proto::Open {
-        journal_id: journal.id().0.to_vec().into(),
-        offset,
-        ..open()
-    };
+    let future = |offset| proto::Open { journal_id: journal.id().0.to_vec().into(), offset, ..open() };
     let more = proto::Held {
         done: Some(proto::Done { assignment: 1, offset: 9, finished: vec![] }),
         slices: Some(proto::Slices { from: 0, to: 1_024 }),
@@ -200,7 +199,10 @@ async fn frames_that_lie_end_the_call() {
     for (frames, reason) in [
         (vec![done(1, 1)], "the first frame has to be Open"),
         (vec![Frame::Open(open()), Frame::Open(open())], "comes first, and once"),
-        (vec![Frame::Open(open()), Frame::Credit(proto::Credit { bytes: u64::MAX }), done(1, 1_000)], "cannot be done"),
+        (
+            vec![Frame::Open(open()), Frame::Credit(proto::Credit { bytes: u64::MAX }), done(1, 1_000)],
+            "cannot be done",
+        ),
         (vec![Frame::Open(future(2))], "events from offset 1 on that were received are not in the journal"),
         (vec![Frame::Open(future(i64::MAX))], "are not in the journal"),
         (vec![Frame::Open(proto::Open { journal_id: vec![1, 2].into(), ..open() })], "16 bytes"),
@@ -258,16 +260,24 @@ async fn by_tls_both_ends_know_each_other() {
     let known_client = || address.clone().tls(&known.authority).identity(&known.client.0, &known.client.1);
     let read = |address| ConsumerConfig::new(address, "cart", "analytics");
     // What it was granted it cannot widen.
-    let everything = mainstem_direct::proto::Filter { exclude: vec![], include: vec![criteria::everything()] };
+    let everything =
+        mainstem_direct::proto::Filter { exclude: vec![], include: vec![criteria::everything()] };
     let mut reader = Reader::new(read(known_client()).filter(everything));
     assert_eq!(reader.read(1).await, [(1, "2".to_owned())]);
-    let describe = mainstem_direct::Admin::connect(known_client()).await.unwrap().describe("").await.unwrap_err();
+    let describe =
+        mainstem_direct::Admin::connect(known_client()).await.unwrap().describe("").await.unwrap_err();
     assert!(describe.to_string().contains("only subscriptions"), "{describe}");
     for (what, address) in [
         ("plain text", address.clone()),
         ("no certificate", address.clone().tls(&known.authority)),
-        ("another's certificate", address.clone().tls(&known.authority).identity(&other.client.0, &other.client.1)),
-        ("another authority", address.clone().tls(&other.authority).identity(&known.client.0, &known.client.1)),
+        (
+            "another's certificate",
+            address.clone().tls(&known.authority).identity(&other.client.0, &other.client.1),
+        ),
+        (
+            "another authority",
+            address.clone().tls(&other.authority).identity(&known.client.0, &known.client.1),
+        ),
     ] {
         // With TLS 1.3 a refused certificate shows at the first call.
         let outcome = match mainstem_direct::Admin::connect(address).await {

@@ -206,10 +206,13 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     let beyond = admin.manage("cart", "analytics", reset(To::Offset(12))).await.unwrap_err();
     assert!(beyond.to_string().contains("0 to 11"), "{beyond}");
     reader.consumer.leave().await;
-    let latest = admin.manage("cart", "analytics", reset(To::Latest(proto::Everything {}))).await.unwrap().unwrap();
+    let latest =
+        admin.manage("cart", "analytics", reset(To::Latest(proto::Everything {}))).await.unwrap().unwrap();
     assert_eq!((latest.offset, latest.lag), (11, 0));
     admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap();
-    assert!(journal.queue().tailers().unwrap().iter().any(|one| one.name == "analytics" && one.position == 11));
+    assert!(
+        journal.queue().tailers().unwrap().iter().any(|one| one.name == "analytics" && one.position == 11)
+    );
     serving.stop().await.unwrap();
     drop(journal);
     let local = mainstem_direct::LocalAdmin::open(&dir.path().join("cart")).unwrap();
@@ -228,7 +231,8 @@ async fn a_hundred_consumers_cost_one_read_and_one_evaluation() {
     let even = criteria::only(["0", "2", "4", "6", "8"].map(criteria::key));
     let mut readers: Vec<Reader> = (0..100)
         .map(|n| {
-            let consumer = mainstem_direct::ConsumerConfig::new(support::address(address), "cart", format!("c{n}"));
+            let consumer =
+                mainstem_direct::ConsumerConfig::new(support::address(address), "cart", format!("c{n}"));
             Reader::new(consumer.filter(even.clone()))
         })
         .collect();
@@ -246,7 +250,11 @@ async fn a_hundred_consumers_cost_one_read_and_one_evaluation() {
     }
     let info = admin(address).await.describe("cart").await.unwrap().remove(0);
     assert_eq!(info.events_read, 300);
-    assert!(info.events_evaluated <= 330, "a chunk is looked at again by a straggler at most: {}", info.events_evaluated);
+    assert!(
+        info.events_evaluated <= 330,
+        "a chunk is looked at again by a straggler at most: {}",
+        info.events_evaluated
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,7 +263,11 @@ async fn a_slow_consumer_holds_nobody_up_and_reads_from_disk_later() {
     let journal = open(&dir.path().join("cart"));
     let serving = serve(&journal).await;
     let mut slow = Reader::new(config(serving.address(), "cart").credit_bytes(1_000));
-    let mut quick = Reader::new(mainstem_direct::ConsumerConfig::new(support::address(serving.address()), "cart", "quick"));
+    let mut quick = Reader::new(mainstem_direct::ConsumerConfig::new(
+        support::address(serving.address()),
+        "cart",
+        "quick",
+    ));
     let value = "x".repeat(2_000);
     let many = || (0..1_000).map(|_| NewEvent::new(value.clone()).key("key"));
     for _ in 0..8 {
@@ -284,7 +296,8 @@ async fn what_is_finished_ahead_is_not_sent_again() {
     }
     let assignment = reader.assigned.unwrap().0;
     // Of all that came it has done some, out of order, and goes.
-    until("the events came again", || async { reader.consumer.positions().assignment() == Some(assignment) }).await;
+    until("the events came again", || async { reader.consumer.positions().assignment() == Some(assignment) })
+        .await;
     while reader.events.len() < 20 {
         let event = reader.consumer.next().await.unwrap();
         if let ConsumerEvent::Records { batches, ranges, .. } = event {

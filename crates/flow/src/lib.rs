@@ -23,6 +23,8 @@ mod batches;
 #[cfg(feature = "command")]
 mod command;
 mod cx;
+#[cfg(feature = "direct")]
+mod direct;
 mod driver;
 mod error;
 mod fault;
@@ -60,13 +62,13 @@ pub use handler::{Handler, Input, OneArgument, Outcome, TwoArguments};
 pub use judge::{FaultClass, Judge, Retry, Tries, Verdict};
 #[cfg(feature = "derive")]
 pub use mainstem_flow_derive::Event;
+pub use mainstem_records::{SLICES, slice_of};
 pub use message::{Msg, Received};
 #[cfg(feature = "proto")]
 pub use payload::Proto;
 pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
 pub use reader::Reader;
 pub use route::Route;
-pub use mainstem_records::{SLICES, slice_of};
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
 pub use testing::TestApp;

@@ -154,7 +154,6 @@ impl Queue {
         tailers::list(&self.inner.directory, self.inner.control.next_offset())
     }
 
-<<<<<<< HEAD
     /// What is known of one named tailer; `None` if there is none.
     ///
     /// # Errors
@@ -180,13 +179,6 @@ impl Queue {
     /// # Errors
     /// [`QueueError::TailerInUse`] while the name has a living tailer.
     pub fn remove_tailer(&self, name: &str) -> Result<bool> {
-=======
-    /// Forgets a named tailer; what is not there is no failure.
-    ///
-    /// # Errors
-    /// [`QueueError::TailerInUse`] if it is alive.
-    pub fn remove_tailer(&self, name: &str) -> Result<()> {
->>>>>>> 5b1573b (Serve journals as streams over gRPC, and read them)
         self.inner.check_writable()?;
         tailers::remove(&self.inner.directory, name)
     }

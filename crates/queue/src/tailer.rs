@@ -336,7 +336,8 @@ impl Tailer {
                 if out.len() > begin && out.len() - begin + bytes.len() > bytes_max {
                     break;
                 }
-                let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+                let (batch, _) =
+                    Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
                 if !batch.verify_crc() {
                     return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
                 }

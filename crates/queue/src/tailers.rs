@@ -130,20 +130,6 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
     Ok(tailers)
 }
 
-/// Deletes the position of a name that no process reads under.
-pub(crate) fn remove(directory: &Path, name: &str) -> Result<()> {
-    let path = path(directory, name)?;
-    let failed = |what, error| QueueError::io(what, &path, error);
-    let lock = match File::options().read(true).write(true).open(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        file => LockFile::new(file.map_err(|error| failed("opening", error))?),
-    };
-    if !lock.try_lock(0, Kind::Exclusive).map_err(|error| failed("locking", error))? {
-        return Err(QueueError::TailerInUse { name: name.to_owned() });
-    }
-    fs::remove_file(&path).map_err(|error| failed("deleting", error))
-}
-
 /// The smallest position; `None` without tailers.
 pub(crate) fn slowest(directory: &Path) -> Option<i64> {
     list(directory, 0).ok()?.into_iter().map(|tailer| tailer.position).min()

@@ -88,7 +88,12 @@ impl Inbox {
             outgoing: Outgoing::default(),
             is_leaving: false,
         };
-        Inbox { state: Mutex::new(state), arrived: Notify::new(), to_send: Notify::new(), left: Notify::new() }
+        Inbox {
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            to_send: Notify::new(),
+            left: Notify::new(),
+        }
     }
 
     pub(super) async fn next(&self) -> Result<ConsumerEvent> {
@@ -266,9 +271,8 @@ impl State {
         if let Some(filter) = self.outgoing.filter.take() {
             return Some(Frame::Filter(filter));
         }
-        self.is_credit_worth_sending().then(|| {
-            Frame::Credit(proto::Credit { bytes: std::mem::take(&mut self.credit_due) })
-        })
+        self.is_credit_worth_sending()
+            .then(|| Frame::Credit(proto::Credit { bytes: std::mem::take(&mut self.credit_due) }))
     }
 
     /// After a lost connection: what was being given back is others' now.
@@ -290,7 +294,8 @@ impl State {
             Frame::Assign(assign) => self.assign(&assign),
             Frame::Records(records) => self.records(records),
             Frame::Skip(skip) => {
-                let records = proto::Records { from: skip.from, next: skip.next, batches: bytes::Bytes::new() };
+                let records =
+                    proto::Records { from: skip.from, next: skip.next, batches: bytes::Bytes::new() };
                 self.records(records)
             }
             Frame::FilteredFrom(filtered) => {
@@ -306,7 +311,8 @@ impl State {
     }
 
     fn opened(&mut self, opened: &proto::Opened) -> Result<(), String> {
-        let id = <[u8; 16]>::try_from(&opened.journal_id[..]).map_err(|_| "a journal's id has 16 bytes".to_owned())?;
+        let id = <[u8; 16]>::try_from(&opened.journal_id[..])
+            .map_err(|_| "a journal's id has 16 bytes".to_owned())?;
         let epochs: Vec<Epoch> =
             opened.epochs.iter().map(|one| Epoch { epoch: one.epoch, start: one.start }).collect();
         let (start, end) = (opened.start, opened.end);
@@ -325,13 +331,17 @@ impl State {
     }
 
     fn assign(&mut self, assign: &proto::Assign) -> Result<(), String> {
-        let slices = assign.slices.as_ref().and_then(SliceRange::of_proto).ok_or("an assignment has no slices")?;
+        let slices =
+            assign.slices.as_ref().and_then(SliceRange::of_proto).ok_or("an assignment has no slices")?;
         let (assignment, offset) = (assign.assignment, assign.offset);
         if assign.resumed {
-            let held = self.assigned.as_ref().map(|one| (one.done.assignment, one.slices, one.sequence.next()));
+            let held =
+                self.assigned.as_ref().map(|one| (one.done.assignment, one.slices, one.sequence.next()));
             return match held == Some((assignment, slices, offset)) {
                 true => Ok(()),
-                false => Err(format!("assignment {assignment} is to go on, which this instance does not have")),
+                false => {
+                    Err(format!("assignment {assignment} is to go on, which this instance does not have"))
+                }
             };
         }
         self.lose();

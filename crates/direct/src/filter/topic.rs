@@ -30,7 +30,8 @@ impl TopicPattern {
     /// Returns true if a topic matches.
     pub fn matches(&self, topic: &str) -> bool {
         let mut names = topic.split('/');
-        let begins_so = self.levels.iter().all(|level| names.next().is_some_and(|name| level == "+" || level == name));
+        let begins_so =
+            self.levels.iter().all(|level| names.next().is_some_and(|name| level == "+" || level == name));
         begins_so && (self.takes_rest || names.next().is_none())
     }
 }

@@ -39,10 +39,13 @@ impl Script {
             match effect {
                 Effect::Assign { connection, assignment, slices, offset, is_resumed, parts } => {
                     let resumed = if is_resumed { ", resumed" } else { "" };
-                    write!(self.text, "  {connection}: assign #{assignment} {slices} at {offset}{resumed}").unwrap();
-                    let parts = parts.iter().filter(|part| part.offset != offset || !part.finished.is_empty());
+                    write!(self.text, "  {connection}: assign #{assignment} {slices} at {offset}{resumed}")
+                        .unwrap();
+                    let parts =
+                        parts.iter().filter(|part| part.offset != offset || !part.finished.is_empty());
                     for part in parts {
-                        write!(self.text, "; {} is at {} {:?}", part.slices, part.offset, part.finished).unwrap();
+                        write!(self.text, "; {} is at {} {:?}", part.slices, part.offset, part.finished)
+                            .unwrap();
                     }
                     writeln!(self.text).unwrap();
                 }
@@ -101,16 +104,16 @@ fn one_comes_and_half_of_the_slices_change_hands_with_what_is_done() {
 #[test]
 fn one_that_was_lost_goes_on_if_it_comes_back_in_time() {
     let mut script = Script::new();
-    let back = |connection, name: &str, held: Held| {
-        Joining { held: Some(held), ..joining(connection, name) }
-    };
+    let back = |connection, name: &str, held: Held| Joining { held: Some(held), ..joining(connection, name) };
     script
         .join(1, "one")
         .step("its connection is lost", |handover, now| handover.leave(1, true, now))
         .step("it comes back, sent to 50, done to 40", |handover, now| {
             handover.join(back(2, "one", held(done(1, 40, &[]), (0, 1_024), 50)), now).unwrap()
         })
-        .step("the old connection says something", |handover, now| handover.released(1, &done(1, 45, &[]), now))
+        .step("the old connection says something", |handover, now| {
+            handover.released(1, &done(1, 45, &[]), now)
+        })
         .step("a second connection of its name", |handover, now| {
             handover.join(back(3, "one", held(done(1, 60, &[]), (0, 1_024), 70)), now).unwrap()
         })
@@ -214,7 +217,8 @@ fn a_second_holder_of_pinned_slices_fences_the_first() {
 
 #[test]
 fn what_was_kept_and_is_damaged_is_refused() {
-    let part = |from, to| Part { slices: SliceRange { from, to }, offset: 0, finished: vec![], assignment: 1 };
+    let part =
+        |from, to| Part { slices: SliceRange { from, to }, offset: 0, finished: vec![], assignment: 1 };
     assert!(Handover::restored(1, vec![part(0, 5), part(5, 1_024)]).is_some());
     assert!(Handover::restored(1, vec![part(0, 5), part(6, 1_024)]).is_none());
     assert!(Handover::restored(1, vec![part(0, 5)]).is_none());
@@ -326,8 +330,17 @@ impl World {
                 Effect::Assign { connection, assignment, slices, offset, is_resumed, parts } => {
                     let (_, model) = self.living.iter_mut().find(|(one, _)| *one == connection).unwrap();
                     match is_resumed {
-                        true => assert_eq!((model.assignment, model.sent_to), (Some((assignment, slices)), offset)),
-                        false => *model = Model { assignment: Some((assignment, slices)), sent_to: offset, ..Model::default() },
+                        true => assert_eq!(
+                            (model.assignment, model.sent_to),
+                            (Some((assignment, slices)), offset)
+                        ),
+                        false => {
+                            *model = Model {
+                                assignment: Some((assignment, slices)),
+                                sent_to: offset,
+                                ..Model::default()
+                            }
+                        }
                     }
                     model.parts = parts;
                 }
@@ -346,9 +359,11 @@ impl World {
     fn join(&mut self, name: Connection, mut model: Model) {
         self.connections += 1;
         let connection = self.connections;
-        let held = model
-            .assignment
-            .map(|(_, slices)| Held { done: model.done(), slices: Some(slices), sent_to: model.sent_to });
+        let held = model.assignment.map(|(_, slices)| Held {
+            done: model.done(),
+            slices: Some(slices),
+            sent_to: model.sent_to,
+        });
         model.revoked = false;
         self.living.push((connection, model));
         let joining = Joining { connection, name: name.to_string(), pinned: None, held };
@@ -386,7 +401,9 @@ impl World {
             }
             Step::Handle(who, which) => self.handle(at(who), which),
             Step::Done(who) => {
-                if let Some((connection, model)) = self.living.get(at(who)) && model.assignment.is_some() {
+                if let Some((connection, model)) = self.living.get(at(who))
+                    && model.assignment.is_some()
+                {
                     self.handover.done(*connection, &model.done());
                     self.handover.check();
                 }
@@ -452,7 +469,9 @@ impl World {
                 }
                 (0..EVENTS).for_each(|_| self.handle(who, 0));
                 self.release(who);
-                if let Some((connection, model)) = self.living.get(who) && model.assignment.is_some() {
+                if let Some((connection, model)) = self.living.get(who)
+                    && model.assignment.is_some()
+                {
                     self.handover.done(*connection, &model.done());
                 }
             }

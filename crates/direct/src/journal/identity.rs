@@ -45,11 +45,13 @@ impl Identity {
         let mut identity = match kept {
             None => Identity { file, id: random_id(&path)?, epochs: vec![Epoch { epoch: 0, start: 0 }] },
             Some(bytes) => {
-                let damaged = |reason: &str| DirectError::Damaged { path: path.clone(), reason: reason.to_owned() };
+                let damaged =
+                    |reason: &str| DirectError::Damaged { path: path.clone(), reason: reason.to_owned() };
                 let written = Written::decode(&bytes[..])
                     .map_err(|_| damaged("it is of another version of this program; use that one"))?;
                 let id = written.id.as_slice().try_into().map(JournalId);
-                let id = id.map_err(|_| damaged("it has no id; restore it, or delete it to begin a new journal"))?;
+                let id =
+                    id.map_err(|_| damaged("it has no id; restore it, or delete it to begin a new journal"))?;
                 let epochs = written.epochs.iter().map(|one| Epoch { epoch: one.epoch, start: one.start });
                 let mut identity = Identity { file, id, epochs: epochs.collect() };
                 if written.closed_at.is_none_or(|closed_at| closed_at > end) {

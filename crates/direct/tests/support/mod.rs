@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use mainstem_direct::{
-    Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, DirectError, Done, Journal, JournalOptions, Publisher,
-    Serving, SliceRange,
+    Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, DirectError, Done, Journal, JournalOptions,
+    Publisher, Serving, SliceRange,
 };
 use mainstem_records::{Batch, Scratch};
 
@@ -57,7 +57,13 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(config: ConsumerConfig) -> Reader {
-        Reader { consumer: Consumer::new(config), assigned: None, next: 0, events: Vec::new(), others: Vec::new() }
+        Reader {
+            consumer: Consumer::new(config),
+            assigned: None,
+            next: 0,
+            events: Vec::new(),
+            others: Vec::new(),
+        }
     }
 
     /// Takes what comes next.
