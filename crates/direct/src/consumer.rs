@@ -262,6 +262,7 @@ pub enum ConsumerEvent {
 /// An instance of a consumer. It leaves when it is dropped, as one that is lost.
 #[derive(Debug)]
 pub struct Consumer {
+    name: String,
     inbox: Arc<Inbox>,
     task: JoinHandle<()>,
 }
@@ -273,8 +274,14 @@ impl Consumer {
     /// Outside of a tokio runtime.
     pub fn new(config: ConsumerConfig) -> Consumer {
         let inbox = Arc::new(Inbox::new(config.credit_bytes));
+        let name = config.consumer.clone();
         let task = tokio::spawn(run(config, inbox.clone()));
-        Consumer { inbox, task }
+        Consumer { name, inbox, task }
+    }
+
+    /// The consumer's name, which all of its instances have.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What happens next. The future may be dropped at will, and loses nothing.

@@ -171,16 +171,16 @@ impl Stream {
             }
             Action::Filter(filter) => self.keep_filter(&subscription, filter)?,
             Action::Forget(_) => {
-                let name = subscription.name().to_owned();
+                let name = subscription.name();
+                // No instance of a new one comes meanwhile.
                 let mut subscriptions = self.subscriptions.lock();
-                subscriptions.remove(&name);
-                if !subscription.clone().forget(self.journal.queue()).map_err(|error| {
-                    Status::failed_precondition(format!("consumer {name} cannot be forgotten: {error}"))
-                })? {
-                    subscriptions.insert(name.clone(), subscription);
+                let forgotten = subscription.forget(self.journal.queue());
+                if matches!(forgotten, Ok(false)) {
                     let reason = format!("consumer {name} has instances that are connected; stop them first");
                     return Err(Status::failed_precondition(reason));
                 }
+                subscriptions.remove(name);
+                forgotten.map_err(internal)?;
                 return Ok(proto::ManageReply { consumer: None });
             }
         }

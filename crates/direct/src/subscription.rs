@@ -80,7 +80,8 @@ pub(crate) struct Subscription {
 struct State {
     handover: Handover,
     file: KeptFile,
-    tailer: Tailer,
+    /// None once the consumer was forgotten: nothing of it is kept any more.
+    tailer: Option<Tailer>,
     is_dirty: bool,
     mailboxes: HashMap<Connection, mpsc::UnboundedSender<Control>>,
     connections: Connection,
@@ -138,7 +139,7 @@ impl Subscription {
         let mut state = State {
             handover,
             file,
-            tailer: queue.tailer(name)?,
+            tailer: Some(queue.tailer(name)?),
             is_dirty: is_new,
             mailboxes: HashMap::new(),
             connections: 0,
@@ -181,8 +182,12 @@ impl Subscription {
         let mut state = self.state.lock();
         state.connections += 1;
         let connection = state.connections;
-        let effects = state.handover.join(Joining { connection, ..joining }, self.now_ms())?;
         let (sender, mailbox) = mpsc::unbounded_channel();
+        if state.tailer.is_none() {
+            // It was forgotten just now. Without its sender the mailbox ends, and the session with it.
+            return Ok(Joined { connection, mailbox });
+        }
+        let effects = state.handover.join(Joining { connection, ..joining }, self.now_ms())?;
         state.mailboxes.insert(connection, sender);
         self.carry_out(&mut state, effects);
         Ok(Joined { connection, mailbox })
@@ -194,6 +199,10 @@ impl Subscription {
         state.mailboxes.remove(&connection);
         let effects = state.handover.leave(connection, is_lost, self.now_ms());
         self.carry_out(&mut state, effects);
+        if !is_lost {
+            // It is the confirmation that the instance waits for.
+            self.keep(&mut state);
+        }
     }
 
     pub(crate) fn done(&self, connection: Connection, done: &Done) {
@@ -239,16 +248,15 @@ impl Subscription {
     }
 
     /// Deletes what is kept of it, if no instance is connected; false if one is.
-    pub(crate) fn forget(self: std::sync::Arc<Subscription>, queue: &Queue) -> Result<bool> {
-        if self.state.lock().handover.instances().next().is_some() {
+    pub(crate) fn forget(&self, queue: &Queue) -> Result<bool> {
+        let mut state = self.state.lock();
+        if state.handover.instances().next().is_some() {
             return Ok(false);
         }
-        let name = self.name.clone();
-        let path = path(queue.directory(), &name);
-        // The tailer ends with the last of it; a session that is just ending may have another.
-        drop(self);
-        queue.remove_tailer(&name)?;
-        std::fs::remove_file(&path).map_err(|error| DirectError::io("deleting", &path, error))?;
+        state.tailer = None;
+        queue.remove_tailer(&self.name)?;
+        let path = state.file.path();
+        std::fs::remove_file(path).map_err(|error| DirectError::io("deleting", path, error))?;
         Ok(true)
     }
 
@@ -288,10 +296,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let settings = self.settings.borrow().clone();
-        let state = self.state.get_mut();
-        if state.file.path().exists()
-            && let Err(error) = state.keep(self.epoch, &settings)
-        {
+        if let Err(error) = self.state.get_mut().keep(self.epoch, &settings) {
             tracing::error!("how far consumer {} is cannot be kept: {error}", self.name);
         }
     }
@@ -299,6 +304,7 @@ impl Drop for Subscription {
 
 impl State {
     fn keep(&mut self, epoch: i32, settings: &Settings) -> Result<()> {
+        let Some(tailer) = &mut self.tailer else { return Ok(()) };
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
         }
@@ -316,7 +322,7 @@ impl State {
         }
         self.file.write(&bytes, false).inspect_err(|_| self.is_dirty = true)?;
         // Retention may have been faster: then the session finds that out.
-        let _ = self.tailer.seek(Start::Offset(self.handover.frontier()));
+        let _ = tailer.seek(Start::Offset(self.handover.frontier()));
         Ok(())
     }
 }
@@ -424,7 +430,7 @@ mod tests {
         drop(again);
         let after_a_kill = open(1);
         assert_eq!(after_a_kill.snapshot().generation, 1 + SKIPPED_GENERATIONS);
-        assert!(std::sync::Arc::new(after_a_kill).forget(&queue).unwrap());
+        assert!(after_a_kill.forget(&queue).unwrap());
         assert_eq!(Subscription::names(dir.path()).unwrap(), [""; 0]);
         assert_eq!(queue.tailers().unwrap(), []);
     }

@@ -10,6 +10,10 @@ pub enum Error {
     /// The brokers refuse what it needs, or cannot be reached.
     #[error(transparent)]
     Client(#[from] mainstem_client::Error),
+    /// A publisher refuses what it needs, or has lost what was read.
+    #[cfg(feature = "direct")]
+    #[error(transparent)]
+    Direct(#[from] mainstem_direct::DirectError),
     /// A message is no event of the type that a [`Reader`](crate::Reader) was asked for.
     #[error("{partition} at offset {offset} cannot be decoded: {cause}")]
     Undecodable {

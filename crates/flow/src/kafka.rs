@@ -25,7 +25,7 @@ impl KafkaSource {
 }
 
 impl Source for KafkaSource {
-    async fn next(&mut self) -> Result<Event, Error> {
+    async fn next(&mut self) -> crate::Result<Event> {
         loop {
             match self.consumer.next_event().await? {
                 GroupEvent::Assigned(assigned) => return Ok(Event::Assigned(assigned)),

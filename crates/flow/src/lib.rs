@@ -23,6 +23,8 @@ mod batches;
 #[cfg(feature = "command")]
 mod command;
 mod cx;
+#[cfg(feature = "direct")]
+mod direct;
 mod driver;
 mod error;
 mod fault;

@@ -25,7 +25,7 @@ pub(crate) enum Event {
 /// What brings messages. The futures of `next` are dropped at will and lose nothing.
 pub(crate) trait Source: Send + 'static {
     /// What happens next.
-    fn next(&mut self) -> impl Future<Output = Result<Event, Error>> + Send;
+    fn next(&mut self) -> impl Future<Output = crate::Result<Event>> + Send;
     /// Brings nothing more of a partition, and forgets nothing.
     fn hold(&mut self, partition: &TopicPartition);
     /// Goes on with it.

@@ -173,7 +173,7 @@ fn batch(partition: &TopicPartition, base_offset: usize, records: &[Record]) -> 
 }
 
 impl Source for MemorySource {
-    async fn next(&mut self) -> Result<Event, Error> {
+    async fn next(&mut self) -> crate::Result<Event> {
         loop {
             if let Some(event) = self.look() {
                 return Ok(event);
