@@ -158,13 +158,16 @@ impl Controller {
         }
         self.take_on_users()?;
         self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
-        let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
+        let assign =
+            |heart: &mut MetadataHeart| heart.assign_directories(broker.node.id, &placed.assignments);
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
         let unclean = broker
             .dirs
             .online()
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
         let start = NodeStart {
+            node_id: broker.node.id,
+            rack: self.heart.read().config().rack.clone(),
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
@@ -212,7 +215,7 @@ impl Controller {
         if shorter.is_empty() {
             return Ok(());
         }
-        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(broker.node.id, shorter);
         self.change(decide, |_| {}).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
@@ -233,7 +236,9 @@ impl Controller {
 
     /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
     pub(crate) fn note_directory(&self, assignment: DirectoryAssignment) {
-        if let Err(error) = self.change(|heart| heart.assign_directories(&[assignment]), |_| {}) {
+        if let Err(error) =
+            self.change(|heart| heart.assign_directories(heart.node_id(), &[assignment]), |_| {})
+        {
             tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
         }
     }
@@ -241,7 +246,7 @@ impl Controller {
     /// Notes which log directories are left, so that new partitions go into them.
     pub(crate) fn note_online_directories(&self, broker: &Broker) {
         let online = online_directories(broker);
-        if let Err(error) = self.change(|heart| heart.directories_online(&online), |_| {}) {
+        if let Err(error) = self.change(|heart| heart.directories_online(heart.node_id(), &online), |_| {}) {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
         }
     }
@@ -249,7 +254,9 @@ impl Controller {
     /// Notes which log directories take no new partitions.
     pub(crate) fn note_cordoned_directories(&self, broker: &Broker) {
         let cordoned = cordoned_directories(broker);
-        if let Err(error) = self.change(|heart| heart.directories_cordoned(&cordoned), |_| {}) {
+        if let Err(error) =
+            self.change(|heart| heart.directories_cordoned(heart.node_id(), &cordoned), |_| {})
+        {
             tracing::error!(
                 "which log directories are cordoned could not be noted in the metadata log: {error}"
             );
@@ -390,7 +397,7 @@ impl Controller {
         if let Some(id) = ids.take() {
             return Ok(id);
         }
-        let block = self.change(MetadataHeart::allocate_producer_ids, |_| {})?;
+        let block = self.change(|heart| heart.allocate_producer_ids(heart.node_id()), |_| {})?;
         ids.add(block.map_err(|error| error.code)?);
         Ok(ids.take().expect("a block that was just added is not empty"))
     }

@@ -86,6 +86,8 @@ pub struct Listeners {
     pub advertised: Vec<Endpoint>,
     /// The listener between nodes.
     pub inter_broker: String,
+    /// The listener for the other nodes of a cluster: the first of `controller.listener.names` that is there.
+    pub controller: Option<Endpoint>,
 }
 
 impl Listeners {
@@ -125,7 +127,9 @@ impl ListenerKeys<'_> {
         }
         let advertised = self.advertised(&map, &open, is_controller)?;
         let inter_broker = self.inter_broker(&map, &advertised)?;
-        Ok(Listeners { open, advertised, inter_broker })
+        let named = |name: &String| all.iter().find(|endpoint| endpoint.listener.eq_ignore_ascii_case(name));
+        let controller = self.controllers.iter().find_map(named).cloned();
+        Ok(Listeners { open, advertised, inter_broker, controller })
     }
 
     fn protocol_map(&self) -> Result<Vec<(String, SecurityProtocol)>, Problem> {
