@@ -32,6 +32,11 @@ impl SecurityProtocol {
         self as i16
     }
 
+    /// The protocol of a code in metadata records.
+    pub fn from_code(code: i16) -> Option<SecurityProtocol> {
+        SecurityProtocol::ALL.into_iter().find(|protocol| protocol.code() == code)
+    }
+
     /// Kafka's name.
     pub fn name(self) -> &'static str {
         match self {
