@@ -22,6 +22,7 @@ mod errors;
 mod fetch_sessions;
 mod health;
 mod host_names;
+mod links;
 mod loggers;
 mod metrics;
 mod net;
@@ -37,6 +38,7 @@ mod stopping;
 mod storage;
 mod supervised;
 mod telemetry;
+mod ticker;
 
 pub use controller::ControllerError;
 pub use controller::snapshots::SnapshotError;

@@ -251,7 +251,7 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let records = match &refused {
             Refused::Log(error) => record_errors(error),
-            Refused::NoLog(_) => Vec::new(),
+            Refused::NoLog(_) | Refused::NotLeader => Vec::new(),
         };
         Refusal { error: refused.code(), message: Some(refused.to_string()), records }
     }
