@@ -22,16 +22,17 @@ use crate::coordinators::{self, worker::Worker};
 use crate::links::{CallKind, Links};
 use crate::net::context::RequestContext;
 use crate::storage::partition::{Partition, ReplicaEvents};
+use crate::storage::replicas::Journals;
 use crate::storage::topics::Topic;
 use crate::supervised::{self, Role as ThreadRole};
 
 pub(crate) mod answers;
 pub(crate) mod calls;
+pub(crate) mod elections;
 pub(crate) mod forward;
 pub(crate) mod founding;
 pub(crate) mod leaders;
 mod members;
-pub(crate) mod transfers;
 
 use calls::{Answer, Answered, Ask, Led, StartNote, Who, encode};
 use leaders::{Leader, LeaderTable, PartitionKey};
@@ -66,6 +67,8 @@ pub(crate) struct Cluster {
     pub(crate) quorum: Quorum,
     /// The connections to them.
     pub(crate) links: Arc<Links>,
+    /// The journals of this node's log directories.
+    pub(crate) journals: Arc<Journals>,
     /// Who leads what.
     pub(crate) leaders: LeaderTable,
     /// The epoch of this node's registration, and what it says.
@@ -99,12 +102,13 @@ impl ReplicaEvents for RoleNews {
 
 impl Cluster {
     /// This node among others, with nothing known yet.
-    pub(crate) fn new(own: i32, quorum: Quorum, links: Arc<Links>) -> Arc<Cluster> {
+    pub(crate) fn new(own: i32, quorum: Quorum, links: Arc<Links>, journals: Arc<Journals>) -> Arc<Cluster> {
         let (sender, news) = mpsc::channel();
         Arc::new(Cluster {
             own,
             quorum,
             links,
+            journals,
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
             members: Mutex::default(),
@@ -155,10 +159,19 @@ impl Cluster {
         if node == self.own {
             return answers::answer(broker, self, self.own, ask.clone());
         }
-        match self.links.call_within(node, ASK, encode(ask), ANSWER_TIME) {
+        match self.links.call_blocking(node, ASK, encode(ask), ANSWER_TIME) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or(Answered::NotHere),
             Err(_) => Answered::NotHere,
         }
+    }
+
+    /// Asks another node; the answer goes to a function on a thread of its own.
+    pub(crate) fn ask_then(&self, node: i32, ask: &Ask, then: impl FnOnce(Answered) + Send + 'static) {
+        let on_answer = move |result: Result<Vec<u8>, _>| {
+            let answered = result.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            forward::in_own_thread(move || then(answered.unwrap_or(Answered::NotHere)));
+        };
+        self.links.call_then(node, ASK, encode(ask), Box::new(on_answer));
     }
 
     /// Asks the metadata leader, whoever that is by then, and waits until this node knows what it has changed.
@@ -266,7 +279,8 @@ impl Cluster {
             Ok(Answer::Created(created)) => created,
             Ok(_) => Vec::new(),
             Err(error) => {
-                let refused = |name: &&str| ((*name).to_owned(), error.code(), Some(error.message().to_owned()));
+                let refused =
+                    |name: &&str| ((*name).to_owned(), error.code(), Some(error.message().to_owned()));
                 names.iter().map(refused).collect()
             }
         };
@@ -364,7 +378,9 @@ impl Cluster {
 
     fn set_fenced(&self, broker: &Arc<Broker>, node: i32, broker_epoch: i64, fenced: bool) {
         match broker.controller.decide(broker, |heart| heart.set_fenced(node, broker_epoch, fenced)) {
-            Ok(()) if fenced => tracing::warn!(node, "the node is fenced: it gives no sign of life, or stops"),
+            Ok(()) if fenced => {
+                tracing::warn!(node, "the node is fenced: it gives no sign of life, or stops")
+            }
             Ok(()) => tracing::info!(node, "the node takes part again"),
             Err(error) => tracing::warn!(node, "it could not be noted whether the node takes part: {error}"),
         }
@@ -427,8 +443,7 @@ impl Cluster {
             Some(LeaderNote { topic_id, partition, leader: node, leader_epoch: epoch, isr })
         };
         let notes: Vec<_> = keys.iter().filter_map(note).collect();
-        if !notes.is_empty()
-            && broker.controller.decide(broker, |heart| heart.note_leaders(&notes)).is_err()
+        if !notes.is_empty() && broker.controller.decide(broker, |heart| heart.note_leaders(&notes)).is_err()
         {
             self.unnoted.lock().extend(keys);
         }
@@ -447,6 +462,27 @@ impl Cluster {
                 Some(Leader { node, epoch: led.epoch, isr })
             }
             (_, known) => known,
+        }
+    }
+
+    /// Who leads any partition: one with a single replica is led where that is.
+    pub(crate) fn leader_of_partition(
+        &self,
+        broker: &Broker,
+        topic: Uuid,
+        index: i32,
+        partition: &Partition,
+    ) -> Option<Leader> {
+        let image = broker.controller.image();
+        let known = usize::try_from(index).ok();
+        let known =
+            image.topic_by_id(topic).zip(known).and_then(|(topic, index)| topic.partitions.get(index))?;
+        match known.replicas.as_slice() {
+            [only] => Some(Leader { node: *only, epoch: known.leader_epoch, isr: vec![*only] }),
+            _ => {
+                drop(image);
+                self.leader_of((topic, index), Some(partition))
+            }
         }
     }
 
@@ -469,7 +505,7 @@ impl Cluster {
     pub(crate) fn topics_served(&self, broker: &Arc<Broker>, topics: &[Arc<Topic>]) {
         for topic in topics {
             coordinators::set_partition_count(broker, &topic.name, topic.partitions.len());
-            for partition in topic.partitions.iter().filter(|partition| partition.is_replica()) {
+            for partition in &topic.partitions {
                 let _ = self.roles.0.send(News::Role(partition.clone()));
             }
         }
@@ -501,7 +537,7 @@ impl Cluster {
                 looked = Instant::now();
                 self.look_at_followers(broker, &mut state);
             }
-            self.make_known(broker, &mut state);
+            self.make_known(&mut state);
         }
     }
 
@@ -519,6 +555,10 @@ impl Cluster {
         }
         let leadership = partition.leadership();
         let id = (topic.id, partition.index);
+        let is_alone = !partition.is_replicated();
+        if is_alone && !coordinators::is_coordinators(&partition.topic) {
+            return;
+        }
         if !leadership.is_leader {
             if state.led.remove(&id).is_some() {
                 self.give_up_coordination(broker, &partition);
@@ -581,7 +621,7 @@ impl Cluster {
     }
 
     /// Tells the other nodes what this one leads: what is new, and all of it to those that were not there.
-    fn make_known(&self, broker: &Arc<Broker>, state: &mut Roles) {
+    fn make_known(&self, state: &mut Roles) {
         let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
         let new = std::mem::take(&mut state.news);
         for node in &connected {
@@ -593,10 +633,8 @@ impl Cluster {
             if said.is_empty() {
                 continue;
             }
-            let links = self.links.clone();
-            links.call_and_forget(*node, ASK, encode(&Ask::Leaders(said)));
+            self.links.call_then(*node, ASK, encode(&Ask::Leaders(said)), Box::new(|_| {}));
         }
-        let _ = broker;
         state.told = connected;
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use mainstem_config::BrokerConfig;
+use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
     Permit, ProducerIds, ResourceKind, TopicImage, names,
@@ -42,7 +42,7 @@ use crate::storage::log_dirs::LogDirs;
 use crate::storage::opening::{Unopened, open_all};
 use crate::storage::partition::{Durable, NoLog, Partition};
 use crate::storage::placing::{PartitionKey, place_all};
-use crate::storage::replicas::OpenReplica;
+use crate::storage::replicas::{Journals, OpenReplica};
 use crate::supervised::AbortOnPanic;
 
 mod bootstrap;
@@ -142,8 +142,8 @@ impl Controller {
     pub(crate) fn in_cluster(
         config: &BrokerConfig,
         dir: &Arc<LogDir>,
-        voters: &[i32],
-        links: &Arc<Links>,
+        quorum: &Quorum,
+        (links, journals): (&Arc<Links>, &Journals),
     ) -> Result<Self, ControllerError> {
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
@@ -151,9 +151,23 @@ impl Controller {
             partition: 0,
         };
         let (replicated, news) = Replicated::new();
-        let opening = OpenReplica { dir, identity: &identity, voters, own: config.node_id, events: news, links };
-        let log = opening.open(metadata_settings(config), 0)?;
-        links.register(&log);
+        let settings = metadata_settings(config);
+        let opened = Log::open(dir, &identity, settings.log.clone(), 0);
+        let (log, _) = opened
+            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let voters: Vec<i32> = quorum.ids().collect();
+        let opening = OpenReplica {
+            dir,
+            journals,
+            identity: &identity,
+            voters: &voters,
+            own: config.node_id,
+            events: news,
+            links,
+            broadcast_commit: true,
+        };
+        let log = opening.open(log, settings)?;
+        opening.register(&log);
         Ok(Controller {
             heart: RwLock::new(MetadataHeart::new(dir.cluster_id(), config.clone())),
             log,
@@ -226,7 +240,8 @@ impl Controller {
         cluster: &Cluster,
     ) -> Result<InterruptedMoves, ControllerError> {
         self.heart.write().limit_partitions(broker.dirs.partitions_max());
-        self.begin_to_apply(broker).map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
+        self.begin_to_apply(broker)
+            .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = cluster.register(broker, &self.node_start(broker))?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         self.carry_out_from_now(|| {

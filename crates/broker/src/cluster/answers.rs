@@ -1,7 +1,6 @@
 //! What this node answers to others.
 
-use std::sync::{Arc, OnceLock, Weak};
-use std::net::TcpStream;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mainstem_coordination::transactions::MarkerOutcome;
@@ -9,7 +8,6 @@ use mainstem_log::TransactionMarker;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{Answer, Answered, Ask, assignments_of, decode_forwarded, encode};
-use super::founding::Founder;
 use super::{ASK, Cluster, FORWARD, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
@@ -19,26 +17,18 @@ use crate::links::{CallHandler, CallKind, CallReply};
 /// How long markers of another node's coordinator may take.
 const MARKER_TIME: Duration = Duration::from_secs(10);
 
-/// The node as the links see it. It answers questions of founding at once, and others when there is a broker.
-pub(crate) struct Answers {
-    founder: Arc<Founder>,
-    broker: OnceLock<Weak<Broker>>,
-}
+/// The node as the links see it.
+pub(crate) struct Answers(Weak<Broker>);
 
 impl Answers {
-    pub(crate) fn new(founder: Arc<Founder>) -> Arc<Answers> {
-        Arc::new(Answers { founder, broker: OnceLock::new() })
-    }
-
-    /// The broker is there.
-    pub(crate) fn tell_of(&self, broker: &Arc<Broker>) {
-        let _ = self.broker.set(Arc::downgrade(broker));
+    pub(crate) fn new(broker: &Arc<Broker>) -> Arc<Answers> {
+        Arc::new(Answers(Arc::downgrade(broker)))
     }
 }
 
 impl CallHandler for Answers {
     fn call(&self, from: i32, kind: CallKind, body: Vec<u8>, reply: CallReply) {
-        let Some(broker) = self.broker.get().and_then(Weak::upgrade) else { return };
+        let Some(broker) = self.0.upgrade() else { return };
         // Each waits for the disk, or for other nodes.
         let work = move || {
             let Some(cluster) = broker.cluster.clone() else { return };
@@ -56,17 +46,9 @@ impl CallHandler for Answers {
                 },
                 _ => return,
             };
-            reply.send(answer);
+            reply.answer(&answer);
         };
         super::forward::in_own_thread(work);
-    }
-
-    fn stranger(&self, stream: TcpStream) {
-        let founder = self.founder.clone();
-        super::forward::in_own_thread(move || {
-            // It asks again.
-            let _ = founder.reply(stream);
-        });
     }
 }
 
@@ -190,9 +172,8 @@ fn write_markers(
 fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Answer, ErrorCode> {
     let topic = broker.topics.by_id(&topic).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
     let partition = topic.partition(partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    if !partition.leadership().is_leader {
-        return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    match partition.transfer(to) {
+        true => Ok(Answer::Done),
+        false => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
     }
-    partition.transfer(to);
-    Ok(Answer::Done)
 }

@@ -110,8 +110,12 @@ impl Who {
     /// # Errors
     /// INVALID_REQUEST where it says what cannot be.
     pub(crate) fn context(&self, broker: &Broker) -> Result<RequestContext, ErrorCode> {
-        let listener =
-            broker.node.advertised.iter().position(|endpoint| endpoint.listener == self.listener).unwrap_or(0);
+        let listener = broker
+            .node
+            .advertised
+            .iter()
+            .position(|endpoint| endpoint.listener == self.listener)
+            .unwrap_or(0);
         let connection = ConnectionContext {
             id: 0,
             listener,
@@ -230,6 +234,7 @@ pub(crate) struct MarkersNote {
     pub(crate) coordinator_epoch: i32,
     pub(crate) committed: bool,
     pub(crate) transaction_version: i16,
+    /// Topic and number.
     pub(crate) partitions: Vec<(String, i32)>,
 }
 

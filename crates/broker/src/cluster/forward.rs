@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_wire::frame::request_decoder;
-use mainstem_wire::{ApiKey, DecodeError, Decoder};
+use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
+use mainstem_wire::{ApiKey, DecodeError, Decoder, Message};
 
 use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
@@ -14,6 +15,7 @@ use crate::broker::Broker;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
+use crate::resources::BROKER_LOGGER;
 
 /// What an answer begins with.
 const SERVED: u8 = 1;
@@ -35,6 +37,7 @@ pub(crate) fn is_forwarded(api: ApiKey) -> bool {
             | ApiKey::UpdateFeatures
             | ApiKey::UnregisterBroker
             | ApiKey::AlterPartitionReassignments
+            | ApiKey::DescribeQuorum
     )
 }
 
@@ -50,6 +53,9 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
     serve: Blocking,
 ) -> Result<Handled, DecodeError> {
+    if is_of_this_node(context, decoder) {
+        return serve(broker, context, decoder, out);
+    }
     let deadline = Instant::now() + PATIENCE;
     let body = encode_forwarded(&Who::of(broker, context), decoder.rest());
     loop {
@@ -58,9 +64,8 @@ pub(crate) fn serve(
             return serve(broker, context, decoder, out);
         }
         let leader = broker.controller.leader(broker.node.id).filter(|leader| *leader != broker.node.id);
-        let answer = leader.and_then(|leader| {
-            cluster.links.call_within(leader, FORWARD, body.clone(), ANSWER_TIME).ok()
-        });
+        let answer = leader
+            .and_then(|leader| cluster.links.call_blocking(leader, FORWARD, body.clone(), ANSWER_TIME).ok());
         if let Some((at, response)) = answer.as_deref().and_then(open_answer) {
             let left = deadline.saturating_duration_since(Instant::now());
             // Late is better than never: the change is made.
@@ -72,8 +77,18 @@ pub(crate) fn serve(
     }
 }
 
+/// Levels of loggers are no metadata: the node that was asked has them.
+fn is_of_this_node(context: &RequestContext, decoder: &Decoder<'_>) -> bool {
+    if context.api != ApiKey::IncrementalAlterConfigs {
+        return false;
+    }
+    let request = IncrementalAlterConfigsRequest::decode(&mut decoder.clone(), context.version);
+    request
+        .is_ok_and(|request| request.resources.iter().all(|resource| resource.resource_type == BROKER_LOGGER))
+}
+
 fn open_answer(answer: &[u8]) -> Option<(i64, &[u8])> {
-    let (SERVED, rest) = answer.split_first()? else { return None };
+    let (&SERVED, rest) = answer.split_first()? else { return None };
     let (at, response) = rest.split_at_checked(8)?;
     Some((i64::from_be_bytes(at.try_into().ok()?), response))
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file}
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::links::{Links, is_hello};
 use crate::random;
 
 /// Beside `meta.properties` in the directory with the metadata log.
@@ -32,7 +33,7 @@ const FILE: &str = "mainstem.cluster";
 const BYTES_MAX: usize = 64 << 10;
 
 /// What the first frame of a connection begins with that is a question of founding.
-pub(crate) const MAGIC: &[u8; 4] = b"MSF1";
+const MAGIC: &[u8; 4] = b"MSF1";
 
 /// How long a node that is asked may take.
 const ANSWER_TIME: Duration = Duration::from_millis(1_000);
@@ -42,6 +43,9 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// How often it is said who is missing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
+
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections that are answered at the same time.
 const ANSWERED_MAX: usize = 64;
@@ -233,23 +237,25 @@ fn next(own: &Statement, others: &BTreeMap<i32, Statement>) -> Result<Step, Foun
     let is_lowest = own.voters.first() == Some(&own.node);
     match (&own.standing, founded) {
         (Standing::Founded(founding), _) => Ok(Step::Write(founding.clone())),
-        (Standing::Named { directory, .. }, Some(founding)) if founding.voters.get(&own.node) == Some(directory) => {
+        (Standing::Named { directory, .. }, Some(founding))
+            if founding.voters.get(&own.node) == Some(directory) =>
+        {
             Ok(Step::Write(founding.clone()))
         }
-        (_, Some(founding)) => Err(FoundingError::LostDirectory {
-            cluster_id: founding.cluster_id.clone(),
-            node: own.node,
-        }),
+        (_, Some(founding)) => {
+            Err(FoundingError::LostDirectory { cluster_id: founding.cluster_id.clone(), node: own.node })
+        }
         (Standing::Empty, None) => match others.values().find_map(cluster_of) {
             Some(cluster_id) => Ok(Step::Take(cluster_id)),
             None if missing.is_empty() && is_lowest => Ok(Step::MakeId),
             None => Ok(Step::Wait { missing }),
         },
         (Standing::Named { cluster_id, .. }, None) => {
-            let directories = others.values().chain([own]).filter_map(|statement| match &statement.standing {
-                Standing::Named { directory, .. } => Some((statement.node, directory.clone())),
-                _ => None,
-            });
+            let directories =
+                others.values().chain([own]).filter_map(|statement| match &statement.standing {
+                    Standing::Named { directory, .. } => Some((statement.node, directory.clone())),
+                    _ => None,
+                });
             let voters: BTreeMap<i32, String> = directories.collect();
             match is_lowest && voters.len() == own.voters.len() {
                 true => Ok(Step::Write(Founding { cluster_id: cluster_id.clone(), voters })),
@@ -313,9 +319,12 @@ pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
 pub(crate) struct Founder {
     quorum: Quorum,
     own: Mutex<Statement>,
-    /// Raised when the links answer in its place.
-    handed_over: AtomicBool,
-    answering: std::sync::atomic::AtomicUsize,
+    /// Raised at the end.
+    is_over: AtomicBool,
+    /// Connections whose first frame is waited for.
+    answering: AtomicUsize,
+    /// Where the links of other nodes go, from the time that there are any.
+    links: OnceLock<Arc<Links>>,
 }
 
 impl Founder {
@@ -325,25 +334,36 @@ impl Founder {
         let voters = quorum.ids().collect();
         let own = Mutex::new(Statement { node, start, voters, standing: Standing::Empty });
         let quorum = quorum.clone();
-        Arc::new(Founder { quorum, own, handed_over: AtomicBool::new(false), answering: Default::default() })
+        let (is_over, answering, links) = Default::default();
+        Arc::new(Founder { quorum, own, is_over, answering, links })
     }
 
-    /// Answers others on the controllers' listener until the links do.
+    /// Gives the links of other nodes to these from now on.
+    pub(crate) fn hand_on_to(&self, links: &Arc<Links>) {
+        let _ = self.links.set(links.clone());
+    }
+
+    /// Answers others on the controllers' listener.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub(crate) fn answer_on(self: &Arc<Self>, listener: &TcpListener) -> io::Result<Answering> {
-        let (listener, own) = (listener.try_clone()?, self.clone());
-        let thread = std::thread::Builder::new().name("founding".into()).spawn(move || {
-            while !own.handed_over.load(Ordering::Acquire) {
-                match listener.accept() {
+    pub(crate) fn answer_on(self: &Arc<Self>, listener: TcpListener) -> io::Result<Answering> {
+        let own = self.clone();
+        listener.set_nonblocking(false)?;
+        let address = listener.local_addr()?;
+        let thread = std::thread::Builder::new().name("controller-accept".into()).spawn(move || {
+            loop {
+                let accepted = listener.accept();
+                if own.is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                match accepted {
                     Ok((stream, _)) => own.answer_apart(stream),
-                    // It does not block: the links want it so.
-                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
             }
         })?;
-        Ok(Answering { founder: self.clone(), thread: Some(thread) })
+        Ok(Answering { founder: self.clone(), address, thread: Some(thread) })
     }
 
     /// A stranger that says nothing holds up no one else.
@@ -354,8 +374,13 @@ impl Founder {
         }
         let own = self.clone();
         let spawned = std::thread::Builder::new().name("founding-answer".into()).spawn(move || {
-            // Whoever it was asks again.
-            let _ = own.answer(stream);
+            let peer = stream.peer_addr();
+            if let Err(error) = own.answer(stream)
+                && error.kind() == io::ErrorKind::InvalidData
+            {
+                let peer = peer.map_or_else(|_| "a peer".to_owned(), |peer| peer.to_string());
+                tracing::warn!("a connection of {peer} to the controller's listener was refused: {error}");
+            }
             own.answering.fetch_sub(1, Ordering::AcqRel);
         });
         if spawned.is_err() {
@@ -363,21 +388,23 @@ impl Founder {
         }
     }
 
+    /// What the first frame is decides: a question of founding, or the hello of a link.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         set_times(&stream)?;
-        let question = read_frame(&mut stream)?;
-        match question.strip_prefix(MAGIC) {
-            Some(_) => self.reply(stream),
-            None => Ok(()),
+        let frame = read_frame(&mut stream)?;
+        match self.links.get() {
+            _ if frame.starts_with(MAGIC) => self.reply(stream),
+            Some(links) if is_hello(&frame) => {
+                links.accept(stream, frame, Vec::new());
+                Ok(())
+            }
+            // Until this node has founded there is nothing to link.
+            None if is_hello(&frame) => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is no other node")),
         }
     }
 
-    /// Answers a connection whose first frame begins with [`MAGIC`].
-    ///
-    /// # Errors
-    /// When it cannot be written to.
-    pub(crate) fn reply(&self, mut stream: TcpStream) -> io::Result<()> {
-        set_times(&stream)?;
+    fn reply(&self, mut stream: TcpStream) -> io::Result<()> {
         let text = serde_json::to_vec(&*self.own.lock()).expect("ids are text");
         write_frame(&mut stream, &text)
     }
@@ -497,16 +524,19 @@ impl Founder {
     }
 }
 
-/// The thread that answers during a start.
+/// The thread that answers.
 pub(crate) struct Answering {
     founder: Arc<Founder>,
+    address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.founder.handed_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        self.founder.is_over.store(true, Ordering::Release);
+        // It waits for a connection. Where none can be made it ends with the process.
+        let woken = TcpStream::connect_timeout(&self.address, ANSWER_TIME).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
         }
     }
@@ -547,7 +577,10 @@ fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
     if length > BYTES_MAX {
-        return Err(io::Error::from(io::ErrorKind::InvalidData));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "its first frame is too long for another node's",
+        ));
     }
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes)?;
@@ -588,7 +621,11 @@ mod tests {
         assert_eq!(step(one.clone(), &[two.clone(), empty(3)]), Ok(Step::Wait { missing: vec![] }));
         let three = statement(3, named(3));
         assert_eq!(step(one.clone(), &[two.clone(), three.clone()]), Ok(Step::Write(founded())));
-        assert_eq!(step(two.clone(), &[one, three]), Ok(Step::Wait { missing: vec![] }), "the lowest does that");
+        assert_eq!(
+            step(two.clone(), &[one, three]),
+            Ok(Step::Wait { missing: vec![] }),
+            "the lowest does that"
+        );
         let one = statement(1, Standing::Founded(founded()));
         assert_eq!(step(two, &[one]), Ok(Step::Write(founded())), "one that has founded is enough");
     }
@@ -626,7 +663,8 @@ mod tests {
         let homes: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
         let start = |at: usize, directory: &str| {
             let founder = Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1);
-            let _answering = founder.answer_on(&bound[at].0).expect("a thread");
+            let listener = bound[at].0.try_clone().expect("a descriptor");
+            let _answering = founder.answer_on(listener).expect("a thread");
             let dir = homes[at].path();
             let cluster_id = founder.name(dir, None, &|| false)?;
             let founding = founder.found(dir, (&cluster_id, directory.to_owned()), &|| false)?;
@@ -637,7 +675,8 @@ mod tests {
             Ok::<_, FoundingError>(founding)
         };
         let founded: Vec<_> = std::thread::scope(|scope| {
-            let started: Vec<_> = [2, 0, 1].map(|at| scope.spawn(move || start(at, &format!("d{at}")))).into();
+            let started: Vec<_> =
+                [2, 0, 1].map(|at| scope.spawn(move || start(at, &format!("d{at}")))).into();
             started.into_iter().map(|node| node.join().expect("no panic").expect("it is founded")).collect()
         });
         assert!(founded.windows(2).all(|pair| pair[0] == pair[1]), "{founded:?}");
@@ -651,7 +690,7 @@ mod tests {
     fn another_process_with_the_same_id_is_found() {
         let (listener, port) = bound();
         let first = Founder::new(&quorum(&[port]), 1);
-        let _answering = first.answer_on(&listener).expect("a thread");
+        let _answering = first.answer_on(listener).expect("a thread");
         let second = Founder::new(&quorum(&[port]), 1);
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
         let stranger = Founder::new(&quorum(&[port]), 2);

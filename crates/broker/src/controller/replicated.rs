@@ -354,7 +354,8 @@ impl Controller {
         }
         let bytes = batch.build().map_err(|_| ErrorCode::POLICY_VIOLATION)?;
         let clock = crate::clock::Clock::start();
-        let append = |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
+        let append =
+            |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
         with_scratch(append).map(drop).map_err(|refused| match refused.code() {
             ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_CONTROLLER,
             other => other,

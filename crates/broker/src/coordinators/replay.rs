@@ -104,19 +104,19 @@ pub(crate) fn replay(
 /// As [`replay`].
 pub(crate) fn replay_range(
     log: &Log,
-    range: Range<i64>,
+    offsets: Range<i64>,
     checksums: Checksums,
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), ReplayError> {
     let mut scratch = Scratch::new();
     let mut decompressed = Vec::new();
-    let mut next = range.start;
-    while next < range.end {
+    let mut next = offsets.start;
+    while next < offsets.end {
         // Nothing: compaction has taken all that was behind it.
         let Some(range) = log.read_waiting(next, ReadBound::LogEnd, CHUNK_BYTES, true)? else { break };
         let chunk = range.to_vec()?;
         let mut rest = &chunk[..];
-        while !rest.is_empty() && next < range.end {
+        while !rest.is_empty() && next < offsets.end {
             let batch = match Batch::split_first(rest) {
                 Ok((batch, behind)) => {
                     rest = behind;
