@@ -15,6 +15,7 @@ mod authorization;
 mod background;
 mod broker;
 mod clock;
+mod cluster;
 mod controller;
 mod coordinators;
 mod embedded;
@@ -40,6 +41,7 @@ mod supervised;
 mod telemetry;
 mod ticker;
 
+pub use cluster::founding::FoundingError;
 pub use controller::ControllerError;
 pub use controller::snapshots::SnapshotError;
 pub use coordinators::replay::ReplayError;

@@ -90,6 +90,9 @@ pub(crate) enum NoLog {
     /// Its files cannot be used until the broker is started again.
     #[error("the partition is offline: its files cannot be used")]
     Offline,
+    /// Its replicas are on other nodes.
+    #[error("the replicas of the partition are on other nodes")]
+    Elsewhere,
 }
 
 impl NoLog {
@@ -98,6 +101,7 @@ impl NoLog {
         match self {
             NoLog::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             NoLog::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
+            NoLog::Elsewhere => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         }
     }
 }
@@ -178,6 +182,16 @@ impl Partition {
         leader_epoch: i32,
     ) -> Arc<Self> {
         Self::with_log_or_not(topic, index, settings, Err(NoLog::Offline), leader_epoch, None)
+    }
+
+    /// A partition whose replicas are on other nodes: its clients are sent there.
+    pub(crate) fn elsewhere(
+        topic: Arc<str>,
+        index: i32,
+        settings: Arc<TopicSettings>,
+        leader_epoch: i32,
+    ) -> Arc<Self> {
+        Self::with_log_or_not(topic, index, settings, Err(NoLog::Elsewhere), leader_epoch, None)
     }
 
     fn with_log_or_not(
@@ -323,6 +337,37 @@ impl Partition {
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
         self.append_verified(raw, origin, VerificationGuard::NONE, clock, scratch)
+    }
+
+    /// As [`append`](Self::append), unless this node leads in another epoch.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and [`Refused::NotLeader`].
+    pub(crate) fn append_in_epoch(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        epoch: i32,
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
+        let settings = self.settings();
+        let mut rewritten = Vec::new();
+        let now = clock.now();
+        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
+        let mut state = self.lock();
+        if state.leader_epoch != epoch {
+            return Err(Refused::NotLeader);
+        }
+        let outcome = state.append(&batch, now)?;
+        match &self.replication {
+            None => drop(state),
+            Some(_) => self.drive(state),
+        }
+        if outcome.sync_due {
+            self.request_flush();
+        }
+        Ok(outcome)
     }
 
     /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that

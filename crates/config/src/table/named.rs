@@ -25,10 +25,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Move leadership back to the preferred replicas in the background."),
     broker("background.threads", Int).default("10").at_least(1).high().cluster_wide().unused(reason::THREADS)
         .doc("Threads for background work."),
-    broker("broker.heartbeat.interval.ms", Int).default("2000").unused(reason::QUORUM)
-        .doc("Milliseconds between heartbeats to the controller."),
-    broker("broker.session.timeout.ms", Int).default("9000").unused(reason::QUORUM)
-        .doc("Milliseconds after which the controller gives up a silent broker."),
     broker("client.quota.callback.class", Class).low().unused(reason::JVM)
         .doc("Class that computes client quotas."),
     broker("config.providers", List).default("").any_list().low().cluster_wide().unused(reason::JVM)
@@ -66,8 +62,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds for which a request between controllers may take."),
     broker("controller.quorum.retry.backoff.ms", Int).default("20").at_least(0).low().unused(reason::QUORUM)
         .doc("Milliseconds between attempts of requests between controllers."),
-    broker("controller.quorum.voters", List).default("").high().unused(reason::QUORUM)
-        .doc("Controllers that vote, as `id@host:port`."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
     broker("create.topic.policy.class.name", Class).low().unused(reason::JVM)
@@ -353,8 +347,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
         .later(reason::REPLICA)
         .doc("Milliseconds between two writes of the high watermark checkpoints."),
-    broker("replica.lag.time.max.ms", Long).default("30000").high().later(reason::REPLICA)
-        .doc("Milliseconds after which a follower that lags leaves the in-sync set."),
     broker("replica.selector.class", Str).unused(reason::JVM)
         .doc("Class that chooses the replica from which a consumer reads."),
     broker("replica.socket.receive.buffer.bytes", Int).default("65536").high().later(reason::REPLICA)
