@@ -39,9 +39,6 @@ const ZSTD_SINCE: i16 = 7;
 /// Wait for the partition's durability, not only for the append.
 const ACKS_ALL: i16 = -1;
 
-/// Replicas that are in sync: this node's, as long as there are no others.
-const IN_SYNC_REPLICAS: i32 = 1;
-
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
 
@@ -181,7 +178,13 @@ impl Progress {
         let response = match appended {
             Ok((response, wait)) => {
                 let partition = responses.len();
-                self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
+                self.waits.extend(wait.map(|(log, upto, epoch)| Wait {
+                    topic: rank,
+                    partition,
+                    log,
+                    upto,
+                    epoch,
+                }));
                 PartitionProduceResponse { index: data.index, ..response }
             }
             Err(refusal) => {
@@ -232,6 +235,25 @@ struct Wait {
     partition: usize,
     log: Arc<Partition>,
     upto: i64,
+    /// Waits for what acks=all promises of an append in this epoch; `None`: for this replica's disk.
+    epoch: Option<i32>,
+}
+
+impl Wait {
+    fn begin(&self, durable: Durable) {
+        match self.epoch {
+            Some(epoch) => self.log.when_committed(self.upto, epoch, durable),
+            None => self.log.when_durable(self.upto, durable),
+        }
+    }
+
+    /// How it has ended.
+    fn fate(&self) -> Result<(), ErrorCode> {
+        match self.epoch {
+            Some(epoch) => self.log.commit_fate(self.upto, epoch),
+            None => self.log.durability(self.upto),
+        }
+    }
 }
 
 /// Why a partition's records were not appended.
@@ -284,7 +306,7 @@ fn permitted(
     Ok(topic)
 }
 
-type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64)>);
+type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64, Option<i32>)>);
 
 /// Appends one partition's records. With the answer comes what it has to wait for, if anything.
 fn append(
@@ -296,7 +318,7 @@ fn append(
 ) -> Result<AppendAnswer, Refusal> {
     let partition = topic.partition(data.index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let settings = partition.settings();
-    if acks == ACKS_ALL && IN_SYNC_REPLICAS < settings.min_insync_replicas {
+    if acks == ACKS_ALL && !partition.has_min_insync(settings.min_insync_replicas) {
         return Err(ErrorCode::NOT_ENOUGH_REPLICAS.into());
     }
     let records: &[u8] = match &data.records {
@@ -318,14 +340,16 @@ fn append(
     let appended = outcome.appended;
     let messages = u64::try_from(appended.last_offset + 1 - appended.base_offset).unwrap_or(0);
     broker.metrics.appended(&partition.traffic, messages, records.len());
-    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
+    let waits_for_all = acks == ACKS_ALL && (!settings.write_caching || partition.is_replicated());
+    let waits = waits_for_all || (acks != 0 && outcome.must_sync);
+    let epoch = waits_for_all.then_some(outcome.epoch);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,
         log_append_time_ms: appended.log_append_time.unwrap_or(-1),
         log_start_offset: appended.log_start_offset,
         ..Default::default()
     };
-    Ok((response, waits.then(|| (partition.clone(), appended.last_offset + 1))))
+    Ok((response, waits.then(|| (partition.clone(), appended.last_offset + 1, epoch))))
 }
 
 fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
@@ -494,13 +518,13 @@ async fn finish(
 ) -> Result<ResponseBuffer, String> {
     let durable = Arc::new(DurableWait::new(waits.len()));
     for wait in &waits {
-        wait.log.when_durable(wait.upto, Durable::Request(durable.clone()));
+        wait.begin(Durable::Request(durable.clone()));
     }
     let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
     if !in_time || durable.has_failed() {
         for wait in &waits {
             let response = &mut responses[wait.topic].partition_responses[wait.partition];
-            if let Err(error) = wait.log.durability(wait.upto) {
+            if let Err(error) = wait.fate() {
                 *response = refused(response.index, error.into());
             }
         }

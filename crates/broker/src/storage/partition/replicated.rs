@@ -79,10 +79,9 @@ pub(super) struct Member {
     is_closing: bool,
 }
 
-/// Somebody who waits for what is appended up to an offset in an epoch.
+/// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
 struct CommitWait {
     upto: i64,
-    epoch: i32,
     durable: Durable,
 }
 
@@ -218,6 +217,20 @@ impl Member {
         commit.chain(log_start).map(|wait| (wait, Err(error))).collect()
     }
 
+    /// Ends the waits for what is committed, but on fewer replicas than `min.insync.replicas` wants, where those are not in
+    /// sync any more.
+    fn end_short_waits(&mut self, links: &Links, min_insync: usize, aftermath: &mut Aftermath) {
+        if self.commit_waits.is_empty() || !self.leads() || self.in_sync(links).len() >= min_insync {
+            return;
+        }
+        let committed = self.replica.log().ends().high_watermark;
+        while self.commit_waits.front().is_some_and(|wait| wait.upto <= committed)
+            && let Some(wait) = self.commit_waits.pop_front()
+        {
+            aftermath.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
+        }
+    }
+
     /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
     fn raise_log_start(&mut self, offset: i64, aftermath: &mut Aftermath) {
         let log = self.replica.log_mut();
@@ -298,6 +311,11 @@ impl Partition {
         }
     }
 
+    /// Whether it is known where the partition ends (KIP-207), of one that this node leads.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.replication.is_none() || self.leadership().is_settled
+    }
+
     /// The nodes whose replicas are in sync, if this node leads; otherwise none.
     pub(crate) fn in_sync(&self) -> Vec<i32> {
         let state = self.lock();
@@ -354,7 +372,7 @@ impl Partition {
                 drop(state);
                 wait.done(result);
             }
-            None => member.push_wait(CommitWait { upto, epoch, durable: wait }),
+            None => member.push_wait(CommitWait { upto, durable: wait }),
         }
     }
 
@@ -428,7 +446,13 @@ impl Partition {
                 false => member.replica.succeed(),
             }
         }
-        self.drive(state);
+        let Some(replication) = &self.replication else { return };
+        let mut aftermath = self.drive_locked(replication, &mut state);
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            member.end_short_waits(&replication.links, self.min_insync(), &mut aftermath);
+        }
+        drop(state);
+        self.finish(replication, aftermath);
     }
 
     /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
@@ -761,6 +785,8 @@ impl Member {
     pub(super) fn prepare_close(&mut self) -> Result<(), ReplicaError> {
         if self.is_running() {
             self.is_closing = true;
+            let log = self.replica.log();
+            log.dir().checkpoints().replication.set(log.partition(), log.ends().high_watermark);
             self.replica.prepare_close()?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use mainstem_log::Log;
 use super::replicated::Member;
 
 /// A log, alone or replicated. What makes no difference between the two sees the log.
+#[expect(clippy::large_enum_variant, reason = "a log alone is reached without a detour")]
 pub(super) enum Stored {
     /// The only replica there is: it leads always, and what is appended is committed.
     Alone(Log),
