@@ -191,7 +191,7 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
     nodes.run(&["cluster", "transfer", "t", "0", &to.to_string()]);
     let described = nodes.run(&["topic", "describe", "t", "--json"]);
     let described: Value = serde_json::from_str(&described).expect("JSON");
-    assert_eq!(described["partitions"][0]["leader"], to, "{described}");
+    assert_eq!(described[0]["partitions"][0]["leader"], to, "{described}");
     let status = nodes.status();
     assert_eq!(status["without_leader"], Value::Array(Vec::new()), "{status}");
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");

@@ -39,7 +39,7 @@ pub(crate) async fn run(transfer: &Transfer) -> Result<()> {
     }
     replicas.retain(|replica| replica != node);
     replicas.insert(0, *node);
-    let key = TopicPartition::new(topic, *partition);
+    let key = TopicPartition::new(topic.as_str(), *partition);
     if replicas != known.partition.replicas {
         admin.reassign(&BTreeMap::from([(key.clone(), Some(replicas))])).await?;
     }
