@@ -28,6 +28,7 @@ use crate::supervised::{self, Role as ThreadRole};
 
 pub(crate) mod answers;
 pub(crate) mod calls;
+pub(crate) mod current_leader;
 pub(crate) mod elections;
 pub(crate) mod forward;
 pub(crate) mod founding;

@@ -219,6 +219,8 @@ impl Links {
         let mut groups = self.groups.write();
         groups.by_id.insert(group, Arc::downgrade(partition));
         groups.all = None;
+        drop(groups);
+        partition.take_part(self.now_ms());
     }
 
     /// Frames of a group are dropped from now on.
@@ -409,6 +411,13 @@ impl PeerLink {
         self.wake.notify_one();
         self.incoming.end();
     }
+}
+
+/// A peer that the network keeps away is noticed by what it does not acknowledge.
+fn set_silence_max(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let silence_ms = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, silence_ms)?)
 }
 
 /// Heartbeats that are like any other travel together.

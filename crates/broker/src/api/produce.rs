@@ -11,13 +11,15 @@ use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
 use mainstem_records::{Batch, Compression};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
-    BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse,
+    TopicProduceResponse,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
 use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
+use crate::cluster::current_leader::CurrentLeaders;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::errors::record_errors;
 use crate::net::connection::CloseReason;
@@ -35,6 +37,9 @@ const ADMIN_CLIENT_ID: &str = "__admin_client";
 
 /// Version from which batches may be compressed by zstd (KIP-110).
 const ZSTD_SINCE: i16 = 7;
+
+/// Version from which an answer names the leader that another node is (KIP-951).
+const CURRENT_LEADER_SINCE: i16 = 10;
 
 /// Wait for the partition's durability, not only for the append.
 const ACKS_ALL: i16 = -1;
@@ -80,12 +85,13 @@ pub(crate) fn serve(
         });
     }
     if progress.waits.is_empty() {
-        let responses = answers(&request, progress.responses, Cow::clone);
-        let response = ProduceResponse { responses, ..Default::default() };
+        let mut responses = answers(&request, progress.responses, Cow::clone);
+        let node_endpoints = name_leaders(broker, &context, &mut responses);
+        let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
         return Ok(respond_held(&context, response, held, out));
     }
     let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
-    let response = Box::pin(finish(context, responses, progress.waits, limit, held));
+    let response = Box::pin(finish(broker.clone(), context, responses, progress.waits, limit, held));
     Ok(Handled::Later { response, holds: false })
 }
 
@@ -491,6 +497,7 @@ async fn finish_in_background(
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let behind = context.clone();
+    let own = broker.clone();
     let append = move || {
         let request = crate::net::dispatch::body(&mut body.decoder(), behind.version);
         let request = last_of_each(request.expect("it was decoded before"));
@@ -503,13 +510,14 @@ async fn finish_in_background(
     let ((responses, waits, limit, silent), took) = in_background(&context, append).await;
     let response = match silent {
         Some(outcome) => outcome,
-        None => finish(context, responses, waits, limit, held).await,
+        None => finish(own, context, responses, waits, limit, held).await,
     };
     response.map(|out| out.worked_for(took))
 }
 
 /// Stage two: waits for all partitions together, then answers.
 async fn finish(
+    broker: Arc<Broker>,
     context: RequestContext,
     mut responses: Vec<TopicProduceResponse<'static>>,
     waits: Vec<Wait>,
@@ -529,7 +537,39 @@ async fn finish(
             }
         }
     }
+    let node_endpoints = name_leaders(&broker, &context, &mut responses);
     let mut out = ResponseBuffer::pooled();
-    respond_told(&context, ProduceResponse { responses, ..Default::default() }, held, &mut out);
+    let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
+    respond_told(&context, response, held, &mut out);
     Ok(out)
+}
+
+/// Names the leaders of partitions that were refused because another node leads them; returns where those are reached.
+fn name_leaders(
+    broker: &Broker,
+    context: &RequestContext,
+    responses: &mut [TopicProduceResponse<'_>],
+) -> Vec<NodeEndpoint<'static>> {
+    let leaders = CurrentLeaders::begin(broker, context).filter(|_| context.version >= CURRENT_LEADER_SINCE);
+    let Some(mut leaders) = leaders else { return Vec::new() };
+    for response in responses {
+        let refused = response.partition_responses.iter_mut().filter(|one| one.error_code != 0);
+        let by_name = || broker.topics.by_name(&response.name);
+        for one in refused {
+            let Some(topic) = broker.topics.by_id(&response.topic_id).or_else(by_name) else { continue };
+            let Some(partition) = topic.partition(one.index) else { continue };
+            let error = ErrorCode::from(one.error_code);
+            if let Some((leader_id, leader_epoch)) = leaders.name(error, topic.id, one.index, partition) {
+                one.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch, ..Default::default() };
+            }
+        }
+    }
+    let endpoint = |leader: crate::cluster::current_leader::LeaderEndpoint| NodeEndpoint {
+        node_id: leader.node,
+        host: leader.host.into(),
+        port: leader.port,
+        rack: leader.rack.map(Into::into),
+        ..Default::default()
+    };
+    leaders.endpoints().into_iter().map(endpoint).collect()
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::calls::{Answers, CallKind};
 use super::hello::{Hello, Welcome};
 use super::outbox::Mode;
-use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX};
+use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX, set_silence_max};
 use crate::storage::partition::Partition;
 
 /// Bytes that are read at once.
@@ -130,7 +130,7 @@ pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest:
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    set_silence_max(stream)?;
     stream.set_read_timeout(Some(SILENCE_MAX))
 }
 

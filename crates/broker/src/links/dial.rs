@@ -12,7 +12,7 @@ use mainstem_replication::{GroupId, ReplicaId};
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
 use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item, Mode};
-use super::{KEEP_ALIVE, Links, PeerLink, SILENCE_MAX};
+use super::{KEEP_ALIVE, Links, PeerLink, set_silence_max};
 use crate::storage::partition::is_append;
 
 /// Between two attempts to dial, at first and at most.
@@ -97,7 +97,7 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<(TcpStream, Mode, bool), DialE
         });
     };
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    set_silence_max(&stream)?;
     stream.set_read_timeout(Some(DIAL_TIME))?;
     let cluster_id = links.cluster_id.read().clone();
     let hello = Hello {

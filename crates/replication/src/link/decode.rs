@@ -16,7 +16,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 pub enum Frame<'a> {
     /// A group's number from here on.
     Group(Alias),
-    /// Heartbeats of groups; none: as before.
+    /// Heartbeats of groups; none: a sign of life.
     Heartbeats(Vec<Heartbeat>),
     /// A message without entries.
     Message {

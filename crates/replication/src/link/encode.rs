@@ -31,7 +31,7 @@ pub fn group(alias: &Alias, out: &mut Vec<u8>) {
     });
 }
 
-/// The heartbeats of all groups that the sender leads; none: they are as before.
+/// Heartbeats of groups that the sender leads; none: a sign of life.
 pub fn heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
     frame(KIND_HEARTBEATS, 0, out, |out| {
         for heartbeat in heartbeats {

@@ -28,6 +28,8 @@ use crate::settings::TopicSettings;
 const NO_NODE: i32 = -1;
 /// So long a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
+/// No node has this id.
+const NO_NODE: i32 = -1;
 /// A link's read of batches asks for so many bytes at once.
 const READ_BYTES: usize = 256 << 10;
 /// Internal entries that say where the log starts: this, and the offset.
@@ -79,6 +81,8 @@ pub(super) struct Member {
     log_start_waits: Vec<(i64, Durable)>,
     /// It takes part in nothing any more: its log is being closed.
     is_closing: bool,
+    /// It is out of service, and who has waited for it was notified.
+    has_ended: bool,
 }
 
 /// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
@@ -131,6 +135,7 @@ impl Member {
             succession: None,
             log_start_waits: Vec::new(),
             is_closing: false,
+            has_ended: false,
         }
     }
 
@@ -457,6 +462,16 @@ impl Partition {
         self.finish(replication, aftermath);
     }
 
+    /// It takes part from now on. The first replica of a group does not wait for others to miss a leader: where there is
+    /// one, they refuse it.
+    pub(crate) fn take_part(&self, now_ms: u64) {
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+            && member.replica.configuration().voters.first() == Some(&member.replica.own())
+        {
+            member.succession = Some((NO_NODE, now_ms + SUCCESSION_MS));
+        }
+    }
+
     /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
     pub(crate) fn node_gone(&self, node: i32, is_alive: &dyn Fn(i32) -> bool, now_ms: u64) {
         let mut state = self.lock();
@@ -565,6 +580,9 @@ impl Partition {
             return Aftermath::default();
         }
         let mut aftermath = Aftermath::default();
+        if member.has_ended {
+            return aftermath;
+        }
         let effects = match member.replica.drive() {
             Ok(effects) => effects,
             Err(_) => {
@@ -619,6 +637,7 @@ impl Partition {
     /// Its replica is out of service: who waits is notified, and others do without it.
     fn end_failed(&self, replication: &Replication, state: &mut State, aftermath: &mut Aftermath) {
         let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
+        member.has_ended = true;
         aftermath.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
         let waits = std::mem::take(durable_waits).into_iter();
         aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
@@ -709,7 +728,9 @@ impl Partition {
     /// it, and the journal of its directory where something waits for that.
     pub(super) fn begin_replica_flush(&self, mut state: Locked<'_>) -> mainstem_log::flusher::FlushWork {
         let Some(replication) = &self.replication else { return Default::default() };
-        let aftermath = self.drive_locked(replication, &mut state);
+        let mut aftermath = self.drive_locked(replication, &mut state);
+        // What it wants synced is in this round.
+        aftermath.flush = false;
         let mut work = mainstem_log::flusher::FlushWork::default();
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             work = member.replica.log_mut().flush_work();
@@ -719,7 +740,6 @@ impl Partition {
             }
         }
         drop(state);
-        // What it asks of the flusher is in this round, or in the next one.
         self.finish(replication, aftermath);
         work
     }
