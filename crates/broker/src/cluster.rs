@@ -56,6 +56,12 @@ const SAID_EVERY: Duration = Duration::from_secs(5);
 const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
 /// How soon a leader is looked at again whose first entry is not committed yet.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
+/// How long a node that stops tries to hand over what it leads.
+const HAND_OVER_TIME: Duration = Duration::from_secs(5);
+/// Partitions that are handed over at the same time.
+const HANDED_OVER_MAX: usize = 25;
+/// How often it is looked whether they are.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(10);
 /// How often the metadata note who leads.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 /// Leaders that one record batch notes.
@@ -151,6 +157,68 @@ impl Cluster {
         }
         self.loading.stop();
         self.reporting.stop();
+    }
+
+    /// Has other nodes lead what this one leads, and says that it leaves: before it stops, so that clients wait for no
+    /// election (`controlled.shutdown.enable`).
+    pub(crate) fn hand_over(&self, broker: &Arc<Broker>) {
+        let deadline = Instant::now() + HAND_OVER_TIME;
+        let mut partitions = broker.partitions();
+        partitions.retain(|partition| partition.is_replicated());
+        self.hand_over_all(partitions, deadline);
+        if let (Some((broker_epoch, _)), Some(leader)) =
+            (self.registered.lock().clone(), broker.controller.leader(self.own))
+        {
+            self.ask(broker, leader, &Ask::Leaving { node: self.own, broker_epoch });
+        }
+        self.hand_over_all(vec![broker.controller.log().clone()], deadline);
+    }
+
+    fn hand_over_all(&self, mut partitions: Vec<Arc<Partition>>, deadline: Instant) {
+        partitions.retain(|partition| partition.leadership().is_leader);
+        while !partitions.is_empty() && Instant::now() < deadline {
+            let connected = self.links.connected();
+            for partition in partitions.iter().take(HANDED_OVER_MAX) {
+                let heirs = partition.in_sync();
+                if let Some(heir) = heirs.iter().find(|node| connected.contains(node)) {
+                    partition.transfer(*heir);
+                }
+            }
+            std::thread::sleep(HAND_OVER_EVERY);
+            partitions.retain(|partition| partition.leadership().is_leader);
+        }
+        if !partitions.is_empty() {
+            tracing::warn!(
+                partitions = partitions.len(),
+                "not handed over: no other replica is in sync in time"
+            );
+        }
+    }
+
+    /// Whether this node may stop without partitions becoming unwritable or lost.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub(crate) fn may_stop(&self, broker: &Broker) -> Result<(), String> {
+        if broker.controller.leader(self.own).is_none() {
+            return Err(self.missing_majority());
+        }
+        for topic in broker.topics.all() {
+            for partition in topic.partitions.iter().filter(|partition| partition.is_replicated()) {
+                let name = format!("{}-{}", topic.name, partition.index);
+                let Some(leader) = self.leader_of((topic.id, partition.index), Some(partition)) else {
+                    return Err(format!("partition {name} has no leader"));
+                };
+                let others =
+                    leader.isr.iter().filter(|node| **node != self.own && self.is_reachable(**node)).count();
+                let wanted = usize::try_from(partition.settings().min_insync_replicas).unwrap_or(1);
+                // A majority elects; acks=all wants so many.
+                if others < wanted.max(leader.isr.len() / 2) {
+                    return Err(format!("partition {name} has only {others} other replicas in sync"));
+                }
+            }
+        }
+        Ok(())
     }
 
     // Questions.
@@ -388,7 +456,7 @@ impl Cluster {
     }
 
     fn follow_members(self: &Arc<Self>, broker: &Arc<Broker>) {
-        let (mut beat, mut noted) = (Instant::now(), Instant::now());
+        let (mut beat, mut noted, mut balanced) = (Instant::now(), Instant::now(), Instant::now());
         while !broker.stopping.is_stopping() {
             let times = broker.config().replication.clone();
             if beat.elapsed() >= Duration::from_millis(times.heartbeat_interval_ms) {
@@ -400,6 +468,11 @@ impl Cluster {
                 if noted.elapsed() >= NOTED_EVERY {
                     noted = Instant::now();
                     self.note_leaders(broker);
+                }
+                let is_due = |ms| balanced.elapsed() >= Duration::from_millis(ms);
+                if times.rebalance_interval_ms.is_some_and(is_due) {
+                    balanced = Instant::now();
+                    elections::prefer(broker, self);
                 }
             }
             std::thread::sleep(Duration::from_millis(100));

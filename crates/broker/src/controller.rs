@@ -247,6 +247,9 @@ impl Controller {
         self.carry_out_from_now(|| {
             let config = self.heart.read().config().clone();
             takeover::check(&self.image(), &config, false)?;
+            if let Some(authorization) = broker.security.authorization() {
+                authorization.load(&self.image());
+            }
             server::reconfigure(broker, config);
             let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
             if let Some(reason) = broker.dirs.fatal_failure() {
@@ -750,6 +753,9 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     coordinators::unload(broker, &image.name, &partitions);
     // Closed without a sync: nobody needs the records any more.
     partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
+    if let Some(cluster) = &broker.cluster {
+        cluster.journals.forget(image.id.0);
+    }
     let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
     let due_ms = now.mono_ms.saturating_add(delay_ms);
     let name: Arc<str> = image.name.as_str().into();

@@ -352,6 +352,11 @@ impl Server {
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
         broker.health.enter(Phase::Stopping);
+        if let Some(cluster) =
+            broker.cluster.as_ref().filter(|_| broker.config().replication.controlled_shutdown)
+        {
+            cluster.hand_over(&broker);
+        }
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
         // Who still waits in a group now does so for other members; it is told to look for another coordinator.
@@ -412,7 +417,11 @@ impl Bound {
         let http = http.transpose()?;
         let http_address = http.as_ref().and_then(|socket| socket.local_addr().ok());
         let controller = config.listeners.controller.as_ref().filter(|_| config.quorum.is_some());
-        let controller = controller.map(|endpoint| bind_endpoint(endpoint, config)).transpose()?;
+        let controller = controller.map(|endpoint| {
+            warn_of_reach(endpoint);
+            bind_endpoint(endpoint, config)
+        });
+        let controller = controller.transpose()?;
         Ok(Bound { listeners, http, controller, http_address })
     }
 

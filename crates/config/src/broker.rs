@@ -80,6 +80,10 @@ pub struct ReplicationConfig {
     pub session_timeout_ms: u64,
     /// `replica.lag.time.max.ms`.
     pub lag_time_max_ms: u64,
+    /// `controlled.shutdown.enable`.
+    pub controlled_shutdown: bool,
+    /// `leader.imbalance.check.interval.seconds` as milliseconds; none without `auto.leader.rebalance.enable`.
+    pub rebalance_interval_ms: Option<u64>,
 }
 
 /// Stands for all log directories in `cordoned.log.dirs`.
@@ -464,7 +468,8 @@ impl Typed<'_> {
         }
         let quorum = Quorum::parse(&voters)?;
         let (Some(own), Some(listeners)) = (node_id, listeners) else { return Ok(None) };
-        quorum.of_several(own, &self.list("process.roles"), listeners)
+        let requires_authentication = self.boolean("mainstem.require.authentication");
+        quorum.of_several(own, &self.list("process.roles"), listeners, requires_authentication)
     }
 
     fn replication(&self) -> ReplicationConfig {
@@ -472,6 +477,10 @@ impl Typed<'_> {
             heartbeat_interval_ms: self.millis("broker.heartbeat.interval.ms"),
             session_timeout_ms: self.millis("broker.session.timeout.ms"),
             lag_time_max_ms: self.millis("replica.lag.time.max.ms"),
+            controlled_shutdown: self.boolean("controlled.shutdown.enable"),
+            rebalance_interval_ms: self
+                .boolean("auto.leader.rebalance.enable")
+                .then(|| self.millis("leader.imbalance.check.interval.seconds").saturating_mul(1000)),
         }
     }
 

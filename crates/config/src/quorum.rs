@@ -76,6 +76,7 @@ impl Quorum {
         own: i32,
         roles: &[String],
         listeners: &Listeners,
+        requires_authentication: bool,
     ) -> Result<Option<Quorum>, Problem> {
         if self.voters.is_empty() || matches!(self.voters.as_slice(), [only] if only.id == own) {
             return Ok(None);
@@ -104,6 +105,12 @@ impl Quorum {
                 "the controller's listener {controller} uses {}, and between nodes only PLAINTEXT is served yet: map it to \
                  PLAINTEXT, and keep strangers off that port by other means (a network of its own, a firewall)",
                 controller.protocol.name()
+            )));
+        }
+        if requires_authentication {
+            return Err(Problem::new(format!(
+                "the controller's listener {controller} does not authenticate the nodes that connect to it, which \
+                 mainstem.require.authentication forbids"
             )));
         }
         Ok(Some(self))
@@ -199,6 +206,13 @@ mod tests {
         check(
             &format!("{voters}listener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"),
             "between nodes only PLAINTEXT is served yet",
+        );
+        check(
+            &format!(
+                "{voters}listeners=SASL_SSL://:9092,CONTROLLER://:9093\nsasl.enabled.mechanisms=PLAIN\n\
+                     mainstem.require.authentication=true"
+            ),
+            "does not authenticate the nodes",
         );
         check("controller.quorum.bootstrap.servers=a:1,b:2", "name all nodes in controller.quorum.voters");
         let many: Vec<_> = (1..=16).map(|id| format!("{id}@h:{id}")).collect();

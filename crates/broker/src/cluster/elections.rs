@@ -72,6 +72,19 @@ pub(crate) fn elect(
     response(results)
 }
 
+/// Has preferred replicas lead that can and do not, and waits for none of them.
+pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
+    let mut begun = 0;
+    for topic in broker.topics.all() {
+        for partition in &topic.partitions {
+            begun += usize::from(begin(broker, cluster, &topic.name, partition.index, false).is_ok());
+        }
+    }
+    if begun > 0 {
+        tracing::info!(partitions = begun, "preferred replicas lead again");
+    }
+}
+
 /// Asks the leader of a partition to hand over to its first replica.
 fn begin(
     broker: &Arc<Broker>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_log::dir::LogDir;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::{Log, PartitionIdentity};
-use mainstem_replication::journal::{Journal, Start};
+use mainstem_replication::journal::{Frame, Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions};
 use parking_lot::Mutex;
 
@@ -40,6 +40,22 @@ impl Journals {
         let journal = Arc::new(Mutex::new(journal));
         journals.insert(dir.directory_id(), journal.clone());
         Ok(journal)
+    }
+}
+
+impl Journals {
+    /// Forgets groups of a topic that is gone, wherever their replicas were. Their frames go when the journal is rewritten.
+    pub(crate) fn forget(&self, topic_id: [u8; 16]) {
+        for journal in self.0.lock().values() {
+            let mut journal = journal.lock();
+            let groups: Vec<_> =
+                journal.groups().map(|(group, _)| group).filter(|group| group.topic_id == topic_id).collect();
+            for group in groups {
+                if let Err(error) = journal.append(group, &[Frame::Removed]) {
+                    tracing::warn!("a group of a deleted topic stays in the journal: {error}");
+                }
+            }
+        }
     }
 }
 
@@ -109,9 +125,12 @@ impl OpenReplica<'_> {
         ))
     }
 
-    /// Has it take part.
+    /// Has it take part. In a group that is new the first voter asks for votes at once.
     pub(crate) fn register(&self, partition: &Arc<Partition>) {
         self.links.register(self.group(), partition);
+        if self.voters.first() == Some(&self.own) {
+            partition.begin_to_lead(self.links.now_ms());
+        }
     }
 
     fn group(&self) -> GroupId {

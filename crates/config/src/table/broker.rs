@@ -17,6 +17,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("auto.create.topics.enable", Bool).default("true").high()
         .doc("Create a topic when a client first asks for its metadata, with num.partitions and \
              default.replication.factor."),
+    broker("auto.leader.rebalance.enable", Bool).default("true").high()
+        .doc("Have preferred replicas lead again in the background: the first replica of each partition, once it is in \
+             sync."),
     broker("broker.heartbeat.interval.ms", Int).default("2000").at_least(1)
         .doc("Milliseconds between two signs of life of a node to the metadata leader of its cluster."),
     broker("broker.id", Int).default("-1").high()
@@ -43,6 +46,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("connections.max.reauth.ms", Long).default("0")
         .doc("Milliseconds after which a client that came by SASL must authenticate again (KIP-368); 0 is never. Also \
              per listener, and per mechanism of one: `listener.name.LISTENER.MECHANISM.connections.max.reauth.ms`."),
+    broker("controlled.shutdown.enable", Bool).default("true")
+        .doc("Have other nodes of the cluster lead what this one leads before it stops."),
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. The first of them that `listeners` has is opened for the other nodes of \
              the cluster, and not told to clients. One node does not open it: it talks to itself without a socket."),
@@ -101,6 +106,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("inter.broker.listener.name", Str)
         .doc("Listener that other nodes of the cluster would use. Must be one of the advertised \
              listeners."),
+    broker("leader.imbalance.check.interval.seconds", Long).default("300").at_least(1).high()
+        .doc("Seconds between looks for leaders that are not the preferred replicas."),
     broker("listener.security.protocol.map", Str)
         .default("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT").low()
         .doc("Security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT listeners can be \
