@@ -32,7 +32,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
-pub(crate) use hello::{HELLO_API_KEY, is_hello};
+pub(crate) use hello::is_hello;
 
 use crate::clock::Clock;
 use crate::storage::partition::{Partition, is_append};
@@ -57,8 +57,8 @@ pub(crate) struct LinkIdentity {
     pub(crate) node: i32,
     /// Ascends from one start of the node to the next: a later one takes the place of an earlier one.
     pub(crate) generation: u64,
-    /// The cluster; `None`: it is not founded yet, and only requests of its founding are taken ([`CallKind::FOUNDING`]).
-    pub(crate) cluster_id: Option<String>,
+    /// The cluster: links begin when it is founded.
+    pub(crate) cluster_id: String,
 }
 
 /// Another node.
@@ -92,7 +92,7 @@ const PEERS_MAX: usize = 64;
 pub(crate) struct Links {
     node: i32,
     generation: u64,
-    cluster_id: RwLock<Option<String>>,
+    cluster_id: String,
     options: LinksOptions,
     peers: Vec<Arc<PeerLink>>,
     groups: RwLock<Groups>,
@@ -148,7 +148,7 @@ impl Links {
         let links = Arc::new_cyclic(|own| Links {
             node,
             generation,
-            cluster_id: RwLock::new(cluster_id),
+            cluster_id,
             options,
             peers,
             groups: RwLock::default(),
@@ -186,14 +186,6 @@ impl Links {
     /// Serves requests of other nodes from now on. Called once.
     pub(crate) fn serve_calls(&self, handler: Arc<dyn CallHandler>) {
         let _ = self.handler.set(handler);
-    }
-
-    /// The cluster is founded, or found: links that began without it begin anew.
-    pub(crate) fn set_cluster_id(&self, cluster_id: &str) {
-        *self.cluster_id.write() = Some(cluster_id.to_owned());
-        for peer in &self.peers {
-            peer.end_founding();
-        }
     }
 
     /// Ends all links and joins their threads.
@@ -397,13 +389,6 @@ impl Links {
 impl PeerLink {
     fn new(rank: usize, peer: Peer) -> PeerLink {
         PeerLink { rank, peer, outbox: Mutex::default(), wake: Condvar::new(), incoming: Incoming::default() }
-    }
-
-    /// Ends the links that were begun while there was no cluster.
-    fn end_founding(&self) {
-        self.outbox.lock().end_founding();
-        self.wake.notify_one();
-        self.incoming.end_founding();
     }
 
     fn end(&self) {

@@ -320,7 +320,7 @@ impl Server {
         let identity = LinkIdentity {
             node: config.node_id,
             generation: u64::try_from(crate::clock::wall_ms()).unwrap_or(0),
-            cluster_id: Some(cluster_id),
+            cluster_id,
         };
         let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
         let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 
 use super::calls::{Answers, CallKind};
 use super::hello::{Hello, Welcome};
-use super::outbox::Mode;
 use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX, set_silence_max};
 use crate::storage::partition::Partition;
 
@@ -35,28 +34,20 @@ struct Current {
     generation: u64,
     /// How many links there were: which one is the current.
     number: u64,
-    mode: Mode,
     stream: Option<TcpStream>,
 }
 
 impl Incoming {
-    pub(super) fn end_founding(&self) {
-        let current = self.current.lock();
-        if current.mode == Mode::Founding {
-            current.shut_down();
-        }
-    }
-
     pub(super) fn end(&self) {
         self.current.lock().shut_down();
     }
 
     /// A link takes the place of the one that is there. Returns its number.
-    fn replace(&self, generation: u64, mode: Mode, stream: TcpStream) -> u64 {
+    fn replace(&self, generation: u64, stream: TcpStream) -> u64 {
         let mut current = self.current.lock();
         current.shut_down();
         let number = current.number + 1;
-        *current = Current { generation, number, mode, stream: Some(stream) };
+        *current = Current { generation, number, stream: Some(stream) };
         number
     }
 
@@ -68,7 +59,6 @@ impl Incoming {
         let mut current = self.current.lock();
         if current.number == number {
             current.stream = None;
-            current.mode = Mode::Closed;
         }
     }
 }
@@ -89,9 +79,8 @@ pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest:
     let checked = Hello::decode(frame)
         .map_err(|error| error.to_string())
         .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)));
-    let own = links.cluster_id.read().clone();
     let refusal = checked.as_ref().err().cloned().unwrap_or_default();
-    let welcome = Welcome { cluster_id: own.clone(), node: links.node, refusal };
+    let welcome = Welcome { cluster_id: links.cluster_id.clone(), node: links.node, refusal };
     let welcomed = prepared.and_then(|()| stream.write_all(&welcome.encode()));
     let (hello, peer) = match checked {
         Ok(checked) => checked,
@@ -104,21 +93,15 @@ pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest:
     if welcomed.is_err() || links.is_stopping() {
         return;
     }
-    let is_founded = own.is_some() && hello.cluster_id.is_some();
-    let mode = if is_founded { Mode::Open } else { Mode::Founding };
     let (Ok(control), Ok(answers)) = (stream.try_clone(), stream.try_clone()) else { return };
-    let number = peer.incoming.replace(hello.generation, mode, control);
-    if links.cluster_id.read().is_some() != own.is_some() {
-        // It was founded since the hello.
-        peer.incoming.end_founding();
-    }
+    let number = peer.incoming.replace(hello.generation, control);
     {
         let _turn = peer.incoming.turn.lock();
         if !peer.incoming.is_current(number) || links.is_stopping() {
             return;
         }
         let mut receiver =
-            Receiver { links, from: hello.node, mode, aliases: Vec::new(), answers: Answers::new(answers) };
+            Receiver { links, from: hello.node, aliases: Vec::new(), answers: Answers::new(answers) };
         if let Err(error) = receiver.run(stream, rest) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
@@ -146,12 +129,10 @@ fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
     if node == own {
         return Err(format!("another process has this node's id, {own}; give each node its own node.id"));
     }
-    let known = links.cluster_id.read().clone();
-    if let (Some(own), Some(other)) = (&known, &hello.cluster_id)
-        && own != other
-    {
+    let (own_cluster, other) = (&links.cluster_id, &hello.cluster_id);
+    if own_cluster != other {
         return Err(format!(
-            "node {node} is of cluster {other}, this one of cluster {own}: one of both has another cluster's directory"
+            "node {node} is of cluster {other}, this one of cluster {own_cluster}: one of both has another cluster's directory"
         ));
     }
     let Some(peer) = links.peer(node) else {
@@ -176,7 +157,6 @@ fn is_fault(error: &io::Error) -> bool {
 struct Receiver<'a> {
     links: &'a Arc<Links>,
     from: i32,
-    mode: Mode,
     /// By number.
     aliases: Vec<Known>,
     answers: Arc<Answers>,
@@ -209,7 +189,6 @@ impl Receiver<'_> {
                 self.take_call(id, CallKind(kind), body);
                 Ok(())
             }
-            _ if self.mode != Mode::Open => Err(fault("it speaks of groups before there is a cluster")),
             Frame::Group(alias) => self.take_group(alias),
             Frame::Heartbeats(heartbeats) => {
                 heartbeats.into_iter().try_for_each(|heartbeat| self.take_heartbeat(heartbeat))
@@ -258,9 +237,6 @@ impl Receiver<'_> {
 
     fn take_call(&self, id: u64, kind: CallKind, body: &[u8]) {
         let Some(reply) = self.answers.begin(id, body.len()) else { return };
-        if self.mode != Mode::Open && kind != CallKind::FOUNDING {
-            return;
-        }
         let Some(handler) = self.links.handler.get().cloned() else { return };
         let (from, body) = (self.from, body.to_vec());
         self.links.callers.push(Box::new(move || handler.call(from, kind, body, reply)));

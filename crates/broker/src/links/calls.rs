@@ -27,11 +27,6 @@ pub(super) const REFUSED: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallKind(pub(crate) u8);
 
-impl CallKind {
-    /// Of the founding of a cluster: the only one that is taken before there is one.
-    pub(crate) const FOUNDING: CallKind = CallKind(0);
-}
-
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {

@@ -11,7 +11,7 @@ use mainstem_replication::{GroupId, ReplicaId};
 
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
 use super::hello::{Hello, Welcome, read_frame};
-use super::outbox::{Batch, Item, Mode};
+use super::outbox::{Batch, Item};
 use super::{KEEP_ALIVE, Links, PeerLink, set_silence_max};
 use crate::storage::partition::is_append;
 
@@ -45,10 +45,10 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let mut is_gone = false;
     while !links.is_stopping() {
         match dial(links, peer) {
-            Ok((stream, mode, was_founded)) => {
+            Ok(stream) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
-                serve(links, peer, stream, mode, was_founded);
+                serve(links, peer, stream);
                 // At once: a peer that refuses now has died.
                 continue;
             }
@@ -76,8 +76,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     }
 }
 
-/// Returns also whether this node had a cluster when it said who it is.
-fn dial(links: &Links, peer: &PeerLink) -> Result<(TcpStream, Mode, bool), DialError> {
+fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
     let addresses = (peer.peer.host.as_str(), peer.peer.port).to_socket_addrs()?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut connected = None;
@@ -99,15 +98,18 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<(TcpStream, Mode, bool), DialE
     stream.set_nodelay(true)?;
     set_silence_max(&stream)?;
     stream.set_read_timeout(Some(DIAL_TIME))?;
-    let cluster_id = links.cluster_id.read().clone();
     let hello = Hello {
-        cluster_id: cluster_id.clone(),
+        cluster_id: links.cluster_id.clone(),
         node: links.node,
         generation: links.generation,
         to: peer.peer.node,
     };
     stream.write_all(&hello.encode())?;
-    let frame = read_frame(&mut stream)?;
+    // A node that starts takes links a little later than connections.
+    let frame = read_frame(&mut stream).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::other("it takes no links yet"),
+        _ => error,
+    })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
     if !welcome.refusal.is_empty() {
         return Err(DialError::Refused(welcome.refusal));
@@ -119,22 +121,16 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<(TcpStream, Mode, bool), DialE
         )));
     }
     stream.set_read_timeout(None)?;
-    let was_founded = cluster_id.is_some();
-    let mode = if was_founded && welcome.cluster_id.is_some() { Mode::Open } else { Mode::Founding };
-    Ok((stream, mode, was_founded))
+    Ok(stream)
 }
 
 /// Writes until the link ends.
-fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream, mode: Mode, was_founded: bool) {
+fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
     let (Ok(reader), Ok(control)) = (stream.try_clone(), stream.try_clone()) else {
         tracing::error!(node = peer.peer.node, "no descriptor is left for a link");
         return std::thread::sleep(BACK_OFF_MAX);
     };
-    peer.outbox.lock().open(mode, control);
-    if links.cluster_id.read().is_some() != was_founded {
-        // It was founded since the hello.
-        peer.outbox.lock().end_founding();
-    }
+    peer.outbox.lock().open(control);
     tracing::info!(node = peer.peer.node, "linked to node {}", peer.peer.node);
     let answers = {
         let peer = peer.clone();
@@ -215,7 +211,7 @@ impl Writer {
     fn next(&mut self, peer: &PeerLink) -> Option<Batch> {
         let mut outbox = peer.outbox.lock();
         loop {
-            if outbox.is_closed() {
+            if !outbox.is_open() {
                 return None;
             }
             let batch = outbox.take();

@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 
 /// The API key of a hello: far from Kafka's own ones.
-pub(crate) const HELLO_API_KEY: i16 = 0x4D53;
+const HELLO_API_KEY: i16 = 0x4D53;
 /// The version of frames that this node speaks.
 const HELLO_VERSION: i16 = 1;
 /// A hello, or its answer, has at most so many bytes: those of somebody else are not waited for.
@@ -20,7 +20,7 @@ pub(crate) fn is_hello(frame: &[u8]) -> bool {
 /// What the node that dials says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hello {
-    pub(super) cluster_id: Option<String>,
+    pub(super) cluster_id: String,
     /// Who it is.
     pub(super) node: i32,
     /// See [`super::LinkIdentity::generation`].
@@ -32,7 +32,7 @@ pub(super) struct Hello {
 /// What the other node answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Welcome {
-    pub(super) cluster_id: Option<String>,
+    pub(super) cluster_id: String,
     pub(super) node: i32,
     /// Why it takes no link; empty: it does.
     pub(super) refusal: String,
@@ -58,7 +58,7 @@ impl Hello {
         // Correlation id, and no client id.
         out.extend_from_slice(&0_i32.to_be_bytes());
         out.extend_from_slice(&(-1_i16).to_be_bytes());
-        put_string(self.cluster_id.as_deref().unwrap_or(""), &mut out);
+        put_string(&self.cluster_id, &mut out);
         out.extend_from_slice(&self.node.to_be_bytes());
         out.extend_from_slice(&self.generation.to_be_bytes());
         out.extend_from_slice(&self.to.to_be_bytes());
@@ -80,7 +80,7 @@ impl Hello {
         if fields.i16()? != -1 {
             return Err(HelloError::Malformed);
         }
-        let cluster_id = Some(fields.string()?).filter(|id| !id.is_empty());
+        let cluster_id = fields.string()?;
         let node = i32::from_be_bytes(fields.take()?);
         let generation = u64::from_be_bytes(fields.take()?);
         let to = i32::from_be_bytes(fields.take()?);
@@ -94,7 +94,7 @@ impl Welcome {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = 0_i32.to_be_bytes().to_vec();
         out.extend_from_slice(&HELLO_VERSION.to_be_bytes());
-        put_string(self.cluster_id.as_deref().unwrap_or(""), &mut out);
+        put_string(&self.cluster_id, &mut out);
         out.extend_from_slice(&self.node.to_be_bytes());
         put_string(&self.refusal, &mut out);
         with_length(out)
@@ -108,7 +108,7 @@ impl Welcome {
         if version != HELLO_VERSION {
             return Err(HelloError::Version(version));
         }
-        let cluster_id = Some(fields.string()?).filter(|id| !id.is_empty());
+        let cluster_id = fields.string()?;
         let node = i32::from_be_bytes(fields.take()?);
         let refusal = fields.string()?;
         fields.end()?;
@@ -175,18 +175,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_shorter_or_longer() {
-        let hello = Hello { cluster_id: Some("c".into()), node: 2, generation: 7, to: 1 };
-        let founding = Hello { cluster_id: None, ..hello.clone() };
-        for hello in [hello, founding] {
-            let frame = hello.encode();
-            assert!(is_hello(&frame[4..]));
-            assert_eq!(Hello::decode(&frame[4..]), Ok(hello));
-            for len in 4..frame.len() {
-                assert_eq!(Hello::decode(&frame[4..len]), Err(HelloError::Malformed));
-            }
-            assert_eq!(Hello::decode(&[&frame[4..], b"!"].concat()), Err(HelloError::Malformed));
+        let hello = Hello { cluster_id: "c".into(), node: 2, generation: 7, to: 1 };
+        let frame = hello.encode();
+        assert!(is_hello(&frame[4..]));
+        assert_eq!(Hello::decode(&frame[4..]), Ok(hello));
+        for len in 4..frame.len() {
+            assert_eq!(Hello::decode(&frame[4..len]), Err(HelloError::Malformed));
         }
-        let welcome = Welcome { cluster_id: Some("c".into()), node: 1, refusal: "no\u{e9}".repeat(400) };
+        assert_eq!(Hello::decode(&[&frame[4..], b"!"].concat()), Err(HelloError::Malformed));
+        let welcome = Welcome { cluster_id: "c".into(), node: 1, refusal: "no\u{e9}".repeat(400) };
         let frame = welcome.encode();
         let read = Welcome::decode(&frame[4..]).expect("what is too long was cut");
         assert!(welcome.refusal.starts_with(&read.refusal) && !read.refusal.is_empty());

@@ -85,22 +85,10 @@ impl Batch {
     }
 }
 
-/// What a link carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Mode {
-    /// There is none.
-    #[default]
-    Closed,
-    /// Requests of the founding alone: one of both sides has no cluster yet.
-    Founding,
-    /// All.
-    Open,
-}
-
 /// What waits for one link.
 #[derive(Default)]
 pub(super) struct Outbox {
-    mode: Mode,
+    is_open: bool,
     /// The connection, so that others can end it.
     stream: Option<TcpStream>,
     heartbeats: IndexMap<GroupId, Item>,
@@ -117,16 +105,12 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn is_open(&self) -> bool {
-        self.mode == Mode::Open
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.mode == Mode::Closed
+        self.is_open
     }
 
     /// A link has begun.
-    pub(super) fn open(&mut self, mode: Mode, stream: TcpStream) {
-        self.mode = mode;
+    pub(super) fn open(&mut self, stream: TcpStream) {
+        self.is_open = true;
         self.stream = Some(stream);
     }
 
@@ -144,22 +128,16 @@ impl Outbox {
 
     /// Ends the link; its writer closes.
     pub(super) fn end(&mut self) {
-        self.mode = Mode::Closed;
+        self.is_open = false;
         if let Some(stream) = &self.stream {
             // It may be gone already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    pub(super) fn end_founding(&mut self) {
-        if self.mode == Mode::Founding {
-            self.end();
-        }
-    }
-
     /// Adds a message. Returns false where it is dropped.
     pub(super) fn push(&mut self, item: Item) -> bool {
-        if self.mode != Mode::Open {
+        if !self.is_open {
             return false;
         }
         if is_plain_heartbeat(&item.outgoing) {
@@ -192,12 +170,7 @@ impl Outbox {
         body: Vec<u8>,
         on_answer: OnAnswer,
     ) -> Option<(OnAnswer, CallError)> {
-        let is_taken = match self.mode {
-            Mode::Open => true,
-            Mode::Founding => kind == CallKind::FOUNDING,
-            Mode::Closed => false,
-        };
-        if !is_taken {
+        if !self.is_open {
             return Some((on_answer, CallError::NotConnected));
         }
         let is_full = self.calls_bytes > 0 && self.calls_bytes + body.len() > CALLS_BYTES_MAX;

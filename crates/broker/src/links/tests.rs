@@ -157,8 +157,8 @@ struct Alone {
 }
 
 impl Alone {
-    fn start(cluster_id: Option<&str>, peers: Vec<Peer>) -> Alone {
-        let identity = LinkIdentity { node: 1, generation: 5, cluster_id: cluster_id.map(str::to_owned) };
+    fn start(peers: Vec<Peer>) -> Alone {
+        let identity = LinkIdentity { node: 1, generation: 5, cluster_id: "c".into() };
         let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
         let links = Links::start(identity, peers, options).expect("threads can be made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -169,7 +169,7 @@ impl Alone {
     }
 
     fn knows_node_2() -> Alone {
-        Alone::start(Some("c"), vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }])
+        Alone::start(vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }])
     }
 
     /// Says hello; the answer.
@@ -190,7 +190,7 @@ impl Drop for Alone {
 }
 
 fn hello() -> Hello {
-    Hello { cluster_id: Some("c".into()), node: 2, generation: 1, to: 1 }
+    Hello { cluster_id: "c".into(), node: 2, generation: 1, to: 1 }
 }
 
 #[track_caller]
@@ -211,7 +211,7 @@ fn who_is_no_peer_is_refused_by_name() {
         assert!(welcome.refusal.contains(why), "{:?}", welcome.refusal);
         is_ended(stream);
     };
-    check(Hello { cluster_id: Some("other".into()), ..hello() }, "of cluster other");
+    check(Hello { cluster_id: "other".into(), ..hello() }, "of cluster other");
     check(Hello { node: 3, ..hello() }, "not one of controller.quorum.voters");
     check(Hello { node: 1, ..hello() }, "has this node's id");
     check(Hello { to: 4, ..hello() }, "wants to reach node 4");
@@ -299,23 +299,14 @@ impl CallHandler for Backwards {
 
 #[test]
 fn a_node_asks_another_and_gets_its_answer() {
-    let served = Alone::start(Some("c"), vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }]);
+    let served = Alone::knows_node_2();
     served.links.serve_calls(Arc::new(Backwards));
-    let asking = LinkIdentity { node: 2, generation: 1, cluster_id: None };
+    let asking = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
     let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port: served.port }];
     let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
     let links = Links::start(asking, peers, options).expect("threads can be made");
     let ask = |kind, body: &[u8]| links.call_blocking(1, CallKind(kind), body.to_vec(), SOON);
-    // Without a cluster only its founding is spoken of.
-    let founding = wait_for("a link", || match ask(0, b"abc") {
-        Err(CallError::NotConnected) => None,
-        answer => Some(answer),
-    });
-    assert_eq!(founding, Ok(b"cba\x02".to_vec()));
-    assert_eq!(ask(1, b"abc"), Err(CallError::NotConnected));
-    assert!(links.connected().is_empty());
-    links.set_cluster_id("c");
-    wait_for("a link of the cluster", || (links.connected() == [1]).then_some(()));
+    wait_for("a link", || (links.connected() == [1]).then_some(()));
     let large = vec![7; 3 << 20];
     assert_eq!(ask(1, &large), Ok([&large[..], b"\x02"].concat()));
     assert_eq!(ask(9, b"abc"), Err(CallError::Refused));

@@ -222,7 +222,7 @@ impl Cluster {
         let identity = LinkIdentity {
             node: node as i32 + 1,
             generation: self.generation,
-            cluster_id: Some("cluster".into()),
+            cluster_id: "cluster".into(),
         };
         let options = LinksOptions { clock: self.clock, replica_lag_max_ms: 30_000 };
         Links::start(identity, peers, options).expect("threads can be made")

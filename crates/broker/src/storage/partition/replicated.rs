@@ -47,6 +47,19 @@ pub(crate) struct Leadership {
     pub(crate) is_settled: bool,
 }
 
+/// How a partition is replicated, of interest to who watches it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReplicationHealth {
+    /// Whether this node leads; the rest is then known, and 0 otherwise.
+    pub(crate) is_leader: bool,
+    /// Replicas.
+    pub(crate) replicas: usize,
+    /// Those of them that are in sync.
+    pub(crate) in_sync: usize,
+    /// `min.insync.replicas`.
+    pub(crate) min_insync: usize,
+}
+
 /// What is of interest outside of a group's replica. Called without any lock of the partition, in the order in which it
 /// happened, on the thread that drove the replica: implementations must not block.
 pub(crate) trait ReplicaEvents: Send + Sync {
@@ -287,11 +300,6 @@ impl Partition {
         self.replication.is_some()
     }
 
-    /// The group, if it is replicated.
-    pub(crate) fn group(&self) -> Option<GroupId> {
-        self.replication.as_ref().map(|replication| replication.group)
-    }
-
     /// Which replica it is of its group, if it is replicated.
     pub(crate) fn replica_id(&self) -> Option<ReplicaId> {
         self.replication.as_ref().map(|replication| replication.own)
@@ -319,6 +327,19 @@ impl Partition {
     /// Whether it is known where the partition ends (KIP-207), of one that this node leads.
     pub(crate) fn is_settled(&self) -> bool {
         self.replication.is_none() || self.leadership().is_settled
+    }
+
+    /// How many replicas it has, and how many are in sync.
+    pub(crate) fn replication_health(&self) -> ReplicationHealth {
+        let state = self.lock();
+        let (replicas, in_sync) = match (&state.log, &self.replication) {
+            (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
+                (member.replica.configuration().voters.len(), member.in_sync(&replication.links).len())
+            }
+            (Ok(Stored::Alone(_)), _) => (1, 1),
+            _ => return ReplicationHealth::default(),
+        };
+        ReplicationHealth { is_leader: true, replicas, in_sync, min_insync: self.min_insync() }
     }
 
     /// The nodes whose replicas are in sync, if this node leads; otherwise none.
