@@ -125,7 +125,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::SaslAuthenticate, OnLoop(sasl_authenticate::serve)),
     (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
     (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
-    (ApiKey::ElectLeaders, OnLoop(elect_leaders::serve)),
+    (ApiKey::ElectLeaders, InBackground(elect_leaders::serve)),
     (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
     (ApiKey::AlterPartitionReassignments, InBackground(alter_partition_reassignments::serve)),
     (ApiKey::ListPartitionReassignments, OnLoop(list_partition_reassignments::serve)),
@@ -134,7 +134,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
     (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
     (ApiKey::AlterUserScramCredentials, InBackground(alter_user_scram_credentials::serve)),
-    (ApiKey::DescribeQuorum, OnLoop(describe_quorum::serve)),
+    (ApiKey::DescribeQuorum, InBackground(describe_quorum::serve)),
     (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
     (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
@@ -165,6 +165,14 @@ const BY_KEY: [Option<Serve>; KEYS] = {
 
 fn entry(api: ApiKey) -> Option<Serve> {
     BY_KEY.get(api as usize).copied().flatten()
+}
+
+/// The function of an API that is served on a thread where waiting is allowed.
+pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
+    match entry(api) {
+        Some(InBackground(serve)) => Some(serve),
+        _ => None,
+    }
 }
 
 /// Whether an API is served at all.

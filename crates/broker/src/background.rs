@@ -7,6 +7,7 @@ use mainstem_wire::frame::request_decoder;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
+use crate::cluster::forward;
 use crate::net::buffers::Reservation;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
@@ -71,7 +72,13 @@ pub(crate) fn serve_in_background(
     let request = context.clone();
     let work = move || {
         let mut out = ResponseBuffer::default();
-        let handled = serve(&broker, &request, &mut body.decoder(), &mut out);
+        let decoder = &mut body.decoder();
+        let handled = match &broker.cluster {
+            Some(cluster) if forward::is_forwarded(request.api) => {
+                forward::serve(&broker, cluster, &request, decoder, &mut out, serve)
+            }
+            _ => serve(&broker, &request, decoder, &mut out),
+        };
         (handled, out)
     };
     let response = Box::pin(async move {

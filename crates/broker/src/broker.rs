@@ -7,6 +7,7 @@ use mainstem_config::{BrokerConfig, Endpoint};
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{Transactions, Workers};
@@ -68,6 +69,8 @@ pub(crate) struct Broker {
     pub(crate) moves: Moves,
     pub(crate) fatal: Fatal,
     pub(crate) health: Arc<Health>,
+    /// With other nodes.
+    pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
 /// This node in the cluster.

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 pub(crate) use mainstem_coordination::time::Now;
 
 /// Where the process reads the time. Time-outs count monotonic time, records carry wall time.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
 }

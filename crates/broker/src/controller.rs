@@ -3,10 +3,11 @@
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use mainstem_config::BrokerConfig;
+use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::{
     ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
     Permit, ProducerIds, ResourceKind, TopicImage, names,
@@ -29,7 +30,9 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::broker::Broker;
+use crate::cluster::Cluster;
 use crate::coordinators;
+use crate::links::Links;
 use crate::random;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
@@ -39,16 +42,19 @@ use crate::storage::log_dirs::LogDirs;
 use crate::storage::opening::{Unopened, open_all};
 use crate::storage::partition::{Durable, NoLog, Partition};
 use crate::storage::placing::{PartitionKey, place_all};
+use crate::storage::replicas::{Journals, OpenReplica};
 use crate::supervised::AbortOnPanic;
 
 mod bootstrap;
 pub(crate) mod cluster;
 mod error;
+mod replicated;
 mod snapshot;
 pub(crate) mod snapshots;
 mod takeover;
 
 pub use error::ControllerError;
+use replicated::Replicated;
 use snapshot::SinceSnapshot;
 use snapshots::QuorumRecords;
 
@@ -81,6 +87,8 @@ pub(crate) struct Controller {
     unserved: Mutex<Vec<Uuid>>,
     /// Records for a log that is empty, until the start takes them on.
     bootstrap: Mutex<Vec<Vec<u8>>>,
+    /// With other nodes.
+    replicated: Option<Replicated>,
 }
 
 impl Controller {
@@ -123,12 +131,63 @@ impl Controller {
             producer_ids,
             unserved: Mutex::default(),
             bootstrap: Mutex::new(bootstrap),
+            replicated: None,
+        })
+    }
+
+    /// Opens this node's replica of a cluster's metadata log. Nothing is applied yet.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn in_cluster(
+        config: &BrokerConfig,
+        dir: &Arc<LogDir>,
+        quorum: &Quorum,
+        (links, journals): (&Arc<Links>, &Journals),
+    ) -> Result<Self, ControllerError> {
+        let identity = PartitionIdentity {
+            topic: names::CLUSTER_METADATA.into(),
+            topic_id: METADATA_TOPIC_ID.0,
+            partition: 0,
+        };
+        let (replicated, news) = Replicated::new();
+        let settings = metadata_settings(config);
+        let opened = Log::open(dir, &identity, settings.log.clone(), 0);
+        let (log, _) = opened
+            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let voters: Vec<i32> = quorum.ids().collect();
+        let opening = OpenReplica {
+            dir,
+            journals,
+            identity: &identity,
+            voters: &voters,
+            own: config.node_id,
+            events: news,
+            links,
+            broadcast_commit: true,
+        };
+        let log = opening.open(log, settings)?;
+        opening.register(&log);
+        Ok(Controller {
+            heart: RwLock::new(MetadataHeart::new(dir.cluster_id(), config.clone())),
+            log,
+            turn: Mutex::new(()),
+            epoch: FIRST_METADATA_EPOCH,
+            quorum: QuorumRecords::default(),
+            since_snapshot: Mutex::new(SinceSnapshot::new()),
+            producer_ids: Mutex::default(),
+            unserved: Mutex::default(),
+            bootstrap: Mutex::default(),
+            replicated: Some(replicated),
         })
     }
 
     /// The leader epoch of the metadata log.
     pub(crate) fn epoch(&self) -> i32 {
-        self.epoch
+        match &self.replicated {
+            None => self.epoch,
+            Some(_) => self.log.leadership().epoch,
+        }
     }
 
     /// What is committed.
@@ -158,22 +217,75 @@ impl Controller {
         }
         self.take_on_users()?;
         self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
-        let assign = |heart: &mut MetadataHeart| heart.assign_directories(&placed.assignments);
+        let assign =
+            |heart: &mut MetadataHeart| heart.assign_directories(broker.node.id, &placed.assignments);
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
+        let start = self.node_start(broker);
+        let epoch = self.change(|heart| heart.register_node(&start), |_| {});
+        let epoch = epoch.map_err(ControllerError::Register)?;
+        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        let shorter = self.serve_all(broker, &placed.refused)?;
+        self.raise_leader_epochs(broker, &shorter)?;
+        Ok(placed.moves)
+    }
+
+    /// Registers this node in its cluster, and then does what [`Self::start`] does. Waits for the metadata leader, and says
+    /// for whom.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn start_in_cluster(
+        &self,
+        broker: &Arc<Broker>,
+        cluster: &Cluster,
+    ) -> Result<InterruptedMoves, ControllerError> {
+        self.heart.write().limit_partitions(broker.dirs.partitions_max());
+        self.begin_to_apply(broker)
+            .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
+        let epoch = cluster.register(broker, &self.node_start(broker))?;
+        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        self.carry_out_from_now(|| {
+            let config = self.heart.read().config().clone();
+            takeover::check(&self.image(), &config, false)?;
+            if let Some(authorization) = broker.security.authorization() {
+                authorization.load(&self.image());
+            }
+            server::reconfigure(broker, config);
+            let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
+            if let Some(reason) = broker.dirs.fatal_failure() {
+                return Err(ControllerError::Directories(reason));
+            }
+            cluster.report_directories(broker, &placed.assignments);
+            let opened = self.serve_all(broker, &placed.refused)?;
+            cluster.report_shorter(broker, &opened);
+            Ok(placed.moves)
+        })
+    }
+
+    /// This start, as it is registered.
+    fn node_start(&self, broker: &Broker) -> NodeStart {
         let unclean = broker
             .dirs
             .online()
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
-        let start = NodeStart {
+        NodeStart {
+            node_id: broker.node.id,
+            rack: self.heart.read().config().rack.clone(),
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
             cordoned_dirs: cordoned_directories(broker),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
-        };
-        let epoch = self.change(|heart| heart.register_node(&start), |_| {});
-        let epoch = epoch.map_err(ControllerError::Register)?;
-        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        }
+    }
+
+    /// Puts quotas and subscriptions into force and opens the logs of all topics. Returns those that are shorter than they
+    /// were left.
+    fn serve_all(
+        &self,
+        broker: &Broker,
+        refused: &HashSet<PartitionKey>,
+    ) -> Result<Vec<(Uuid, i32)>, ControllerError> {
         broker.quotas.update(self.image().client_quotas());
         let image = self.image();
         for name in image.configured(ResourceKind::ClientMetrics) {
@@ -182,12 +294,11 @@ impl Controller {
         }
         drop(image);
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        let opened = open_all(broker, &topics, Unopened::Offline(&placed.refused));
-        if let Some((_, error)) = opened.refused.into_iter().next() {
-            return Err(error);
+        let opened = open_all(broker, &topics, Unopened::Offline(refused));
+        match opened.refused.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(opened.shorter),
         }
-        self.raise_leader_epochs(broker, &opened.shorter)?;
-        Ok(placed.moves)
     }
 
     /// A metadata log that has lost all of its records would have every partition set aside.
@@ -212,7 +323,7 @@ impl Controller {
         if shorter.is_empty() {
             return Ok(());
         }
-        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(shorter);
+        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(broker.node.id, shorter);
         self.change(decide, |_| {}).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
@@ -232,24 +343,37 @@ impl Controller {
     }
 
     /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
-    pub(crate) fn note_directory(&self, assignment: DirectoryAssignment) {
-        if let Err(error) = self.change(|heart| heart.assign_directories(&[assignment]), |_| {}) {
+    pub(crate) fn note_directory(&self, broker: &Arc<Broker>, assignment: DirectoryAssignment) {
+        if let Some(cluster) = &broker.cluster {
+            return cluster.report_directories(broker, &[assignment]);
+        }
+        if let Err(error) =
+            self.change(|heart| heart.assign_directories(heart.node_id(), &[assignment]), |_| {})
+        {
             tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
         }
     }
 
     /// Notes which log directories are left, so that new partitions go into them.
-    pub(crate) fn note_online_directories(&self, broker: &Broker) {
+    pub(crate) fn note_online_directories(&self, broker: &Arc<Broker>) {
         let online = online_directories(broker);
-        if let Err(error) = self.change(|heart| heart.directories_online(&online), |_| {}) {
+        if let Some(cluster) = &broker.cluster {
+            return cluster.report_online(broker, &online);
+        }
+        if let Err(error) = self.change(|heart| heart.directories_online(heart.node_id(), &online), |_| {}) {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
         }
     }
 
     /// Notes which log directories take no new partitions.
-    pub(crate) fn note_cordoned_directories(&self, broker: &Broker) {
+    pub(crate) fn note_cordoned_directories(&self, broker: &Arc<Broker>) {
         let cordoned = cordoned_directories(broker);
-        if let Err(error) = self.change(|heart| heart.directories_cordoned(&cordoned), |_| {}) {
+        if let Some(cluster) = &broker.cluster {
+            return cluster.report_cordoned(broker, &cordoned);
+        }
+        if let Err(error) =
+            self.change(|heart| heart.directories_cordoned(heart.node_id(), &cordoned), |_| {})
+        {
             tracing::error!(
                 "which log directories are cordoned could not be noted in the metadata log: {error}"
             );
@@ -276,10 +400,13 @@ impl Controller {
     pub(crate) fn serve_the_unserved(&self, broker: &Arc<Broker>) {
         let ids = self.unserved.lock().clone();
         if !ids.is_empty() {
-            let _turn = self.turn.lock();
-            let topics: Vec<_> = ids.iter().filter_map(|id| self.image().topic_by_id(*id).cloned()).collect();
-            self.unserved.lock().clear();
-            serve(broker, &topics);
+            self.while_nothing_is_applied(|| {
+                let _turn = self.turn.lock();
+                let topics: Vec<_> =
+                    ids.iter().filter_map(|id| self.image().topic_by_id(*id).cloned()).collect();
+                self.unserved.lock().clear();
+                serve(broker, &topics);
+            });
         }
     }
 
@@ -290,6 +417,7 @@ impl Controller {
         names: &[&str],
         permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
+        // Of the metadata leader in a cluster.
         let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         reply.map_or_else(
@@ -307,7 +435,10 @@ impl Controller {
         if broker.topics.by_name(topic).is_some() {
             return Ok(());
         }
-        let created = self.create_missing_topics(broker, &[topic], &mut |_| true);
+        let created = match &broker.cluster {
+            Some(cluster) => cluster.create_missing_topics(broker, &[topic], None),
+            None => self.create_missing_topics(broker, &[topic], &mut |_| true),
+        };
         let result = created.into_iter().next();
         match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
             None | Some((ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS, _)) => Ok(()),
@@ -385,12 +516,16 @@ impl Controller {
     }
 
     /// A producer id; when the block is used up, the next one is taken durably first.
-    pub(crate) fn next_producer_id(&self) -> Result<i64, ErrorCode> {
+    pub(crate) fn next_producer_id(&self, broker: &Arc<Broker>) -> Result<i64, ErrorCode> {
         let mut ids = self.producer_ids.lock();
         if let Some(id) = ids.take() {
             return Ok(id);
         }
-        let block = self.change(MetadataHeart::allocate_producer_ids, |_| {})?;
+        if let Some(cluster) = &broker.cluster {
+            ids.add(cluster.producer_ids(broker)?);
+            return Ok(ids.take().expect("a block that was just added is not empty"));
+        }
+        let block = self.change(|heart| heart.allocate_producer_ids(heart.node_id()), |_| {})?;
         ids.add(block.map_err(|error| error.code)?);
         Ok(ids.take().expect("a block that was just added is not empty"))
     }
@@ -401,6 +536,10 @@ impl Controller {
         decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
         carry_out: impl FnOnce(&[MetadataChange]),
     ) -> Result<R, ErrorCode> {
+        if let Some(replicated) = &self.replicated {
+            // Changes are carried out where they are applied.
+            return self.change_replicated(replicated, decide);
+        }
         let _turn = self.turn.lock();
         let decision = {
             let _undo = RollbackOnPanic(self);
@@ -558,6 +697,9 @@ fn serve(broker: &Arc<Broker>, topics: &[TopicImage]) {
     let coordinators: Vec<_> = served.filter_map(|topic| broker.topics.by_id(&topic.id)).collect();
     drop(unserved);
     broker.groups.topics_changed(topics);
+    if let Some(cluster) = &broker.cluster {
+        return cluster.topics_served(broker, &coordinators);
+    }
     for topic in coordinators {
         coordinators::load(broker, &topic.name, &topic.partitions);
     }
@@ -611,6 +753,9 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
     coordinators::unload(broker, &image.name, &partitions);
     // Closed without a sync: nobody needs the records any more.
     partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
+    if let Some(cluster) = &broker.cluster {
+        cluster.journals.forget(image.id.0);
+    }
     let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
     let due_ms = now.mono_ms.saturating_add(delay_ms);
     let name: Arc<str> = image.name.as_str().into();

@@ -29,6 +29,34 @@ pub(crate) fn load(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partitio
     }
 }
 
+/// Whether a topic is a coordinator's.
+pub(crate) fn is_coordinators(topic: &str) -> bool {
+    matches!(topic, OFFSETS_TOPIC | TRANSACTIONS_TOPIC)
+}
+
+/// Tells the coordinators of a topic how many partitions it has, before this node leads any of them.
+pub(crate) fn set_partition_count(broker: &Arc<Broker>, topic: &str, partitions: usize) {
+    match topic {
+        OFFSETS_TOPIC => {
+            if let Ok(count @ 1..) = i32::try_from(partitions) {
+                broker.transactions.set(|coordinator| coordinator.set_offsets_partition_count(count));
+            }
+            broker.groups.set_partition_count(partitions);
+        }
+        TRANSACTIONS_TOPIC => broker.transactions.set_partition_count(partitions),
+        _ => {}
+    }
+}
+
+/// Takes over one partition of a coordinator's topic that this node has begun to lead.
+pub(crate) fn load_one(broker: &Arc<Broker>, partition: &Arc<Partition>) {
+    match &*partition.topic {
+        OFFSETS_TOPIC => broker.groups.load_one(broker, partition),
+        TRANSACTIONS_TOPIC => broker.transactions.load_one(broker, partition),
+        _ => {}
+    }
+}
+
 /// Gives up partitions of a topic, if it is a coordinator's: they are gone, or cannot be used.
 pub(crate) fn unload(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partition>]) {
     match topic {

@@ -83,7 +83,7 @@ impl Health {
         match (phase, broker) {
             (Phase::Serving, Some(broker)) => match self.threads().and_then(|()| broker.health()) {
                 Ok(()) => match broker.full_disk() {
-                    None => (true, json!({ "status": "ok" })),
+                    None => (true, serving_report(broker)),
                     Some(why) => (false, json!({ "status": "degraded", "reason": why })),
                 },
                 Err(why) => (false, json!({ "status": "failed", "reason": why })),
@@ -101,6 +101,15 @@ impl Health {
             "logs_open": self.logs_open.load(Ordering::Relaxed),
             "bytes_checked": self.recovery.bytes(),
         })
+    }
+}
+
+/// Of a node in a cluster also whether it may be stopped without harm.
+fn serving_report(broker: &Broker) -> Value {
+    match broker.cluster.as_ref().map(|cluster| cluster.may_stop(broker)) {
+        None => json!({ "status": "ok" }),
+        Some(Ok(())) => json!({ "status": "ok", "may_stop": true }),
+        Some(Err(why)) => json!({ "status": "ok", "may_stop": false, "reason": why }),
     }
 }
 

@@ -165,6 +165,17 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "Connections that the broker closed because of what the peer sent or did not send.",
         count(&metrics.closed),
     );
+    if let Some(cluster) = &broker.cluster {
+        let (behind, refused, dropped) = cluster.links.counts();
+        let mut counter =
+            |name: &str, help: &str, value: u64| text.one(name, Kind::Counter, help, value as f64);
+        let name = "mainstem_replicas_too_far_behind_total";
+        counter(name, "Replicas that needed records which retention has removed here.", behind);
+        let name = "mainstem_links_refused_total";
+        counter(name, "Links of other nodes that were refused or ended because of what they sent.", refused);
+        let name = "mainstem_link_messages_dropped_total";
+        counter(name, "Messages of replicas for which there was no link, or no room.", dropped);
+    }
     text.one(
         "mainstem_panics_total",
         Kind::Counter,

@@ -83,7 +83,8 @@ fn permit_alteration(
     context: &RequestContext,
     (kind, name): (i8, &str),
 ) -> Result<(), Refused> {
-    let resource = match ConfigTarget::parse(kind, name, broker.node.id)? {
+    let asked = context.connection.asked_node.unwrap_or(broker.node.id);
+    let resource = match ConfigTarget::parse(kind, name, asked)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
         ConfigTarget::Broker

@@ -19,17 +19,22 @@ use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use crate::broker::{Broker, Limits, Node};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::cluster::answers::Answers;
+use crate::cluster::founding::{self, Answering, Founder, FoundingError};
 use crate::controller::{Controller, ControllerError};
 use crate::coordinators;
 use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
+use crate::links::{LinkIdentity, Links, LinksOptions, Peer};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -49,9 +54,11 @@ use crate::storage::housekeeping::Housekeeping;
 use crate::storage::log_dirs::{LogDirs, LogDirsError};
 use crate::storage::moves::{self, Moves};
 use crate::storage::partition::{Durable, NoLog, Partition};
+use crate::storage::replicas::Journals;
 use crate::storage::topics::Topics;
 use crate::supervised;
 use crate::telemetry::ClientTelemetry;
+use crate::ticker::Ticker;
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -93,6 +100,9 @@ pub enum StartError {
     /// A listener could not authenticate its clients.
     #[error(transparent)]
     Security(#[from] ListenerSecurityError),
+    /// The nodes do not become a cluster.
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
     /// The configuration asks for something that does not exist yet.
     #[error("{0}")]
     Unsupported(String),
@@ -125,6 +135,10 @@ pub struct Ready {
     pub acks_all_waits_for_disk: bool,
     /// What one fdatasync costs in the first log directory.
     pub fdatasync: Option<Duration>,
+    /// `node.id`.
+    pub node: i32,
+    /// The nodes of the cluster, `ID@HOST:PORT` each; none without others.
+    pub voters: Vec<String>,
 }
 
 /// What a start is told beside its configuration.
@@ -165,6 +179,20 @@ pub struct Server {
     ready: Ready,
     /// Ends last.
     operator: Option<Operator>,
+    others: Option<Others>,
+}
+
+/// What connects this node to others.
+struct Others {
+    ticker: Ticker,
+    links: Arc<Links>,
+    _answering: Answering,
+}
+
+/// A node that has become one of a cluster, before its broker is there.
+struct Founded {
+    links: Arc<Links>,
+    answering: Answering,
 }
 
 /// Sockets that are bound and not yet accepted from.
@@ -172,6 +200,8 @@ struct Bound {
     listeners: Vec<(Endpoint, std::net::TcpListener)>,
     /// Until it is served.
     http: Option<std::net::TcpListener>,
+    /// For other nodes, until they are served.
+    controller: Option<std::net::TcpListener>,
     http_address: Option<SocketAddr>,
 }
 
@@ -205,7 +235,15 @@ impl Server {
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
-        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options)?;
+        let founder = Server::begin_to_found(&config, &mut bound, &options.recovery)?;
+        let cluster_id = founder.as_ref().map(|(_, _, cluster_id)| cluster_id.as_str());
+        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options, cluster_id)?;
+        let founded = match founder {
+            Some((founder, answering, _)) => {
+                Some(Server::found(&config, clock, &founder, answering, &dirs, &options.recovery)?)
+            }
+            None => None,
+        };
         let event_loops =
             EventLoops::start(loops_for(&config), config.network.idle_poll, security.has_door())?;
         let parts = Parts {
@@ -218,6 +256,7 @@ impl Server {
             health,
             security,
             accept_unprotected: options.accept_unprotected,
+            links: founded.as_ref().map(|founded| founded.links.clone()),
         };
         let broker = assemble(config, parts, &bound)?;
         if let Some(operator) = &operator {
@@ -227,12 +266,22 @@ impl Server {
             authorization.load(&broker.controller.image());
         }
         broker.health.enter(Phase::Recovering);
-        let recovered = broker.controller.start(&broker).inspect(|_| {
+        let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;
+        let started = match &broker.cluster {
+            Some(cluster) => broker.controller.start_in_cluster(&broker, cluster),
+            None => broker.controller.start(&broker),
+        };
+        let recovered = started.inspect(|_| {
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
             broker.groups.topics_changed(&topics);
             broker.groups.reconfigure(&broker);
             broker.transactions.set_version(&broker);
-            coordinators::served(&broker, |topic, partitions| coordinators::load(&broker, topic, partitions));
+            match &broker.cluster {
+                Some(cluster) => cluster.topics_served(&broker, &broker.topics.all()),
+                None => coordinators::served(&broker, |topic, partitions| {
+                    coordinators::load(&broker, topic, partitions);
+                }),
+            }
         });
         let interrupted = match recovered {
             Ok(interrupted) => interrupted,
@@ -254,7 +303,50 @@ impl Server {
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
         broker.health.enter(Phase::Serving);
-        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready, operator })
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready, operator, others })
+    }
+
+    /// Answers other nodes from now on, and finds the cluster's id with them. `None` without other nodes.
+    fn begin_to_found(
+        config: &BrokerConfig,
+        bound: &mut Bound,
+        recovery: &RecoveryWatch,
+    ) -> Result<Option<(Arc<Founder>, Answering, String)>, StartError> {
+        let (dir, known) = LogDirs::look(config)?;
+        let (Some(quorum), Some(listener)) = (&config.quorum, bound.controller.take()) else {
+            founding::check_alone(&dir)?;
+            return Ok(None);
+        };
+        let founder = Founder::new(quorum, config.node_id);
+        let answering = founder.answer_on(listener)?;
+        let cluster_id = founder.name(&dir, known, &|| recovery.is_broken_off())?;
+        Ok(Some((founder, answering, cluster_id)))
+    }
+
+    /// Waits until the cluster is founded, and links this node to the others.
+    fn found(
+        config: &BrokerConfig,
+        clock: Clock,
+        founder: &Arc<Founder>,
+        answering: Answering,
+        dirs: &LogDirs,
+        recovery: &RecoveryWatch,
+    ) -> Result<Founded, StartError> {
+        let metadata = dirs.metadata();
+        let directory = Uuid(metadata.directory_id()).to_string();
+        let cluster_id = metadata.cluster_id().to_owned();
+        founder.found(metadata.path(), (&cluster_id, directory), &|| recovery.is_broken_off())?;
+        let identity = LinkIdentity {
+            node: config.node_id,
+            generation: u64::try_from(crate::clock::wall_ms()).unwrap_or(0),
+            cluster_id,
+        };
+        let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
+        let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });
+        let options = LinksOptions { clock, replica_lag_max_ms: config.replication.lag_time_max_ms };
+        let links = Links::start(identity, peers.collect(), options)?;
+        founder.hand_on_to(&links);
+        Ok(Founded { links, answering })
     }
 
     #[cfg(test)]
@@ -279,6 +371,11 @@ impl Server {
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
         broker.health.enter(Phase::Stopping);
+        if let Some(cluster) =
+            broker.cluster.as_ref().filter(|_| broker.config().replication.controlled_shutdown)
+        {
+            cluster.hand_over(&broker);
+        }
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
         // Who still waits in a group now does so for other members; it is told to look for another coordinator.
@@ -291,6 +388,9 @@ impl Server {
         self.housekeeping.stop();
         broker.moves.stop();
         self.dir_failures.stop();
+        if let Some(others) = self.others {
+            others.stop(&broker);
+        }
         let in_order = close_logs(&broker, hurry, progress);
         drop(self.operator);
         broker.dirs.all().for_each(|dir| dir.unlock());
@@ -298,19 +398,32 @@ impl Server {
     }
 }
 
+impl Others {
+    fn start(broker: &Arc<Broker>, founded: Founded) -> Result<Others, StartError> {
+        let Founded { links, answering } = founded;
+        if let Some(cluster) = &broker.cluster {
+            cluster.start(broker)?;
+        }
+        links.serve_calls(Answers::new(broker));
+        let ticker = Ticker::start(links.clone())?;
+        Ok(Others { ticker, links, _answering: answering })
+    }
+
+    fn stop(self, broker: &Arc<Broker>) {
+        if let Some(cluster) = &broker.cluster {
+            cluster.stop();
+        }
+        broker.controller.end_applying();
+        self.ticker.stop();
+        self.links.stop();
+    }
+}
+
 impl Bound {
     fn new(config: &BrokerConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         for endpoint in &config.listeners.open {
-            let host = if endpoint.host.is_empty() { "*" } else { &endpoint.host };
-            let bound = match endpoint.host.as_str() {
-                "" => bind_all(endpoint.port, &config.network),
-                host => bind(host, endpoint.port, &config.network),
-            };
-            let socket = bound.map_err(|source| {
-                let address = format!("{host}:{}", endpoint.port);
-                StartError::Listen { listener: endpoint.listener.clone(), address, source }
-            })?;
+            let socket = bind_endpoint(endpoint, config)?;
             warn_of_reach(endpoint);
             listeners.push((endpoint.clone(), socket));
         }
@@ -322,7 +435,13 @@ impl Bound {
         });
         let http = http.transpose()?;
         let http_address = http.as_ref().and_then(|socket| socket.local_addr().ok());
-        Ok(Bound { listeners, http, http_address })
+        let controller = config.listeners.controller.as_ref().filter(|_| config.quorum.is_some());
+        let controller = controller.map(|endpoint| {
+            warn_of_reach(endpoint);
+            bind_endpoint(endpoint, config)
+        });
+        let controller = controller.transpose()?;
+        Ok(Bound { listeners, http, controller, http_address })
     }
 
     /// What clients are told, with the ports and the host name that only the system knows.
@@ -339,6 +458,18 @@ impl Bound {
         };
         self.listeners.iter().map(advertise).collect()
     }
+}
+
+fn bind_endpoint(endpoint: &Endpoint, config: &BrokerConfig) -> Result<std::net::TcpListener, StartError> {
+    let host = if endpoint.host.is_empty() { "*" } else { &endpoint.host };
+    let bound = match endpoint.host.as_str() {
+        "" => bind_all(endpoint.port, &config.network),
+        host => bind(host, endpoint.port, &config.network),
+    };
+    bound.map_err(|source| {
+        let address = format!("{host}:{}", endpoint.port);
+        StartError::Listen { listener: endpoint.listener.clone(), address, source }
+    })
 }
 
 /// Says who may come in, where that is more than processes of this host.
@@ -416,6 +547,7 @@ struct Parts {
     health: Arc<Health>,
     security: Security,
     accept_unprotected: bool,
+    links: Option<Arc<Links>>,
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
@@ -429,7 +561,18 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         health,
         security,
         accept_unprotected,
+        links,
     } = parts;
+    let cluster = links
+        .zip(config.quorum.clone())
+        .map(|(links, quorum)| Cluster::new(config.node_id, quorum, links, Arc::<Journals>::default()));
+    let controller = match &cluster {
+        Some(cluster) => {
+            let parts = (&cluster.links, &*cluster.journals);
+            Controller::in_cluster(&config, dirs.metadata(), &cluster.quorum, parts)?
+        }
+        None => Controller::new(&config, dirs.metadata(), accept_unprotected)?,
+    };
     let node = Node {
         id: config.node_id,
         cluster_id: dirs.metadata().cluster_id().to_owned(),
@@ -449,7 +592,8 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
-        controller: Controller::new(&config, dirs.metadata(), accept_unprotected)?,
+        controller,
+        cluster,
         groups: Groups::new(GroupCoordinator::new(group_config(&config))),
         transactions: Transactions::new(TransactionCoordinator::new(transactions::config(&config))),
         transaction_workers: Workers::new(),
@@ -512,6 +656,13 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
         acks_all_waits_for_disk: !values.write_caching,
         fdatasync: measure_fdatasync(&**first.storage(), first.path()).ok(),
+        node: broker.node.id,
+        voters: broker
+            .cluster
+            .iter()
+            .flat_map(|cluster| &cluster.quorum.voters)
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 

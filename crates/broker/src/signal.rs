@@ -1,6 +1,6 @@
 //! One event that one task waits for, raised by whoever makes it happen.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI16, AtomicI64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use mainstem_wire::ErrorCode;
@@ -96,7 +96,8 @@ impl FetchWaiter {
 /// A request that waits until its appends to several partitions are durable.
 pub(crate) struct DurableWait {
     remaining: AtomicUsize,
-    failed: AtomicBool,
+    /// The last failure's code; 0: none has failed.
+    failed: AtomicI16,
     signal: Signal,
 }
 
@@ -107,13 +108,13 @@ impl DurableWait {
         if parts == 0 {
             signal.raise();
         }
-        DurableWait { remaining: AtomicUsize::new(parts), failed: AtomicBool::new(false), signal }
+        DurableWait { remaining: AtomicUsize::new(parts), failed: AtomicI16::new(0), signal }
     }
 
     /// One part is durable, or failed.
     pub(crate) fn done(&self, result: Result<(), ErrorCode>) {
-        if result.is_err() {
-            self.failed.store(true, Ordering::Release);
+        if let Err(error) = result {
+            self.failed.store(error.code(), Ordering::Release);
         }
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.signal.raise();
@@ -127,7 +128,12 @@ impl DurableWait {
 
     /// Whether any part failed: the caller asks each partition how far it is durable.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.failure().is_some()
+    }
+
+    /// Why a part failed, if any did.
+    pub(crate) fn failure(&self) -> Option<ErrorCode> {
+        Some(self.failed.load(Ordering::Acquire)).filter(|code| *code != 0).map(ErrorCode::from)
     }
 }
 

@@ -10,4 +10,5 @@ pub(crate) mod moves;
 pub(crate) mod opening;
 pub(crate) mod partition;
 pub(crate) mod placing;
+pub(crate) mod replicas;
 pub(crate) mod topics;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::key::Scope;
 use super::listeners::{Endpoint, ListenerKeys, Listeners};
 use super::protection;
+use super::quorum::Quorum;
 use super::sasl::{self, SaslListener};
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Problem, Sources};
 use super::table;
@@ -22,6 +23,10 @@ pub struct BrokerConfig {
     pub node_id: i32,
     /// `broker.rack`.
     pub rack: Option<String>,
+    /// `controller.quorum.voters`; `None` where it names no other node.
+    pub quorum: Option<Quorum>,
+    /// Nodes and replicas of a cluster.
+    pub replication: ReplicationConfig,
     /// `listeners` and the keys around it.
     pub listeners: Listeners,
     /// `sasl.enabled.mechanisms` and the keys around it, by the rank of the open listener; none without SASL.
@@ -64,6 +69,21 @@ pub struct BrokerConfig {
     pub values: BrokerValues,
     /// What to tell the user at start.
     pub warnings: Vec<ConfigWarning>,
+}
+
+/// Nodes and replicas of a cluster. Milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicationConfig {
+    /// `broker.heartbeat.interval.ms`.
+    pub heartbeat_interval_ms: u64,
+    /// `broker.session.timeout.ms`.
+    pub session_timeout_ms: u64,
+    /// `replica.lag.time.max.ms`.
+    pub lag_time_max_ms: u64,
+    /// `controlled.shutdown.enable`.
+    pub controlled_shutdown: bool,
+    /// `leader.imbalance.check.interval.seconds` as milliseconds; none without `auto.leader.rebalance.enable`.
+    pub rebalance_interval_ms: Option<u64>,
 }
 
 /// Stands for all log directories in `cordoned.log.dirs`.
@@ -289,6 +309,8 @@ impl BrokerConfig {
         problems.extend(typed.open_listener(open, &tls_listeners));
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
+        let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
+        let quorum = quorum.unwrap_or_default();
         problems.extend(typed.conflicts());
         let (Some(node_id), Some(listeners), Some(sasl_listeners), Some(network), Some(http_listener)) =
             (node_id, listeners, sasl_listeners, network, http_listener)
@@ -301,6 +323,7 @@ impl BrokerConfig {
         let mut config = BrokerConfig {
             node_id,
             rack: typed.text("broker.rack"),
+            replication: typed.replication(),
             listeners,
             sasl_listeners,
             tls_listeners,
@@ -315,15 +338,16 @@ impl BrokerConfig {
             network,
             quotas: typed.quotas(),
             groups: typed.groups(),
-            offsets: typed.offsets(),
-            transactions: typed.transactions(),
+            offsets: typed.offsets(quorum.as_ref()),
+            transactions: typed.transactions(quorum.as_ref()),
             logs: typed.logs(),
             cleaner: typed.cleaner(),
             metadata_log: typed.metadata_log(),
+            quorum,
             warnings,
             values,
         };
-        config.warn_of_one_node();
+        config.warn_of_few_nodes();
         Ok(config)
     }
 
@@ -339,14 +363,15 @@ impl BrokerConfig {
     }
 
     /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
-    fn warn_of_one_node(&mut self) {
-        self.warnings.retain(|warning| !matches!(warning, ConfigWarning::OneNode { .. }));
+    fn warn_of_few_nodes(&mut self) {
+        self.warnings.retain(|warning| !matches!(warning, ConfigWarning::FewNodes { .. }));
+        let nodes = self.quorum.as_ref().map_or(1, |quorum| quorum.voters.len());
         for (name, value) in [
             ("default.replication.factor", self.topics.default_replication_factor),
             ("offsets.topic.replication.factor", self.offsets.topic_replication_factor),
         ] {
-            if value > 1 {
-                self.warnings.push(ConfigWarning::OneNode { name, value: value.into() });
+            if usize::try_from(value).is_ok_and(|value| value > nodes) {
+                self.warnings.push(ConfigWarning::FewNodes { name, value: value.into(), nodes });
             }
         }
     }
@@ -369,10 +394,6 @@ impl Typed<'_> {
 
     fn int32(&self, name: &str) -> i32 {
         i32::try_from(self.int(name)).expect("the key's type is INT")
-    }
-
-    fn int16(&self, name: &str) -> i16 {
-        i16::try_from(self.int(name)).expect("the key's type is SHORT")
     }
 
     /// Negative counts as 0.
@@ -434,6 +455,42 @@ impl Typed<'_> {
             inter_broker_protocol: self.0.lookup("security.inter.broker.protocol").map(|(text, _)| text),
         }
         .build()
+    }
+
+    fn quorum(&self, node_id: Option<i32>, listeners: Option<&Listeners>) -> Result<Option<Quorum>, Problem> {
+        let (voters, servers) =
+            (self.list("controller.quorum.voters"), self.list("controller.quorum.bootstrap.servers"));
+        if voters.is_empty() && servers.len() > 1 {
+            return Err(Problem::new(
+                "controller.quorum.bootstrap.servers names several nodes, and clusters that are found by it are not \
+                 served yet: name all nodes in controller.quorum.voters=ID@HOST:PORT,..., the same on each of them",
+            ));
+        }
+        let quorum = Quorum::parse(&voters)?;
+        let (Some(own), Some(listeners)) = (node_id, listeners) else { return Ok(None) };
+        let requires_authentication = self.boolean("mainstem.require.authentication");
+        quorum.of_several(own, &self.list("process.roles"), listeners, requires_authentication)
+    }
+
+    fn replication(&self) -> ReplicationConfig {
+        ReplicationConfig {
+            heartbeat_interval_ms: self.millis("broker.heartbeat.interval.ms"),
+            session_timeout_ms: self.millis("broker.session.timeout.ms"),
+            lag_time_max_ms: self.millis("replica.lag.time.max.ms"),
+            controlled_shutdown: self.boolean("controlled.shutdown.enable"),
+            rebalance_interval_ms: self
+                .boolean("auto.leader.rebalance.enable")
+                .then(|| self.millis("leader.imbalance.check.interval.seconds").saturating_mul(1000)),
+        }
+    }
+
+    /// The value of a key of an internal topic. One that nobody set is Kafka's, or the number of nodes if that is smaller.
+    fn replicas(&self, name: &str, kafkas: i16, quorum: Option<&Quorum>) -> i16 {
+        let nodes = quorum.filter(|_| self.0.lookup(name).is_none()).map(|quorum| quorum.voters.len());
+        nodes.map_or_else(
+            || i16::try_from(self.int(name)).unwrap_or(i16::MAX),
+            |nodes| i16::try_from(nodes).unwrap_or(i16::MAX).min(kafkas),
+        )
     }
 
     /// The first listener whose clients need not prove who they are, where `mainstem.require.authentication` forbids that.
@@ -572,23 +629,23 @@ impl Typed<'_> {
         }
     }
 
-    fn offsets(&self) -> OffsetsConfig {
+    fn offsets(&self, quorum: Option<&Quorum>) -> OffsetsConfig {
         OffsetsConfig {
             metadata_max_bytes: self.int32("offset.metadata.max.bytes"),
             commit_timeout_ms: self.int32("offsets.commit.timeout.ms"),
             retention_ms: self.int("offsets.retention.minutes") * 60_000,
             retention_check_interval_ms: self.int("offsets.retention.check.interval.ms"),
             topic_num_partitions: self.int32("offsets.topic.num.partitions"),
-            topic_replication_factor: self.int16("offsets.topic.replication.factor"),
+            topic_replication_factor: self.replicas("offsets.topic.replication.factor", 3, quorum),
             topic_segment_bytes: self.int32("offsets.topic.segment.bytes"),
         }
     }
 
-    fn transactions(&self) -> TransactionLogConfig {
+    fn transactions(&self, quorum: Option<&Quorum>) -> TransactionLogConfig {
         TransactionLogConfig {
             topic_num_partitions: self.int32("transaction.state.log.num.partitions"),
-            topic_replication_factor: self.int16("transaction.state.log.replication.factor"),
-            topic_min_isr: self.int32("transaction.state.log.min.isr"),
+            topic_replication_factor: self.replicas("transaction.state.log.replication.factor", 3, quorum),
+            topic_min_isr: self.replicas("transaction.state.log.min.isr", 2, quorum).into(),
             topic_segment_bytes: self.int32("transaction.state.log.segment.bytes"),
             max_timeout_ms: self.int32("transaction.max.timeout.ms"),
             abort_timed_out_interval_ms: self

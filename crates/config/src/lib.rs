@@ -25,6 +25,7 @@ mod listeners;
 pub mod loggers;
 mod properties;
 mod protection;
+mod quorum;
 mod quota_windows;
 mod sasl;
 mod sources;
@@ -35,7 +36,8 @@ mod value;
 
 pub use broker::{
     AuthenticationConfig, AuthorizerConfig, BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance,
-    MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, TopicDefaults, TransactionLogConfig,
+    MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, ReplicationConfig, TopicDefaults,
+    TransactionLogConfig,
 };
 pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;
@@ -43,6 +45,7 @@ pub use group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPol
 pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};
 pub use properties::{Properties, PropertiesError, Property};
+pub use quorum::{Quorum, Voter};
 pub use quota_windows::Windows;
 pub use sasl::{JaasText, SaslListener, SaslMechanism};
 pub use sources::{

@@ -32,6 +32,11 @@ impl SecurityProtocol {
         self as i16
     }
 
+    /// The protocol of a code in metadata records.
+    pub fn from_code(code: i16) -> Option<SecurityProtocol> {
+        SecurityProtocol::ALL.into_iter().find(|protocol| protocol.code() == code)
+    }
+
     /// Kafka's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -86,6 +91,8 @@ pub struct Listeners {
     pub advertised: Vec<Endpoint>,
     /// The listener between nodes.
     pub inter_broker: String,
+    /// The listener for the other nodes of a cluster: the first of `controller.listener.names` that is there.
+    pub controller: Option<Endpoint>,
 }
 
 impl Listeners {
@@ -125,7 +132,9 @@ impl ListenerKeys<'_> {
         }
         let advertised = self.advertised(&map, &open, is_controller)?;
         let inter_broker = self.inter_broker(&map, &advertised)?;
-        Ok(Listeners { open, advertised, inter_broker })
+        let named = |name: &String| all.iter().find(|endpoint| endpoint.listener.eq_ignore_ascii_case(name));
+        let controller = self.controllers.iter().find_map(named).cloned();
+        Ok(Listeners { open, advertised, inter_broker, controller })
     }
 
     fn protocol_map(&self) -> Result<Vec<(String, SecurityProtocol)>, Problem> {

@@ -144,12 +144,14 @@ pub enum ConfigWarning {
         /// Why.
         reason: &'static str,
     },
-    /// A value that cannot be met on one node.
-    OneNode {
+    /// A value that so few nodes cannot meet.
+    FewNodes {
         /// The key.
         name: &'static str,
         /// Its value.
         value: i64,
+        /// How many there are.
+        nodes: usize,
     },
 }
 
@@ -165,11 +167,12 @@ impl fmt::Display for ConfigWarning {
             ConfigWarning::NoEffect { name, origin, reason } => {
                 write!(f, "{origin}: {name} has no effect here: {reason}")
             }
-            ConfigWarning::OneNode { name, value } => {
-                write!(
-                    f,
-                    "{name}={value} cannot be met: there is one node, so topics that need it are refused"
-                )
+            ConfigWarning::FewNodes { name, value, nodes } => {
+                let there = match nodes {
+                    1 => "there is one node".to_string(),
+                    nodes => format!("there are {nodes} nodes"),
+                };
+                write!(f, "{name}={value} cannot be met: {there}, so topics that need it are refused")
             }
         }
     }

@@ -297,7 +297,7 @@ fn a_snapshot_makes_the_same_image() {
     session.delete(&[(Some("gone"), Uuid::ZERO)]);
     session.alter(BROKER, "", &[("max.connections", Set, Some("5"))], false);
     session.alter(32, "g", &[("share.session.timeout.ms", Set, Some("46000"))], false);
-    let decision = session.heart.allocate_producer_ids();
+    let decision = session.heart.allocate_producer_ids(1);
     session.append(decision).expect("the node is registered");
     session.commit_all();
     let entity = QuotaEntity { user: Some(EntityName::Default), ..QuotaEntity::default() };

@@ -218,7 +218,9 @@ impl MetadataHeart {
         let node = self.node_id();
         match name.parse::<i32>() {
             _ if name.is_empty() => Ok(BrokerLayer::ClusterDefault),
-            Ok(id) if id == node => Ok(BrokerLayer::Node),
+            Ok(id) if id == node || (self.has_several_nodes() && self.ahead().broker(id).is_some()) => {
+                Ok(BrokerLayer::Node)
+            }
             Ok(_) => {
                 invalid(format!("Unexpected broker id, expected {node} or empty string, but received {name}"))
             }

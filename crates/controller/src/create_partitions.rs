@@ -94,7 +94,11 @@ impl MetadataHeart {
         }
         let factor = image.partitions.first().map_or(1, |partition| partition.replicas.len());
         let partitions = match &topic.assignments {
-            None => self.spread(current..topic.count, i16::try_from(factor).expect("a factor is 16 bits"))?,
+            None => {
+                let factor = i16::try_from(factor).expect("a factor is 16 bits");
+                let first = image.partitions.first().and_then(|partition| partition.replicas.first());
+                self.spread(current..topic.count, factor, first.copied())?
+            }
             Some(assignments) => self.assigned_growth(assignments, added, factor)?,
         };
         Ok(Growth { topic_id: image.id, first: current, partitions })

@@ -19,8 +19,12 @@ use super::error::ApiError;
 use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 use super::image::{BrokerImage, ResourceKind};
 use super::names;
+use super::placement::{NodeInRack, Placement};
 use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
+
+/// Kafka's number of a leader that there is not.
+pub(super) const NO_LEADER: i32 = -1;
 
 /// A topic that can be created.
 struct Plan {
@@ -203,18 +207,19 @@ impl MetadataHeart {
             let message = "Number of partitions was set to an invalid non-positive value.";
             return Err(ApiError::new(ErrorCode::INVALID_PARTITIONS, message));
         }
-        self.spread(0..count, factor)
+        self.spread(0..count, factor, None)
     }
 
-    /// The replicas of partitions from..to, which begin at one node after the other.
+    /// The replicas of partitions from..to, which begin at one node after the other: the first partition's, `start` being
+    /// the node that leads it if it is there, or else the one that most topics did not begin with.
     pub(super) fn spread(
         &self,
         partitions: std::ops::Range<i32>,
         factor: i16,
+        start: Option<i32>,
     ) -> Result<Vec<Vec<i32>>, ApiError> {
         let takes_partitions = |broker: &&BrokerImage| broker.takes_partitions();
-        let nodes: Vec<i32> =
-            self.ahead().brokers().filter(takes_partitions).map(|broker| broker.id).collect();
+        let nodes: Vec<_> = self.ahead().brokers().filter(takes_partitions).map(NodeInRack::of).collect();
         let factor = usize::try_from(factor).unwrap_or(0);
         if factor > nodes.len() {
             let why = match nodes.len() {
@@ -228,11 +233,11 @@ impl MetadataHeart {
             let message = format!("Unable to replicate the partition {factor} time(s): {why}");
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }
-        let replicas = |number: i32| {
-            let first = usize::try_from(number).expect("partition numbers are not negative");
-            (0..factor).map(|step| nodes[(first + step) % nodes.len()]).collect()
-        };
-        Ok(partitions.map(replicas).collect())
+        let placement = Placement::new(&nodes);
+        let start =
+            start.and_then(|leader| placement.rank(leader)).unwrap_or_else(|| self.ahead().topics().count());
+        let number = |number| usize::try_from(number).expect("partition numbers are not negative");
+        Ok(partitions.map(|index| placement.replicas(start, number(index), factor)).collect())
     }
 
     /// The replicas that the client chose.
@@ -394,7 +399,7 @@ impl DirectorySizes {
     }
 }
 
-/// A new partition, led by its first replica.
+/// A new partition, led by its first replica if that is the only one: several elect their leader.
 pub(super) fn partition_record(
     topic_id: Uuid,
     number: i32,
@@ -406,7 +411,7 @@ pub(super) fn partition_record(
         topic_id,
         replicas: replicas.to_vec(),
         isr: replicas.to_vec(),
-        leader: replicas[0],
+        leader: if let [only] = replicas { *only } else { NO_LEADER },
         leader_epoch: 0,
         partition_epoch: 0,
         directories: replicas.iter().map(|node| directories.take_emptiest(*node)).collect(),

@@ -1,4 +1,4 @@
-//! Log directories of this node that partitions moved to, and those that failed while it runs (KIP-858).
+//! Log directories of a node that partitions moved to, and those that failed while it runs (KIP-858).
 
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
@@ -7,7 +7,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::heart::{Decision, MetadataHeart};
 
-/// A partition on this node, and the log directory that it is in.
+/// A partition on a node, and the log directory that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryAssignment {
     /// The partition's topic.
@@ -19,17 +19,18 @@ pub struct DirectoryAssignment {
 }
 
 impl MetadataHeart {
-    /// Notes where partitions are on this node. Partitions that are gone by now, that this node does not hold, or of
+    /// Notes where partitions are on a node. Partitions that are gone by now, that the node does not hold, or of
     /// which this is known already are left out.
-    pub fn assign_directories(&mut self, assignments: &[DirectoryAssignment]) -> Decision<()> {
-        let records = assignments.iter().filter_map(|assignment| self.reassignment(assignment)).collect();
+    pub fn assign_directories(&mut self, node: i32, assignments: &[DirectoryAssignment]) -> Decision<()> {
+        let records =
+            assignments.iter().filter_map(|assignment| self.reassignment(node, assignment)).collect();
         self.decide(records, ())
     }
 
-    fn reassignment(&self, assignment: &DirectoryAssignment) -> Option<MetadataRecord<'static>> {
+    fn reassignment(&self, node: i32, assignment: &DirectoryAssignment) -> Option<MetadataRecord<'static>> {
         let topic = self.ahead().topic_by_id(assignment.topic_id)?;
         let partition = topic.partitions.get(usize::try_from(assignment.partition).ok()?)?;
-        let own = partition.replicas.iter().position(|replica| *replica == self.node_id())?;
+        let own = partition.replicas.iter().position(|replica| *replica == node)?;
         let mut directories = partition.directories.clone();
         directories.resize(partition.replicas.len(), Uuid::ZERO);
         if std::mem::replace(&mut directories[own], assignment.directory) == assignment.directory {
@@ -45,9 +46,9 @@ impl MetadataHeart {
 
     /// Notes that only these of the node's log directories are online: new partitions go into them alone. At least one
     /// is.
-    pub fn directories_online(&mut self, online: &[Uuid]) -> Decision<()> {
+    pub fn directories_online(&mut self, node: i32, online: &[Uuid]) -> Decision<()> {
         assert!(!online.is_empty(), "a node without a directory stops");
-        let broker = self.ahead().broker(self.node_id()).filter(|broker| broker.log_dirs != online);
+        let broker = self.ahead().broker(node).filter(|broker| broker.log_dirs != online);
         let change = broker.map(|broker| BrokerRegistrationChangeRecord {
             broker_id: broker.id,
             broker_epoch: broker.epoch,
@@ -58,9 +59,8 @@ impl MetadataHeart {
     }
 
     /// Notes which of the node's log directories take no new partitions (KIP-1066).
-    pub fn directories_cordoned(&mut self, cordoned: &[Uuid]) -> Decision<()> {
-        let broker =
-            self.ahead().broker(self.node_id()).filter(|broker| broker.cordoned_log_dirs != cordoned);
+    pub fn directories_cordoned(&mut self, node: i32, cordoned: &[Uuid]) -> Decision<()> {
+        let broker = self.ahead().broker(node).filter(|broker| broker.cordoned_log_dirs != cordoned);
         let change = broker.map(|broker| BrokerRegistrationChangeRecord {
             broker_id: broker.id,
             broker_epoch: broker.epoch,
@@ -70,7 +70,7 @@ impl MetadataHeart {
         self.change_registration(change)
     }
 
-    fn change_registration(
+    pub(super) fn change_registration(
         &mut self,
         change: Option<BrokerRegistrationChangeRecord<'static>>,
     ) -> Decision<()> {

@@ -7,7 +7,7 @@ use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::{ApiError, Inconsistency, ReplayError};
-use super::image::{ConfigResource, MetadataChange, MetadataImage, ResourceKind};
+use super::image::{ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind};
 use mainstem_config::BrokerConfig;
 
 /// Partitions that one request may create: all its records go into one batch.
@@ -165,6 +165,26 @@ impl MetadataHeart {
     /// This node's number.
     pub fn node_id(&self) -> i32 {
         self.node_id
+    }
+
+    /// Whether the cluster has nodes beside this one.
+    pub(super) fn has_several_nodes(&self) -> bool {
+        self.start.quorum.is_some()
+    }
+
+    /// Whether the replicas of a partition elect their leader: its record only notes who that is.
+    pub(super) fn elects_itself(&self, partition: &PartitionImage) -> bool {
+        self.has_several_nodes() && partition.replicas.len() > 1
+    }
+
+    /// Whether records were decided and are not committed.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Where the log ends once everything that was decided is in it.
+    pub fn ahead_offset(&self) -> i64 {
+        self.ahead.image.next_offset()
     }
 
     /// What is committed: what readers see.

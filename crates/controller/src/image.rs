@@ -420,10 +420,9 @@ impl MetadataImage {
         let (id, partition) = (record.topic_id, record.partition_id);
         let topic = self.topics.get_mut(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
         let count = topic.partitions.len();
-        if usize::try_from(partition) != Ok(count) {
-            return Err(Inconsistency::Partition { id, partition, count });
-        }
-        topic.partitions.push(PartitionImage {
+        let at = usize::try_from(partition).ok().filter(|at| *at <= count);
+        let at = at.ok_or(Inconsistency::Partition { id, partition, count })?;
+        let image = PartitionImage {
             leader: record.leader,
             leader_epoch: record.leader_epoch,
             partition_epoch: record.partition_epoch,
@@ -432,7 +431,19 @@ impl MetadataImage {
             directories: record.directories.clone(),
             eligible_leader_replicas: record.eligible_leader_replicas.clone().unwrap_or_default(),
             last_known_elr: record.last_known_elr.clone().unwrap_or_default(),
-        });
+        };
+        if let Some(known) = topic.partitions.get_mut(at) {
+            // What leaders of a cluster have reported; Kafka's own writer has no record for a partition that is there.
+            let is_newer = image.partition_epoch > known.partition_epoch
+                && image.leader_epoch >= known.leader_epoch
+                && image.replicas == known.replicas;
+            if !is_newer {
+                return Err(Inconsistency::Partition { id, partition, count });
+            }
+            *known = image;
+            return Ok(MetadataChange::PartitionChanged { topic_id: id, partition });
+        }
+        topic.partitions.push(image);
         Ok(MetadataChange::PartitionCreated { topic_id: id, partition })
     }
 

@@ -34,11 +34,14 @@ mod directories;
 mod elect_leaders;
 mod error;
 pub mod features;
+mod fencing;
 #[doc(hidden)]
 pub mod fuzz;
 mod heart;
 mod image;
+mod leadership;
 pub mod names;
+mod placement;
 mod producer_ids;
 #[cfg(test)]
 mod properties;
@@ -66,5 +69,6 @@ pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, P
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };
+pub use leadership::LeaderNote;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;

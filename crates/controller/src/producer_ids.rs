@@ -17,10 +17,9 @@ pub const PRODUCER_ID_BLOCK_SIZE: i64 = 1000;
 pub type ProducerIdBlock = Range<i64>;
 
 impl MetadataHeart {
-    /// Takes the next block for this node. Its ids may be used when the decision is committed, not before.
-    pub fn allocate_producer_ids(&mut self) -> Decision<Result<ProducerIdBlock, ApiError>> {
+    /// Takes the next block for a node. Its ids may be used when the decision is committed, not before.
+    pub fn allocate_producer_ids(&mut self, node: i32) -> Decision<Result<ProducerIdBlock, ApiError>> {
         let first = self.ahead().next_producer_id();
-        let node = self.node_id();
         let Some(broker) = self.ahead().broker(node) else {
             let message = format!("Broker {node} is not registered.");
             return self.decide(vec![], Err(ApiError::new(ErrorCode::BROKER_ID_NOT_REGISTERED, message)));

@@ -153,7 +153,7 @@ impl Run {
                 session.alter(4, if *node { "1" } else { "" }, &changes[*change..=*change], false);
             }
             Step::TakeProducerIds => {
-                let decision = session.heart.allocate_producer_ids();
+                let decision = session.heart.allocate_producer_ids(1);
                 session.append(decision).expect("the node is registered");
             }
             Step::Start { unclean } => {

@@ -1,29 +1,35 @@
 //! AlterPartitionReassignments (45), v0-1, and ListPartitionReassignments (46), v0 (KIP-455): on one node the only
-//! assignment is the one that a partition has, so a reassignment is done when it is asked for, or refused.
+//! assignment is the one that a partition has, so a reassignment is done when it is asked for, or refused. In a cluster the
+//! replicas of a partition can be given another order, which says who is to lead; they do not move between nodes yet.
 
 use std::borrow::Cow;
 
-use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
 use mainstem_wire::messages::alter_partition_reassignments_response::{
     AlterPartitionReassignmentsResponse, ReassignablePartitionResponse, ReassignableTopicResponse,
 };
+use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
 use super::heart::{Decision, MetadataHeart};
+use super::image::PartitionImage;
 
 impl MetadataHeart {
-    /// Judges each partition by itself. No record is ever needed.
+    /// Judges each partition by itself.
     pub fn alter_partition_reassignments(
         &mut self,
         request: &AlterPartitionReassignmentsRequest<'_>,
     ) -> Decision<AlterPartitionReassignmentsResponse<'static>> {
         let may_resize = request.allow_replication_factor_change;
+        let mut records = Vec::new();
         let topics = request.topics.iter().map(|topic| {
             let judge = |partition: &ReassignablePartition| {
-                let error = self.reassign(topic, partition, may_resize).err();
+                let judged = self.reassign(topic, partition, may_resize);
+                let error = judged.map(|record| records.extend(record)).err();
                 ReassignablePartitionResponse {
                     partition_index: partition.partition_index,
                     error_code: error.as_ref().map_or(ErrorCode::NONE, |error| error.code).0,
@@ -43,7 +49,7 @@ impl MetadataHeart {
             responses: topics.collect(),
             ..AlterPartitionReassignmentsResponse::default()
         };
-        self.decide(vec![], response)
+        self.decide(records, response)
     }
 
     fn reassign(
@@ -51,7 +57,7 @@ impl MetadataHeart {
         topic: &ReassignableTopic<'_>,
         wanted: &ReassignablePartition,
         may_resize: bool,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<MetadataRecord<'static>>, ApiError> {
         let unknown = |what: &str| {
             let message = format!("Unable to find {what}.");
             ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -71,13 +77,37 @@ impl MetadataHeart {
             let message = format!("The replication factor is changed from {now} to {then}.");
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }
-        if *replicas != partition.replicas {
+        if *replicas == partition.replicas {
+            return Ok(None);
+        }
+        let is_same_set = now == then && replicas.iter().all(|node| partition.replicas.contains(node));
+        if !self.elects_itself(partition) || !is_same_set {
             let message = format!(
                 "Replicas do not move between nodes yet: the partition stays on {:?}.",
                 partition.replicas
             );
             return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
         }
-        Ok(())
+        Ok(Some(reordered(image.id, wanted.partition_index, partition, replicas)))
     }
+}
+
+/// The same replicas in another order, each with its directory.
+fn reordered(
+    topic_id: Uuid,
+    partition_id: i32,
+    partition: &PartitionImage,
+    replicas: &[i32],
+) -> MetadataRecord<'static> {
+    let directory = |node: &i32| {
+        let at = partition.replicas.iter().position(|known| known == node);
+        at.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default()
+    };
+    MetadataRecord::PartitionChangeRecord(Box::new(PartitionChangeRecord {
+        partition_id,
+        topic_id,
+        replicas: Some(replicas.to_vec()),
+        directories: Some(replicas.iter().map(directory).collect()),
+        ..PartitionChangeRecord::default()
+    }))
 }

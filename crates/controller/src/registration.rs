@@ -13,9 +13,13 @@ use super::heart::{Decision, MetadataHeart};
 use super::image::PartitionImage;
 use mainstem_config::Endpoint;
 
-/// A start of this node.
+/// A start of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStart {
+    /// The node.
+    pub node_id: i32,
+    /// Its rack.
+    pub rack: Option<String>,
     /// Random, new with each start.
     pub incarnation_id: Uuid,
     /// What clients are told to connect to, hosts and ports filled in.
@@ -38,7 +42,8 @@ impl MetadataHeart {
     /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
     ///
     /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
-    /// Partitions that Kafka left without a leader when it stopped are led again.
+    /// Partitions that Kafka left without a leader when it stopped are led again. In a cluster that concerns those with one
+    /// replica: the others elect their leader themselves.
     pub fn register_node(&mut self, start: &NodeStart) -> Decision<i64> {
         let mut records = match self.ahead().feature(METADATA_VERSION.name) {
             None => FEATURES.iter().map(finalised).collect(),
@@ -48,7 +53,7 @@ impl MetadataHeart {
         let position = i64::try_from(records.len()).expect("a few features");
         let epoch = self.ahead().next_offset() + position;
         records.push(self.registration(start, epoch));
-        records.extend(self.led_from_now(&start.unclean_dirs));
+        records.extend(self.led_from_now(start.node_id, &start.unclean_dirs));
         self.decide(records, epoch)
     }
 
@@ -67,12 +72,12 @@ impl MetadataHeart {
             ..BrokerFeature::default()
         });
         MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
-            broker_id: self.node_id(),
+            broker_id: start.node_id,
             incarnation_id: start.incarnation_id,
             broker_epoch: epoch,
             end_points: end_points.collect(),
             features: features.collect(),
-            rack: self.ahead_config().rack.clone().map(Cow::Owned),
+            rack: start.rack.clone().map(Cow::Owned),
             fenced: false,
             log_dirs: start.log_dirs.clone(),
             cordoned_log_dirs: cordoned(&start.cordoned_dirs),
@@ -80,12 +85,12 @@ impl MetadataHeart {
         }))
     }
 
-    /// Of what this node leads in these directories, and of what it has to lead since nothing does.
-    fn led_from_now(&self, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
-        let node = self.node_id();
+    /// Of what a node leads in these directories, and of what it has to lead since nothing does.
+    fn led_from_now(&self, node: i32, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
         for topic in self.ahead().topics() {
-            for (number, partition) in (0i32..).zip(&topic.partitions) {
+            let partitions = (0i32..).zip(&topic.partitions);
+            for (number, partition) in partitions.filter(|(_, partition)| !self.elects_itself(partition)) {
                 let mut held = partition.replicas.iter().zip(&partition.directories);
                 let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
                 if was_cut && partition.leader == node {
@@ -99,15 +104,14 @@ impl MetadataHeart {
     }
 
     /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
-    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that this node does not lead are left
-    /// alone.
-    pub fn raise_leader_epochs(&mut self, partitions: &[(Uuid, i32)]) -> Decision<()> {
-        let node = self.node_id();
+    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that the node does not lead, or that elect
+    /// their leader themselves, are left alone.
+    pub fn raise_leader_epochs(&mut self, node: i32, partitions: &[(Uuid, i32)]) -> Decision<()> {
         let is_led = |(topic, number): &&(Uuid, i32)| {
             let topic = self.ahead().topic_by_id(*topic);
             let index = usize::try_from(*number).ok();
             let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
-            partition.is_some_and(|partition| partition.leader == node)
+            partition.is_some_and(|partition| partition.leader == node && !self.elects_itself(partition))
         };
         let led = partitions.iter().filter(is_led);
         let records = led.map(|(topic, number)| led_again(*topic, *number, node)).collect();

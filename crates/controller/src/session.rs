@@ -38,6 +38,8 @@ pub(super) fn config(file: &str) -> BrokerConfig {
 
 pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid]) -> NodeStart {
     NodeStart {
+        node_id: 1,
+        rack: None,
         incarnation_id: Uuid::from_u128(incarnation),
         endpoints: vec![Endpoint {
             listener: "PLAINTEXT".to_string(),

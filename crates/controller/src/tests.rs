@@ -440,7 +440,7 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     session.start(&node_start(4, &both, &[]));
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
     let topic = session.heart.image().topic("a").expect("created").id;
-    let decision = session.heart.raise_leader_epochs(&[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
+    let decision = session.heart.raise_leader_epochs(1, &[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
     session.append(decision);
     session.commit_all();
     assert_eq!(
@@ -468,7 +468,8 @@ fn partitions_move_between_directories_and_stay_led() {
     let to = |partition, directory| DirectoryAssignment { topic_id, partition, directory };
     let gone = DirectoryAssignment { topic_id: Uuid::from_u128(9), partition: 0, directory: DIR };
     // What is known, or of a topic that is gone, makes no record.
-    let decision = session.heart.assign_directories(&[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
+    let decision =
+        session.heart.assign_directories(1, &[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
     assert_eq!(decision.records.len(), 1);
     session.append(decision);
     let changes = session.commit_all();
@@ -490,7 +491,7 @@ fn new_partitions_go_where_a_directory_is_online() {
     let mut session = Session::new("");
     session.start(&node_start(2, &[DIR, OTHER_DIR], &[]));
     for expected in [1, 0] {
-        let decision = session.heart.directories_online(&[OTHER_DIR]);
+        let decision = session.heart.directories_online(1, &[OTHER_DIR]);
         assert_eq!(decision.records.len(), expected, "the second time nothing is new");
         session.append(decision);
     }
@@ -510,13 +511,13 @@ fn new_partitions_go_where_no_directory_is_cordoned() {
     session.start(&start);
     session.create(topic("a", 3, 1));
     for expected in [1, 0] {
-        let decision = session.heart.directories_cordoned(&[DIR, OTHER_DIR]);
+        let decision = session.heart.directories_cordoned(1, &[DIR, OTHER_DIR]);
         assert_eq!(decision.records.len(), expected, "the second time nothing is new");
         session.append(decision);
     }
     assert_eq!(session.create(topic("b", 1, 1)), NONE_OPEN);
     assert_eq!(session.grow("a", 4, None), NONE_OPEN);
-    let decision = session.heart.directories_cordoned(&[OTHER_DIR]);
+    let decision = session.heart.directories_cordoned(1, &[OTHER_DIR]);
     session.append(decision);
     assert_eq!(session.create(topic("b", 3, 1)), "ok 3x1");
     session.commit_all();
@@ -532,9 +533,9 @@ fn new_partitions_go_where_no_directory_is_cordoned() {
 #[test]
 fn producer_ids_are_taken_before_they_are_used() {
     let mut session = Session::new("");
-    let decision = session.heart.allocate_producer_ids();
+    let decision = session.heart.allocate_producer_ids(1);
     assert_eq!(session.append(decision), Ok(0..1000));
-    let decision = session.heart.allocate_producer_ids();
+    let decision = session.heart.allocate_producer_ids(1);
     assert_eq!(session.append(decision), Ok(1000..2000), "although the first is not committed");
     session.heart.committed(session.end() - 1);
     // A crash: only what is committed is left.
@@ -544,13 +545,13 @@ fn producer_ids_are_taken_before_they_are_used() {
     for (offset, record) in (0..).zip(&session.log) {
         again.replay(offset, record).expect("the heart's own records");
     }
-    assert_eq!(again.allocate_producer_ids().reply, Ok(1000..2000));
+    assert_eq!(again.allocate_producer_ids(1).reply, Ok(1000..2000));
 }
 
 #[test]
 fn producer_ids_need_a_registered_node() {
     let mut heart = MetadataHeart::new("cluster", config(""));
-    let decision = heart.allocate_producer_ids();
+    let decision = heart.allocate_producer_ids(1);
     assert_eq!(decision.reply.map_err(|error| error.message), Err("Broker 1 is not registered.".to_string()));
 }
 
@@ -599,4 +600,85 @@ fn control_records_leave_gaps_in_the_offsets() {
     assert_eq!(heart.image().next_offset(), session.end() * 2);
     heart.skip_to(100);
     assert_eq!(heart.register_node(&node_start(2, &[DIR], &[])).base_offset, 100);
+}
+
+/// A node of a cluster that has three.
+fn cluster() -> Session {
+    let mut session = Session::new(
+        "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n\
+         listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.voters=1@a:1,2@b:1,3@c:1",
+    );
+    for node_id in [2, 3] {
+        let dir = Uuid::from_u128(0xd0 + u128::try_from(node_id).expect("a small number") * 256);
+        session.start(&NodeStart { node_id, ..node_start(1, &[dir], &[]) });
+    }
+    session
+}
+
+#[test]
+fn replicas_are_on_as_many_nodes_as_there_are() {
+    let mut session = cluster();
+    assert_eq!(session.create(topic("a", 3, 3)), "ok 3x3");
+    assert!(session.create(topic("b", 1, 4)).starts_with("INVALID_REPLICATION_FACTOR"));
+    assert_eq!(session.create_missing(&["__consumer_offsets"]), ["ok 50x3"], "Kafka's default");
+    session.commit_all();
+    let image = session.heart.image().topic("a").expect("created");
+    let replicas: Vec<_> = image.partitions.iter().map(|partition| partition.replicas.clone()).collect();
+    assert_eq!(replicas, [[1, 2, 3], [2, 3, 1], [3, 1, 2]].map(|nodes| nodes.to_vec()));
+    assert!(image.partitions.iter().all(|partition| partition.leader == -1 && partition.isr.len() == 3));
+    assert_eq!(session.grow("a", 4, None), "ok");
+    session.commit_all();
+    let grown = &session.heart.image().topic("a").expect("it is there").partitions[3];
+    assert_eq!(grown.replicas, [1, 3, 2]);
+}
+
+#[test]
+fn a_fenced_node_gets_no_partitions_until_it_is_back() {
+    let mut session = cluster();
+    let epoch = session.heart.image().broker(3).expect("registered").epoch;
+    let fence = |session: &mut Session, epoch, fenced| {
+        let decision = session.heart.set_fenced(3, epoch, fenced);
+        let records = decision.records.len();
+        session.append(decision);
+        session.commit_all();
+        records
+    };
+    assert_eq!(fence(&mut session, epoch - 1, true), 0, "it has registered again since");
+    assert_eq!((fence(&mut session, epoch, true), fence(&mut session, epoch, true)), (1, 0));
+    assert!(session.create(topic("a", 1, 3)).starts_with("INVALID_REPLICATION_FACTOR"));
+    assert_eq!(session.create(topic("a", 1, 2)), "ok 1x2");
+    assert_eq!(fence(&mut session, epoch, false), 1);
+    assert_eq!(session.create(topic("b", 1, 3)), "ok 1x3");
+}
+
+#[test]
+fn leaders_are_noted_once_and_never_older_ones() {
+    let mut session = cluster();
+    session.create(topic("a", 1, 3));
+    session.create(topic("one", 1, 1));
+    session.commit_all();
+    let (id, one) = (session.id("a"), session.id("one"));
+    let note = |topic_id, leader, leader_epoch, isr: &[i32]| LeaderNote {
+        topic_id,
+        partition: 0,
+        leader,
+        leader_epoch,
+        isr: isr.to_vec(),
+    };
+    let mut noted = |note: LeaderNote| {
+        let decision = session.heart.note_leaders(&[note]);
+        let records = decision.records.len();
+        session.append(decision);
+        session.commit_all();
+        records
+    };
+    assert_eq!(noted(note(id, 2, 5, &[3, 2])), 1);
+    assert_eq!(noted(note(id, 2, 5, &[2, 3])), 0, "known");
+    assert_eq!(noted(note(id, 3, 4, &[3])), 0, "older");
+    assert_eq!(noted(note(id, 9, 6, &[9])), 0, "no replica");
+    assert_eq!(noted(note(one, 1, 6, &[1])), 0, "it has no election");
+    assert_eq!(noted(note(id, 2, 5, &[1, 2, 3])), 1);
+    let partition = &session.heart.image().topic("a").expect("there").partitions[0];
+    assert_eq!((partition.leader, partition.leader_epoch, partition.partition_epoch), (2, 5, 2));
+    assert_eq!((partition.isr.len(), partition.replicas.len(), partition.directories.len()), (3, 3, 3));
 }

@@ -15,7 +15,7 @@ impl MetadataHeart {
             let message = format!("Broker ID {id} is not currently registered");
             return self.decide(vec![], Err(ApiError::new(ErrorCode::BROKER_ID_NOT_REGISTERED, message)));
         };
-        if id == self.node_id() {
+        if id == self.node_id() || (self.has_several_nodes() && !broker.fenced) {
             let message = format!("Broker {id} is running: stop it before it is unregistered.");
             return self.decide(vec![], Err(ApiError::new(ErrorCode::INVALID_REQUEST, message)));
         }

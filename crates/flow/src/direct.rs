@@ -347,7 +347,7 @@ fn append(
 /// Where nothing was said of outputs.
 pub(crate) struct NoSink;
 
-fn nowhere<T>() -> BoxFuture<'static, Result<T, ClientError>> {
+fn nowhere<T: Send + 'static>() -> BoxFuture<'static, Result<T, ClientError>> {
     let reason = "an application that reads streams has to say where outputs and dead letters go: App::outputs(\"mmap:DIR\"), or \
                   kafka://HOST:PORT";
     Box::pin(std::future::ready(Err(ClientError::Invalid(reason.to_owned()))))

@@ -289,7 +289,7 @@ impl LogDir {
         self.storage.create_dir(&path)?;
         let metadata = write_topic_id(&*self.storage, &path, topic_id)?;
         let directories = vec![Arc::from(path.as_path()), Arc::from(self.path.as_path())];
-        Ok((path, FlushWork { files: vec![metadata], directories, upto: 0 }))
+        Ok((path, FlushWork { files: vec![metadata], directories, ..FlushWork::default() }))
     }
 
     /// Gives the directory back before this is dropped: nothing is written to it any more. For a stop in a process that goes

@@ -90,7 +90,7 @@ impl Log {
         self.flush.since_mono_ms = None;
         self.flush.in_flight = Some(self.log_end);
         self.flush.cut = None;
-        FlushWork { files, directories, upto: self.log_end }
+        FlushWork { files, directories, shared: None, upto: self.log_end }
     }
 
     /// The work handed out last is done; `upto` is its own.

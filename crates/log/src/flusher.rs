@@ -44,6 +44,8 @@ pub struct FlushWork {
     /// Directories whose names are to become durable (new segments; a new partition: its parent). The same
     /// directory named by many targets of a round is synced once.
     pub directories: Vec<Arc<Path>>,
+    /// A file that the target has in common with others: synced once in a round, on behalf of all that name it.
+    pub shared: Option<Arc<dyn StorageFile>>,
     /// The offset up to which the target is durable when all of this is synced; handed back unchanged.
     pub upto: i64,
 }

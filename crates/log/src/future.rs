@@ -114,7 +114,7 @@ impl FutureLog {
         let names = FlushWork {
             files: vec![opened.map_err(LogError::io("open", metadata))?],
             directories: vec![Arc::from(&*path), Arc::from(dir.path())],
-            upto: 0,
+            ..FlushWork::default()
         };
         let left = Left { last_stop: LastStop::New, recovery_point: base, noted_start: base, names };
         let (log, _) = Log::open_in(dir, path, partition, config, left, mono_ms)?;

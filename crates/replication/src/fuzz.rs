@@ -34,6 +34,8 @@ pub fn link(data: &[u8]) {
                 link::append_head(*alias, message, *offset, batches.len() as u32, &mut again);
                 again.extend_from_slice(batches);
             }
+            Frame::Call { id, kind, body } => link::call(*id, *kind, body, &mut again),
+            Frame::Answer { id, status, body } => link::answer(*id, *status, body, &mut again),
         }
         let decoded = link::decode(&again, 1 << 20);
         assert_eq!(decoded, Ok(Some((frame, again.len()))));

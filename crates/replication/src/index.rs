@@ -18,6 +18,9 @@ pub const RECENT_MIN: usize = 64;
 /// Entries that are not committed are remembered, up to so many: 128 KiB of a group without a majority.
 pub const RECENT_MAX: usize = 4096;
 
+/// What a batch whose size is not remembered counts for: 64 of them fill a message.
+pub(crate) const SIZE_UNKNOWN: u64 = 4 << 10;
+
 /// Where an entry is. An internal entry has no bytes and no offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
@@ -188,6 +191,11 @@ impl EntryIndex {
         let back = self.last.checked_sub(index)?;
         let at = self.recent.len().checked_sub(usize::try_from(back).ok()? + 1)?;
         self.recent.get(at).copied()
+    }
+
+    /// The bytes of an entry's batch, or of one of middling size where it is not remembered.
+    pub fn size_of(&self, index: u64) -> u64 {
+        self.recent(index).map_or(SIZE_UNKNOWN, |position| u64::from(position.size))
     }
 
     /// Notes the batch that was appended behind the last entry; returns its index.

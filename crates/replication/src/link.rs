@@ -6,8 +6,8 @@
 mod decode;
 mod encode;
 
-pub use decode::{Frame, FrameError, decode};
-pub use encode::{append_head, group, heartbeats, message};
+pub use decode::{Frame, FrameError, decode, needed};
+pub use encode::{answer, append_head, call, group, heartbeats, message};
 
 use crate::group::{GroupId, ReplicaId};
 use raft::eraftpb::MessageType;
@@ -21,6 +21,8 @@ pub(crate) const KIND_GROUP: u8 = 1;
 pub(crate) const KIND_HEARTBEATS: u8 = 2;
 pub(crate) const KIND_MESSAGE: u8 = 3;
 pub(crate) const KIND_APPEND: u8 = 4;
+pub(crate) const KIND_CALL: u8 = 5;
+pub(crate) const KIND_ANSWER: u8 = 6;
 /// A run of batches' entries in an append, and an internal entry in it.
 pub(crate) const RUN_BATCHES: u8 = 0;
 pub(crate) const RUN_INTERNAL: u8 = 1;

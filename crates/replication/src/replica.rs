@@ -15,7 +15,7 @@ use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
 use crate::index::{EntryIndex, Position};
-use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Mark, Start, Vote};
+use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
 use crate::lag::Lag;
 use crate::logger::logger;
 use crate::store::{Store, from_raft, is_stub, stub};
@@ -83,6 +83,8 @@ pub struct Outgoing {
     pub offset: i64,
     /// Offsets of its batches; empty: it has none.
     pub offsets: Range<i64>,
+    /// About the bytes of its batches.
+    pub bytes: u64,
     /// What is said.
     pub message: Message,
 }
@@ -114,6 +116,7 @@ impl Effects {
             && self.role.is_none()
             && self.applied.is_empty()
             && self.configuration.is_none()
+            && !self.flush
             && self.too_far_behind.is_empty()
     }
 }
@@ -127,6 +130,8 @@ pub struct ReplicaOptions {
     pub seed: u64,
     /// What the partition is known to have committed, from the replication checkpoint; the high watermark begins there.
     pub high_watermark: i64,
+    /// A leader sends what it commits at once, not with its next append or heartbeat: followers act upon it.
+    pub broadcast_commit: bool,
 }
 
 /// A batch that a leader has appended and the library has not listed yet.
@@ -200,7 +205,8 @@ impl Replica {
         log.hold_high_watermark(options.high_watermark);
         let index = EntryIndex::open(&state, &mut log, now_ms)?;
         sync_log(&mut log)?;
-        let node = new_node(own, &state, index)?;
+        let mut node = new_node(own, &state, index)?;
+        node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;
         let role = Role { term: node.raft.term, state: RoleState::Follower { leader: None } };
         let mut replica = Replica {
@@ -402,6 +408,21 @@ impl Replica {
         }
     }
 
+    /// The leader is known to be gone: this replica votes for another one before its lease is over. A follower within
+    /// it leaves requests for its vote without an answer.
+    pub fn expect_no_leader(&mut self) {
+        if self.failed.is_none() && self.role.state != RoleState::Leader {
+            self.node.raft.election_elapsed = self.node.raft.election_elapsed.max(ELECTION_TICKS);
+        }
+    }
+
+    /// Asks for votes in the place of a leader that is known to be gone, unless votes are under way.
+    pub fn succeed(&mut self) {
+        if matches!(self.node.raft.state, StateRole::Follower | StateRole::PreCandidate) {
+            self.campaign();
+        }
+    }
+
     /// Gives leadership to a voter, once that has all entries. Appends are refused meanwhile, at most an election
     /// time-out long.
     pub fn transfer(&mut self, to: ReplicaId) {
@@ -415,6 +436,22 @@ impl Replica {
         if self.failed.is_none() {
             self.node.report_unreachable(replica.0);
         }
+    }
+
+    /// The sync of the journal that something of this replica waits for; `None`: nothing does.
+    pub fn journal_sync(&self) -> Option<JournalSync> {
+        let journal = self.journal.lock();
+        journal.sync_work().filter(|_| self.unsynced.journal_upto() > journal.durable())
+    }
+
+    /// The journal of its log directory, which it has in common with others.
+    pub fn journal(&self) -> &Arc<Mutex<Journal>> {
+        &self.journal
+    }
+
+    /// Puts it out of service, because of `reason`: a sync failed, or the log cannot be used for another cause.
+    pub fn stop(&mut self, reason: String) {
+        self.fail(ReplicaError::Failed(reason));
     }
 
     /// Log or journal were synced ([`Log::flushed`], [`Journal::synced`]).
@@ -574,14 +611,15 @@ impl Replica {
     fn outgoing(&self, message: Message) -> Result<Option<Outgoing>, ReplicaError> {
         let to = ReplicaId(message.to);
         if message.get_msg_type() != MessageType::MsgAppend {
-            return Ok(Some(Outgoing { to, offset: 0, offsets: 0..0, message }));
+            return Ok(Some(Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message }));
         }
         let index = &self.node.store().index;
         let last = message.get_entries().last().map_or(message.index, |entry| entry.index);
         let offset = index.offset_behind(message.index, &self.log)?;
         let end = index.offset_behind(last, &self.log)?;
         let (Some(offset), Some(end)) = (offset, end) else { return Ok(None) };
-        Ok(Some(Outgoing { to, offset, offsets: offset..end, message }))
+        let bytes = message.get_entries().iter().map(|entry| index.size_of(entry.index)).sum();
+        Ok(Some(Outgoing { to, offset, offsets: offset..end, bytes, message }))
     }
 
     fn note_role(&mut self) {
@@ -660,8 +698,13 @@ impl Replica {
             self.node.on_persist_ready(number);
         }
         // Answers have no batches, so that nothing is looked up.
-        let plain =
-            |message: Message| Outgoing { to: ReplicaId(message.to), offset: 0, offsets: 0..0, message };
+        let plain = |message: Message| Outgoing {
+            to: ReplicaId(message.to),
+            offset: 0,
+            offsets: 0..0,
+            bytes: 0,
+            message,
+        };
         self.effects.messages.extend(out.into_iter().map(plain));
     }
 

@@ -199,7 +199,7 @@ impl World {
     }
 
     fn send(&mut self, from: usize, outgoing: Outgoing) {
-        let Outgoing { to, offset, offsets, message } = outgoing;
+        let Outgoing { to, offset, offsets, message, .. } = outgoing;
         let to = (to.node() - 1) as usize;
         let batches = self.nodes[from].read(offsets);
         let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms);

@@ -14,8 +14,6 @@ use std::collections::BTreeSet;
 
 /// The batches of one message have at most so many bytes, or are one batch.
 pub const MESSAGE_BYTES_MAX: u64 = 256 << 10;
-/// Entries whose size is not known go at most so many in a message.
-const COLD_ENTRIES_MAX: u64 = 64;
 /// Entries of a message, or of what is listed at once as committed.
 const ENTRIES_MAX: u64 = 4096;
 /// The context of a batch's stub.
@@ -100,11 +98,7 @@ impl Storage for Store {
         let is_sent = context.can_async();
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for index in low..high.min(low.saturating_add(ENTRIES_MAX)) {
-            bytes += match self.index.recent(index) {
-                _ if !is_sent => 0,
-                Some(position) => u64::from(position.size),
-                None => MESSAGE_BYTES_MAX / COLD_ENTRIES_MAX,
-            };
+            bytes += if is_sent { self.index.size_of(index) } else { 0 };
             if bytes > MESSAGE_BYTES_MAX && !entries.is_empty() {
                 break;
             }

@@ -45,6 +45,11 @@ impl Unsynced {
         self.waiting.is_empty()
     }
 
+    /// How far the journal has to be durable for all that waits.
+    pub(crate) fn journal_upto(&self) -> u64 {
+        self.waiting.iter().map(|waiting| waiting.journal_upto).max().unwrap_or(0)
+    }
+
     /// Queues a Ready with the messages that are to leave after its writes. Answers to heartbeats promise nothing of
     /// entries: they leave at once, unless the term that they are of is not durable.
     pub(crate) fn push(&mut self, writes: Writes, messages: Vec<Message>, out: &mut Vec<Message>) {

@@ -61,6 +61,10 @@ fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> 
     let partition = topic.partition(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     // An offline partition has no ends, and nothing to copy.
     partition.ends()?;
+    if partition.is_replicated() {
+        // What its group must not forget lies in the journal of the directory.
+        return Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT);
+    }
     broker.moves.request(broker, topic.id, partition, to)
 }
 

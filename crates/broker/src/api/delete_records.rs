@@ -39,7 +39,7 @@ pub(crate) fn serve(
     let response = Box::pin(async move {
         let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
         if !in_time || durable.has_failed() {
-            let error = if in_time { ErrorCode::KAFKA_STORAGE_ERROR } else { ErrorCode::REQUEST_TIMED_OUT };
+            let error = durable.failure().filter(|_| in_time).unwrap_or(ErrorCode::REQUEST_TIMED_OUT);
             let partitions = topics.iter_mut().flat_map(|topic| &mut topic.partitions);
             partitions.filter(|one| one.error_code == 0).for_each(|one| one.error_code = error.code());
         }

@@ -49,7 +49,7 @@ pub(crate) fn serve(
     let response = DescribeClusterResponse {
         endpoint_type: BROKERS,
         cluster_id: broker.node.cluster_id.as_str().into(),
-        controller_id: broker.node.id,
+        controller_id: broker.controller.leader(broker.node.id).unwrap_or(-1),
         brokers: brokers.collect(),
         cluster_authorized_operations,
         ..Default::default()

@@ -62,6 +62,7 @@ fn producers(
     most: usize,
 ) -> Result<Vec<ProducerState<'static>>, ErrorCode> {
     let partition = broker.topics.partition(topic, index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    partition.lead(-1)?;
     partition.with_log(|log| {
         let known = log.producer_state();
         if known.len() > most {

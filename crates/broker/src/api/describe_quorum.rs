@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use mainstem_config::Voter;
 use mainstem_controller::names::CLUSTER_METADATA;
 use mainstem_wire::messages::describe_quorum_request::{DescribeQuorumRequest, TopicData};
 use mainstem_wire::messages::describe_quorum_response::{
@@ -12,6 +13,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
 use crate::clock::wall_ms;
+use crate::cluster::Cluster;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -19,12 +21,12 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: DescribeQuorumRequest<'_> = body(decoder, context.version)?;
-    let response = match authorize(&context, Operation::Describe, Resource::Cluster) {
+    let response = match authorize(context, Operation::Describe, Resource::Cluster) {
         Err(error) => DescribeQuorumResponse {
             error_code: error.code(),
             error_message: Some(error.message().into()),
@@ -32,7 +34,7 @@ pub(crate) fn serve(
         },
         Ok(()) if is_the_metadata_log(&request.topics) => DescribeQuorumResponse {
             topics: vec![topic(CLUSTER_METADATA, vec![describe(broker, context.version)])],
-            nodes: if context.version >= 2 { vec![node(broker)] } else { Vec::new() },
+            nodes: if context.version >= 2 { nodes(broker) } else { Vec::new() },
             ..Default::default()
         },
         Ok(()) => DescribeQuorumResponse {
@@ -40,7 +42,7 @@ pub(crate) fn serve(
             ..Default::default()
         },
     };
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }
 
 /// Anything else in the request, and nothing in it is answered: there is one quorum.
@@ -79,6 +81,9 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
             return PartitionData { error_code: error.code(), error_message: None, ..Default::default() };
         }
     };
+    if let Some(cluster) = &broker.cluster {
+        return describe_cluster(broker, cluster, ends.high_watermark);
+    }
     let now = wall_ms();
     let voter = ReplicaState {
         replica_id: broker.node.id,
@@ -96,6 +101,61 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
         current_voters: vec![voter],
         ..Default::default()
     }
+}
+
+/// How far each voter is, as the leader of the metadata log knows it; another node says only who leads.
+fn describe_cluster(broker: &Broker, cluster: &Cluster, high_watermark: i64) -> PartitionData<'static> {
+    let log = broker.controller.log();
+    let Some((matched, last)) = log.matched() else {
+        // As Kafka's voters do: the client asks the leader.
+        return PartitionData {
+            error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
+            error_message: None,
+            leader_id: broker.controller.leader(broker.node.id).unwrap_or(-1),
+            leader_epoch: broker.controller.epoch(),
+            ..Default::default()
+        };
+    };
+    let (now, log_end) = (wall_ms(), log.ends().map_or(0, |ends| ends.log_end));
+    let in_sync = log.in_sync();
+    let voters = cluster.quorum.ids().map(|id| {
+        let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);
+        let behind = if id == broker.node.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
+        // An index counts batches, so that this is how far it is at least.
+        let log_end_offset = log_end.saturating_sub(behind).max(0);
+        let caught_up = if in_sync.contains(&id) { now } else { -1 };
+        ReplicaState {
+            replica_id: id,
+            log_end_offset,
+            last_fetch_timestamp: caught_up,
+            last_caught_up_timestamp: caught_up,
+            ..Default::default()
+        }
+    });
+    PartitionData {
+        leader_id: broker.node.id,
+        leader_epoch: broker.controller.epoch(),
+        high_watermark,
+        current_voters: voters.collect(),
+        ..Default::default()
+    }
+}
+
+fn nodes(broker: &Broker) -> Vec<Node<'static>> {
+    let Some(cluster) = &broker.cluster else { return vec![node(broker)] };
+    let config = broker.config();
+    let name = config.listeners.controller.as_ref().map_or("CONTROLLER", |endpoint| &endpoint.listener);
+    let node = |voter: &Voter| Node {
+        node_id: voter.id,
+        listeners: vec![Listener {
+            name: name.to_owned().into(),
+            host: voter.host.clone().into(),
+            port: voter.port,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    cluster.quorum.voters.iter().map(node).collect()
 }
 
 /// The controller has no listener of its own: it is reached through the broker's.

@@ -1,4 +1,4 @@
-//! ElectLeaders (43), v0-2: on one node the preferred replica leads already (KIP-460).
+//! ElectLeaders (43), v0-2: has preferred replicas lead again (KIP-460). On one node they do already.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use mainstem_wire::messages::elect_leaders_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
+use crate::cluster::elections;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -16,20 +17,23 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ElectLeadersRequest<'_> = body(decoder, context.version)?;
-    let mut response = match authorize(&context, Operation::Alter, Resource::Cluster) {
-        Ok(()) => broker.controller.image().elect_leaders(&request),
+    let mut response = match authorize(context, Operation::Alter, Resource::Cluster) {
+        Ok(()) => match &broker.cluster {
+            Some(cluster) => elections::elect(broker, cluster, &request),
+            None => broker.controller.image().elect_leaders(&request),
+        },
         Err(error) => refuse_all(&request, error),
     };
     if context.version == 0 {
         // Version 0 has errors of partitions only.
         response.error_code = 0;
     }
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }
 
 /// The refusal of a request, for each of its partitions too.

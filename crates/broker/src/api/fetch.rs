@@ -10,13 +10,15 @@ use std::time::Duration;
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
-    AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
+    NodeEndpoint, PartitionData,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
 use tokio::time::{Instant, timeout_at};
 
 use crate::background::in_background;
 use crate::broker::Broker;
+use crate::cluster::current_leader::{CurrentLeaders, LeaderEndpoint};
 use crate::errors::read_error_code;
 use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
 use crate::net::buffers;
@@ -39,6 +41,9 @@ const INLINE_PARTITIONS_MAX: usize = 5000;
 
 /// Version from which clients know KAFKA_STORAGE_ERROR (KIP-112).
 const STORAGE_ERROR_SINCE: i16 = 6;
+
+/// Version from which an answer names the leader that another node is, and says where it is reached (KIP-951).
+const CURRENT_LEADER_SINCE: i16 = 16;
 
 /// Bytes of an answer besides records, for each partition with records: what counts against a quota.
 const PARTITION_BYTES: usize = 50;
@@ -248,9 +253,14 @@ impl Fetch {
         }
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::with_capacity(reads.found.len());
+        let mut leaders = CurrentLeaders::begin(&self.broker, &self.context)
+            .filter(|_| self.context.version >= CURRENT_LEADER_SINCE);
         for (((key, _), target), found) in self.plan.partitions.iter().zip(&self.targets).zip(reads.found) {
             self.count(target, &found);
             let mut data = describe(self.context.version, key.1, &found);
+            if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &found, target) {
+                self.name_leader(leaders, *error, key, partition, &mut data);
+            }
             // As in Kafka: null unless aborted transactions were looked for, or there was nowhere to look.
             if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
                 data.aborted_transactions = None;
@@ -270,11 +280,33 @@ impl Fetch {
             }
         }
         let session_id = self.plan.session_id();
-        let response = FetchResponse { session_id, responses, ..Default::default() };
+        let leaders = leaders.map(CurrentLeaders::endpoints).unwrap_or_default();
+        let node_endpoints = leaders.into_iter().map(endpoint).collect();
+        let response = FetchResponse { session_id, responses, node_endpoints, ..Default::default() };
         let files = std::mem::take(&mut copies.files);
         let handled = respond_with_files(&self.context, response, files, out);
         buffers::give(copies.bytes);
         handled
+    }
+
+    /// Another node leads, if the error says so: which.
+    fn name_leader(
+        &self,
+        leaders: &mut CurrentLeaders<'_>,
+        error: ErrorCode,
+        (topic, index): &Key,
+        partition: &Partition,
+        data: &mut PartitionData<'_>,
+    ) {
+        let topics = &self.broker.topics;
+        let id = match topic {
+            TopicKey::Id(id) => Some(*id),
+            TopicKey::Name(name) => topics.by_name(name).map(|topic| topic.id),
+        };
+        let named = id.and_then(|id| leaders.name(error, id, *index, partition));
+        if let Some((leader_id, leader_epoch)) = named {
+            data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch, ..Default::default() };
+        }
     }
 
     /// The answer to a client over its quota (KIP-219). It asks for the same again: a session goes on as it was, and one
@@ -458,6 +490,16 @@ fn known_error(version: i16, error: ErrorCode) -> ErrorCode {
     match error {
         ErrorCode::KAFKA_STORAGE_ERROR if version < STORAGE_ERROR_SINCE => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         known => known,
+    }
+}
+
+fn endpoint(leader: LeaderEndpoint) -> NodeEndpoint<'static> {
+    NodeEndpoint {
+        node_id: leader.node,
+        host: leader.host.into(),
+        port: leader.port,
+        rack: leader.rack.map(Into::into),
+        ..Default::default()
     }
 }
 

@@ -8,6 +8,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
+use crate::controller::cluster;
 use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
@@ -72,11 +73,11 @@ fn coordinator(
     key: &str,
 ) -> Coordinator<'static> {
     let key_owned = key.to_owned().into();
-    match may_coordinate(broker, context, key_type, key) {
-        Ok(()) => {
-            let (host, port) = broker.node.endpoint(context.connection.listener);
-            let host = host.to_owned().into();
-            Coordinator { key: key_owned, node_id: broker.node.id, host, port, ..Default::default() }
+    let found = may_coordinate(broker, context, key_type, key)
+        .and_then(|(topic, index)| endpoint_of(broker, context, topic, index));
+    match found {
+        Ok((node_id, host, port)) => {
+            Coordinator { key: key_owned, node_id, host: host.into(), port, ..Default::default() }
         }
         Err(refused) => Coordinator {
             key: key_owned,
@@ -88,6 +89,33 @@ fn coordinator(
             ..Default::default()
         },
     }
+}
+
+/// The node that coordinates what is in a partition, and where the client reaches it.
+fn endpoint_of(
+    broker: &Broker,
+    context: &RequestContext,
+    topic: &str,
+    index: i32,
+) -> Result<(i32, String, i32), Refused> {
+    let Some(cluster) = &broker.cluster else {
+        let (host, port) = broker.node.endpoint(context.connection.listener);
+        return Ok((broker.node.id, host.to_owned(), port));
+    };
+    let served = broker.topics.by_name(topic);
+    let leader = served.as_ref().and_then(|topic| {
+        let partition = topic.partition(index)?;
+        cluster.leader_of_partition(broker, topic.id, index, partition)
+    });
+    let image = broker.controller.image();
+    let node = leader.filter(|leader| cluster.is_reachable(leader.node)).and_then(|leader| {
+        let mut nodes = cluster::nodes(broker, context, &image);
+        nodes.find(|node| node.id == leader.node)
+    });
+    node.map(|node| (node.id, node.host.to_owned(), node.port)).ok_or_else(|| Refused {
+        error: ErrorCode::COORDINATOR_NOT_AVAILABLE,
+        message: format!("the partition {topic}-{index}, which has this key, has no leader now"),
+    })
 }
 
 /// Nobody coordinates what is in a partition that is offline.
@@ -105,17 +133,19 @@ fn may_coordinate(
     context: &RequestContext,
     key_type: i8,
     key: &str,
-) -> Result<(), Refused> {
+) -> Result<(&'static str, i32), Refused> {
     match key_type {
         GROUP => {
             authorize(context, Operation::Describe, Resource::Group(key))?;
             broker.controller.ensure_internal_topic(broker, OFFSETS_TOPIC)?;
-            is_online(broker, OFFSETS_TOPIC, broker.groups.partition_for(key))
+            let index = broker.groups.partition_for(key);
+            is_online(broker, OFFSETS_TOPIC, index).map(|()| (OFFSETS_TOPIC, index))
         }
         TRANSACTION => {
             authorize(context, Operation::Describe, Resource::TransactionalId(key))?;
             broker.controller.ensure_internal_topic(broker, TRANSACTIONS_TOPIC)?;
-            is_online(broker, TRANSACTIONS_TOPIC, broker.transactions.partition_for(key))
+            let index = broker.transactions.partition_for(key);
+            is_online(broker, TRANSACTIONS_TOPIC, index).map(|()| (TRANSACTIONS_TOPIC, index))
         }
         other => {
             let message = format!("there is no coordinator of type {other} here");

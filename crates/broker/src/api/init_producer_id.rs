@@ -67,7 +67,7 @@ fn refused(error: ErrorCode) -> InitProducerIdResponse<'static> {
 }
 
 fn producer_id(
-    broker: &Broker,
+    broker: &Arc<Broker>,
     context: &RequestContext,
     request: &InitProducerIdRequest<'_>,
 ) -> Result<i64, ErrorCode> {
@@ -78,5 +78,5 @@ fn producer_id(
     if (request.producer_id == NONE) != (i64::from(request.producer_epoch) == NONE) {
         return Err(ErrorCode::INVALID_REQUEST);
     }
-    broker.controller.next_producer_id()
+    broker.controller.next_producer_id(broker)
 }

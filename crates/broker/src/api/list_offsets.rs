@@ -41,6 +41,9 @@ const ANSWERED: u32 = 0;
 /// Version from which an answer has a leader epoch.
 const LEADER_EPOCH_SINCE: i16 = 4;
 
+/// Version from which clients know of OFFSET_NOT_AVAILABLE (KIP-207).
+const OFFSET_NOT_AVAILABLE_SINCE: i16 = 5;
+
 /// Time stamp and leader epoch of an answer that has none.
 const NONE: i64 = -1;
 
@@ -140,6 +143,14 @@ fn find(
         .partition(topic, wanted.partition_index)
         .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let leader_epoch = partition.lead(wanted.current_leader_epoch)?;
+    let is_of_the_end = !matches!(wanted.timestamp, EARLIEST | EARLIEST_LOCAL);
+    if is_of_the_end && !partition.is_settled() {
+        // KIP-207: what leaders before this one have committed is not known yet.
+        return Err(match context.version {
+            OFFSET_NOT_AVAILABLE_SINCE.. => ErrorCode::OFFSET_NOT_AVAILABLE,
+            _ => ErrorCode::LEADER_NOT_AVAILABLE,
+        });
+    }
     let ends = partition.ends()?;
     let readable = if committed { ends.last_stable } else { ends.high_watermark };
     let epoch_at =

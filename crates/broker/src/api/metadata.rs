@@ -26,6 +26,9 @@ const INLINE_ENTRIES_MAX: usize = 5000;
 /// Named topics up to which that is so: each is looked up by name.
 const INLINE_TOPICS_MAX: usize = 1000;
 
+/// Kafka's number of a node that is not known.
+const NO_NODE: i32 = -1;
+
 /// The quota on partitions that are created is kept to whatever the version of the request: Kafka asks its controller
 /// for the topics by the latest CreateTopics, in the name of the client.
 const STRICT_ALWAYS: i16 = 0;
@@ -88,7 +91,12 @@ fn create_and_answer(
     // KIP-599: a client over its quota of partitions is told that the topic is not there, and asks again.
     let mut mutations = broker.quotas.mutations(context, STRICT_ALWAYS);
     let mut permit = |count| mutations.permit(count);
-    for result in broker.controller.create_missing_topics(broker, &missing, &mut permit) {
+    let created = match &broker.cluster {
+        _ if missing.is_empty() => Vec::new(),
+        Some(cluster) => cluster.create_missing_topics(broker, &missing, Some(context)),
+        None => broker.controller.create_missing_topics(broker, &missing, &mut permit),
+    };
+    for result in created {
         let (name, error) = (&result.name, ErrorCode::from(result.error_code));
         match error {
             ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS => {}
@@ -169,7 +177,7 @@ fn answer(
     let response = MetadataResponse {
         brokers: brokers.collect(),
         cluster_id: Some(broker.node.cluster_id.as_str().into()),
-        controller_id: broker.node.id,
+        controller_id: broker.controller.leader(broker.node.id).unwrap_or(NO_NODE),
         topics,
         cluster_authorized_operations,
         ..Default::default()
@@ -212,9 +220,9 @@ fn describe<'i>(
             error_code: leadership.error_code,
             partition_index: index as i32,
             leader_id: leadership.leader_id,
-            leader_epoch: partition.leader_epoch,
+            leader_epoch: leadership.leader_epoch,
             replica_nodes: partition.replicas.clone(),
-            isr_nodes: partition.isr.clone(),
+            isr_nodes: leadership.isr,
             offline_replicas: leadership.offline_replicas,
             ..Default::default()
         }

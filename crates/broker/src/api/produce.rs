@@ -11,13 +11,15 @@ use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
 use mainstem_records::{Batch, Compression};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
-    BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse,
+    TopicProduceResponse,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
 use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
+use crate::cluster::current_leader::CurrentLeaders;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::errors::record_errors;
 use crate::net::connection::CloseReason;
@@ -36,11 +38,11 @@ const ADMIN_CLIENT_ID: &str = "__admin_client";
 /// Version from which batches may be compressed by zstd (KIP-110).
 const ZSTD_SINCE: i16 = 7;
 
+/// Version from which an answer names the leader that another node is (KIP-951).
+const CURRENT_LEADER_SINCE: i16 = 10;
+
 /// Wait for the partition's durability, not only for the append.
 const ACKS_ALL: i16 = -1;
-
-/// Replicas that are in sync: this node's, as long as there are no others.
-const IN_SYNC_REPLICAS: i32 = 1;
 
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
@@ -83,12 +85,13 @@ pub(crate) fn serve(
         });
     }
     if progress.waits.is_empty() {
-        let responses = answers(&request, progress.responses, Cow::clone);
-        let response = ProduceResponse { responses, ..Default::default() };
+        let mut responses = answers(&request, progress.responses, Cow::clone);
+        let node_endpoints = name_leaders(broker, &context, &mut responses);
+        let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
         return Ok(respond_held(&context, response, held, out));
     }
     let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
-    let response = Box::pin(finish(context, responses, progress.waits, limit, held));
+    let response = Box::pin(finish(broker.clone(), context, responses, progress.waits, limit, held));
     Ok(Handled::Later { response, holds: false })
 }
 
@@ -185,7 +188,13 @@ impl Progress {
         let response = match appended {
             Ok((response, wait)) => {
                 let partition = responses.len();
-                self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
+                self.waits.extend(wait.map(|(log, upto, epoch)| Wait {
+                    topic: rank,
+                    partition,
+                    log,
+                    upto,
+                    epoch,
+                }));
                 PartitionProduceResponse { index: data.index, ..response }
             }
             Err(refusal) => {
@@ -236,6 +245,25 @@ struct Wait {
     partition: usize,
     log: Arc<Partition>,
     upto: i64,
+    /// Waits for what acks=all promises of an append in this epoch; `None`: for this replica's disk.
+    epoch: Option<i32>,
+}
+
+impl Wait {
+    fn begin(&self, durable: Durable) {
+        match self.epoch {
+            Some(epoch) => self.log.when_committed(self.upto, epoch, durable),
+            None => self.log.when_durable(self.upto, durable),
+        }
+    }
+
+    /// How it has ended.
+    fn fate(&self) -> Result<(), ErrorCode> {
+        match self.epoch {
+            Some(epoch) => self.log.commit_fate(self.upto, epoch),
+            None => self.log.durability(self.upto),
+        }
+    }
 }
 
 /// Why a partition's records were not appended.
@@ -255,7 +283,7 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let records = match &refused {
             Refused::Log(error) => record_errors(error),
-            Refused::NoLog(_) => Vec::new(),
+            Refused::NoLog(_) | Refused::NotLeader => Vec::new(),
         };
         Refusal { error: refused.code(), message: Some(refused.to_string()), records }
     }
@@ -288,7 +316,7 @@ fn permitted(
     Ok(topic)
 }
 
-type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64)>);
+type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64, Option<i32>)>);
 
 /// Appends one partition's records. With the answer comes what it has to wait for, if anything.
 fn append(
@@ -300,7 +328,7 @@ fn append(
 ) -> Result<AppendAnswer, Refusal> {
     let partition = topic.partition(data.index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let settings = partition.settings();
-    if acks == ACKS_ALL && IN_SYNC_REPLICAS < settings.min_insync_replicas {
+    if acks == ACKS_ALL && !partition.has_min_insync(settings.min_insync_replicas) {
         return Err(ErrorCode::NOT_ENOUGH_REPLICAS.into());
     }
     let records: &[u8] = match &data.records {
@@ -322,14 +350,16 @@ fn append(
     let appended = outcome.appended;
     let messages = u64::try_from(appended.last_offset + 1 - appended.base_offset).unwrap_or(0);
     broker.metrics.appended(&partition.traffic, messages, records.len());
-    let waits = (acks == ACKS_ALL && !settings.write_caching) || (acks != 0 && outcome.must_sync);
+    let waits_for_all = acks == ACKS_ALL && (!settings.write_caching || partition.is_replicated());
+    let waits = waits_for_all || (acks != 0 && outcome.must_sync);
+    let epoch = waits_for_all.then_some(outcome.epoch);
     let response = PartitionProduceResponse {
         base_offset: appended.base_offset,
         log_append_time_ms: appended.log_append_time.unwrap_or(-1),
         log_start_offset: appended.log_start_offset,
         ..Default::default()
     };
-    Ok((response, waits.then(|| (partition.clone(), appended.last_offset + 1))))
+    Ok((response, waits.then(|| (partition.clone(), appended.last_offset + 1, epoch))))
 }
 
 fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
@@ -499,6 +529,7 @@ async fn finish_in_background(
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let behind = context.clone();
+    let own = broker.clone();
     let append = move || {
         let request = crate::net::dispatch::body(&mut body.decoder(), behind.version);
         let request = last_of_each(request.expect("it was decoded before"));
@@ -511,13 +542,14 @@ async fn finish_in_background(
     let ((responses, waits, limit, silent), took) = in_background(&context, append).await;
     let response = match silent {
         Some(outcome) => outcome,
-        None => finish(context, responses, waits, limit, held).await,
+        None => finish(own, context, responses, waits, limit, held).await,
     };
     response.map(|out| out.worked_for(took))
 }
 
 /// Stage two: waits for all partitions together, then answers.
 async fn finish(
+    broker: Arc<Broker>,
     context: RequestContext,
     mut responses: Vec<TopicProduceResponse<'static>>,
     waits: Vec<Wait>,
@@ -526,18 +558,50 @@ async fn finish(
 ) -> Result<ResponseBuffer, String> {
     let durable = Arc::new(DurableWait::new(waits.len()));
     for wait in &waits {
-        wait.log.when_durable(wait.upto, Durable::Request(durable.clone()));
+        wait.begin(Durable::Request(durable.clone()));
     }
     let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
     if !in_time || durable.has_failed() {
         for wait in &waits {
             let response = &mut responses[wait.topic].partition_responses[wait.partition];
-            if let Err(error) = wait.log.durability(wait.upto) {
+            if let Err(error) = wait.fate() {
                 *response = refused(response.index, error.into());
             }
         }
     }
+    let node_endpoints = name_leaders(&broker, &context, &mut responses);
     let mut out = ResponseBuffer::pooled();
-    respond_told(&context, ProduceResponse { responses, ..Default::default() }, held, &mut out);
+    let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
+    respond_told(&context, response, held, &mut out);
     Ok(out)
+}
+
+/// Names the leaders of partitions that were refused because another node leads them; returns where those are reached.
+fn name_leaders(
+    broker: &Broker,
+    context: &RequestContext,
+    responses: &mut [TopicProduceResponse<'_>],
+) -> Vec<NodeEndpoint<'static>> {
+    let leaders = CurrentLeaders::begin(broker, context).filter(|_| context.version >= CURRENT_LEADER_SINCE);
+    let Some(mut leaders) = leaders else { return Vec::new() };
+    for response in responses {
+        let refused = response.partition_responses.iter_mut().filter(|one| one.error_code != 0);
+        let by_name = || broker.topics.by_name(&response.name);
+        for one in refused {
+            let Some(topic) = broker.topics.by_id(&response.topic_id).or_else(by_name) else { continue };
+            let Some(partition) = topic.partition(one.index) else { continue };
+            let error = ErrorCode::from(one.error_code);
+            if let Some((leader_id, leader_epoch)) = leaders.name(error, topic.id, one.index, partition) {
+                one.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch, ..Default::default() };
+            }
+        }
+    }
+    let endpoint = |leader: crate::cluster::current_leader::LeaderEndpoint| NodeEndpoint {
+        node_id: leader.node,
+        host: leader.host.into(),
+        port: leader.port,
+        rack: leader.rack.map(Into::into),
+        ..Default::default()
+    };
+    leaders.endpoints().into_iter().map(endpoint).collect()
 }

@@ -47,6 +47,10 @@ pub(crate) struct Leadership {
     pub(crate) error_code: i16,
     /// The leader's number, or -1.
     pub(crate) leader_id: i32,
+    /// Since which election.
+    pub(crate) leader_epoch: i32,
+    /// The nodes in sync.
+    pub(crate) isr: Vec<i32>,
     /// Replicas on nodes that take no part at the moment, or whose files cannot be used.
     pub(crate) offline_replicas: Vec<i32>,
 }
@@ -64,6 +68,30 @@ impl<'a> Leaders<'a> {
         Leaders { broker, image, served: broker.topics.by_id(&topic.id) }
     }
 
+    /// Leader, epoch and the nodes in sync: in a cluster what the replicas say comes before what the metadata have noted,
+    /// and a leader that cannot be reached is none.
+    fn known(&self, index: i32, partition: &PartitionImage) -> (i32, i32, Vec<i32>) {
+        let noted = (partition.leader, partition.leader_epoch, partition.isr.clone());
+        let (Some(cluster), Some(topic)) = (&self.broker.cluster, &self.served) else { return noted };
+        if partition.replicas.len() == 1 {
+            let is_up = self.image.broker(partition.leader).is_some_and(|node| !node.fenced);
+            return if is_up { noted } else { (NO_LEADER, noted.1, noted.2) };
+        }
+        let here = topic.partition(index).map(|partition| &**partition);
+        let Some(leader) = cluster.leader_of((topic.id, index), here) else {
+            return (NO_LEADER, noted.1, noted.2);
+        };
+        let isr = match leader.isr.is_empty() {
+            true => noted.2,
+            // In the order of the replicas, as Kafka has it.
+            false => partition.replicas.iter().copied().filter(|node| leader.isr.contains(node)).collect(),
+        };
+        match cluster.is_reachable(leader.node) {
+            true => (leader.node, leader.epoch, isr),
+            false => (NO_LEADER, leader.epoch, isr),
+        }
+    }
+
     /// The one of a partition.
     pub(crate) fn get(&self, index: i32, partition: &PartitionImage) -> Leadership {
         let own = self.broker.node.id;
@@ -71,10 +99,13 @@ impl<'a> Leaders<'a> {
         let offline_here = served.is_some_and(|partition| partition.is_offline());
         let is_up = |id: i32| self.image.broker(id).is_some_and(|node| !node.fenced);
         let is_offline = |id: &i32| !is_up(*id) || (offline_here && *id == own);
-        let leader_id = if offline_here && partition.leader == own { NO_LEADER } else { partition.leader };
+        let (leader, leader_epoch, isr) = self.known(index, partition);
+        let leader_id = if offline_here && leader == own { NO_LEADER } else { leader };
         Leadership {
             error_code: if leader_id < 0 { ErrorCode::LEADER_NOT_AVAILABLE.code() } else { 0 },
             leader_id,
+            leader_epoch,
+            isr,
             offline_replicas: partition.replicas.iter().copied().filter(is_offline).collect(),
         }
     }

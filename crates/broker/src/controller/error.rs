@@ -7,6 +7,8 @@ use mainstem_controller::features::METADATA_VERSION_RAISED_FROM;
 use mainstem_log::LogError;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
+use mainstem_replication::ReplicaError;
+use mainstem_replication::journal::JournalError;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::controller::snapshots::SnapshotError;
@@ -112,6 +114,30 @@ pub enum ControllerError {
     /// The log directories do not suffice to start.
     #[error("{0}")]
     Directories(String),
+    /// The journal of a log directory's groups cannot be used.
+    #[error(
+        "{0}; put the directory back from a backup: without its journal this node does not know how it voted"
+    )]
+    Journal(#[from] JournalError),
+    /// A log with records that no journal knows.
+    #[error(
+        "partition {partition} has records, and the journal of its log directory (mainstem.groups) does not know it: this \
+         node does not know how it voted; put the journal back, or the whole directory from a backup"
+    )]
+    JournalMissing {
+        /// Which.
+        partition: TopicPartition,
+    },
+    /// A replica cannot be opened.
+    #[error(
+        "the replica of partition {partition} cannot be opened: {source}; repair or move away its directory, then start again"
+    )]
+    Replica {
+        /// Which.
+        partition: TopicPartition,
+        /// Why.
+        source: ReplicaError,
+    },
     /// Its log directory, or the only one that may have it, is offline.
     #[error(
         "partition {partition} is in a log directory that is offline, or may be; repair that directory's disk, then start \

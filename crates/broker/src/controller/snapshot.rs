@@ -32,6 +32,11 @@ pub(super) struct SinceSnapshot {
 }
 
 impl SinceSnapshot {
+    /// Of a log that is kept whole.
+    pub(super) fn new() -> Self {
+        SinceSnapshot { end_offset: 0, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() }
+    }
+
     /// Counts records that were appended.
     pub(super) fn count(&mut self, bytes: usize, timestamp: i64) {
         self.bytes += bytes as u64;
@@ -114,6 +119,10 @@ impl Controller {
     /// Writes a snapshot if the log has grown by enough since the last one. What fails is tried again when it is due
     /// the next time.
     pub(crate) fn snapshot_if_due(&self, clock: &Clock, limits: &MetadataLogConfig) {
+        if self.is_replicated() {
+            // A replica that was away gets the log from its beginning: it is kept.
+            return;
+        }
         let next_offset = self.image().next_offset();
         if !self.since_snapshot.lock().is_due(next_offset, limits) {
             return;

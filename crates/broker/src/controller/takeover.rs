@@ -6,7 +6,7 @@ use mainstem_controller::features::{METADATA_VERSION, METADATA_VERSION_RAISED_FR
 
 use super::ControllerError;
 
-/// Refuses metadata of a newer or a much older release, of a cluster of several nodes, or that asks for protection,
+/// Refuses metadata of a newer or a much older release, of several nodes where this one is alone, or that asks for protection,
 /// unless that is accepted.
 pub(super) fn check(
     image: &MetadataImage,
@@ -20,7 +20,8 @@ pub(super) fn check(
             false => ControllerError::Feature { name: name.to_owned(), level },
         });
     }
-    if let Some((topic, replicas)) = image.replicated_elsewhere(config.node_id) {
+    let elsewhere = image.replicated_elsewhere(config.node_id).filter(|_| config.quorum.is_none());
+    if let Some((topic, replicas)) = elsewhere {
         return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
     }
     let has_sasl = config.sasl_listeners.iter().any(Option::is_some);

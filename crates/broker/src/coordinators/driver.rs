@@ -326,15 +326,16 @@ impl<C: Coordinator> Driver<C> {
     fn write(&self, broker: &Arc<Broker>, write: Write<C>) {
         let Write { ticket, content, on_written } = write;
         match append::<C>(broker, C::partition_of(ticket), content) {
-            Ok((partition, upto)) => {
-                let (is_cached, broker) = (partition.settings().write_caching, broker.clone());
+            Ok((partition, upto, epoch)) => {
+                let is_cached = partition.settings().write_caching && !partition.is_replicated();
+                let broker = broker.clone();
                 let durable = Durable::Call(Box::new(move |result| {
                     C::driver(&broker).written(&broker, ticket, result, on_written);
                 }));
                 // Called without any lock, since the answer may come at once.
                 match is_cached {
                     true => durable.done(Ok(())),
-                    false => partition.when_durable(upto, durable),
+                    false => partition.when_committed(upto, epoch, durable),
                 }
             }
             Err(error) => {
@@ -372,27 +373,42 @@ impl<C: Coordinator> Driver<C> {
         });
     }
 
+    /// Sets the number of partitions of the coordinator's topic, of which none is served yet.
+    pub(crate) fn set_partition_count(&self, partitions: usize) {
+        if let Ok(count @ 1..) = i32::try_from(partitions) {
+            self.core.lock().machine.set_partition_count(count);
+        }
+    }
+
+    /// Takes one partition over that this node has begun to lead, and gives it up again if it leads no more by then.
+    pub(crate) fn load_one(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
+        self.take_over(broker, partition);
+    }
+
     /// Takes partitions over that are not served yet: the coordinator is rebuilt from what they hold. Where one cannot
     /// be read, the others are served. Waits until what was read is durable: nothing follows from a record that a power
     /// cut may take back.
     pub(crate) fn load(&self, broker: &Arc<Broker>, partitions: &[Arc<Partition>]) {
-        if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
-            self.core.lock().machine.set_partition_count(count);
-        }
+        self.set_partition_count(partitions.len());
         for partition in partitions {
-            let now = broker.clock.now();
-            let leader_epoch = partition.lead(-1);
-            let mut core = self.core.lock();
-            core.machine.begin_load(partition.index, leader_epoch.unwrap_or(0));
-            drop(core);
-            let loaded = leader_epoch.is_ok() && self.replay(broker, partition) && is_durable(partition);
-            core = self.core.lock();
-            match loaded {
-                true => core.machine.finish_load(now, partition.index),
-                false => core.machine.unload(now, partition.index),
-            }
-            self.carry_out(broker, core, VerificationGuard::NONE);
+            self.take_over(broker, partition);
         }
+    }
+
+    fn take_over(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
+        let now = broker.clock.now();
+        let leader_epoch = partition.lead(-1);
+        let mut core = self.core.lock();
+        core.machine.begin_load(partition.index, leader_epoch.unwrap_or(0));
+        drop(core);
+        let is_read = leader_epoch.is_ok() && self.replay(broker, partition);
+        let loaded = is_read && leader_epoch.is_ok_and(|epoch| is_durable(partition, epoch));
+        core = self.core.lock();
+        match loaded {
+            true => core.machine.finish_load(now, partition.index),
+            false => core.machine.unload(now, partition.index),
+        }
+        self.carry_out(broker, core, VerificationGuard::NONE);
     }
 
     /// Replays a partition. Returns true if all of it could be read.
@@ -479,12 +495,13 @@ async fn answer_later<R>(
     Ok(out)
 }
 
-/// Appends to a partition of a coordinator's topic. Returns the partition, and the end up to which it has to be durable.
+/// Appends to a partition of a coordinator's topic. Returns the partition, the end up to which it has to be durable, and the
+/// leader epoch.
 fn append<C: Coordinator>(
     broker: &Broker,
     partition: i32,
     content: Content,
-) -> Result<(Arc<Partition>, i64), ErrorCode> {
+) -> Result<(Arc<Partition>, i64, i32), ErrorCode> {
     let partition = broker.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
     let appended = match content {
         Content::Marker(marker) => partition.append_marker(&marker, &broker.clock),
@@ -496,8 +513,8 @@ fn append<C: Coordinator>(
             with_scratch(append)
         }
     };
-    let end = appended.map_err(|refused| refused.code())?.appended.last_offset + 1;
-    Ok((partition, end))
+    let outcome = appended.map_err(|refused| refused.code())?;
+    Ok((partition, outcome.appended.last_offset + 1, outcome.epoch))
 }
 
 fn encode(
@@ -515,10 +532,11 @@ fn encode(
     builder.build().map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)
 }
 
-/// Waits until all that is in a log is durable. Returns false if it never will be.
-fn is_durable(partition: &Partition) -> bool {
+/// Waits until all that is in a log is durable, and committed where there are several replicas. Returns false if it never
+/// will be.
+fn is_durable(partition: &Partition, epoch: i32) -> bool {
     let Ok(ends) = partition.ends() else { return false };
-    if partition.settings().write_caching {
+    if partition.settings().write_caching && !partition.is_replicated() {
         return true;
     }
     let (sender, durable) = mpsc::sync_channel(1);
@@ -526,6 +544,6 @@ fn is_durable(partition: &Partition) -> bool {
         // The receiver waits below for as long as it takes.
         let _ = sender.send(result);
     };
-    partition.when_durable(ends.log_end, Durable::Call(Box::new(told)));
+    partition.when_committed(ends.log_end, epoch, Durable::Call(Box::new(told)));
     matches!(durable.recv(), Ok(Ok(())))
 }

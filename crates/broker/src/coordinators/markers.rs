@@ -1,6 +1,7 @@
 //! Markers, which end a producer's transaction in a partition (KIP-98): those of the coordinator, and of
 //! WriteTxnMarkers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mainstem_coordination::transactions::{MarkerOutcome, Markers};
@@ -8,6 +9,7 @@ use mainstem_log::TransactionMarker;
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
+use crate::cluster::calls::{Answer, Answered, Ask, MarkersNote};
 use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::storage::partition::{Durable, NoLog, Refused};
 
@@ -23,6 +25,8 @@ pub(crate) fn write_all(broker: &Arc<Broker>, markers: Markers) {
         committed: markers.committed,
         transaction_version: markers.transaction_version.into(),
     };
+    // Those of one node in one request.
+    let mut elsewhere: BTreeMap<i32, Vec<(String, i32, OnMarked)>> = BTreeMap::new();
     for topic in markers.topics {
         for index in topic.partitions {
             let (own, name, ticket) = (broker.clone(), topic.name.clone(), markers.ticket);
@@ -31,13 +35,80 @@ pub(crate) fn write_all(broker: &Arc<Broker>, markers: Markers) {
                     coordinator.marked(now, ticket, &name, index, outcome);
                 });
             };
-            write(broker, &topic.name, index, marker, Box::new(told));
+            match leader_elsewhere(broker, &topic.name, index) {
+                Some(node) => {
+                    let there = elsewhere.entry(node).or_default();
+                    there.push((topic.name.to_string(), index, Box::new(told)));
+                }
+                None => write_here(broker, &topic.name, index, marker, Box::new(told)),
+            }
         }
+    }
+    for (node, there) in elsewhere {
+        hand_on(broker, node, marker, there);
     }
 }
 
-/// Writes a marker into a partition. `on_marked` is called when it is as durable as acks=all, or cannot be written.
+/// The other node that leads a partition, if one does.
+fn leader_elsewhere(broker: &Broker, topic: &str, index: i32) -> Option<i32> {
+    let cluster = broker.cluster.as_ref()?;
+    let topic = broker.topics.by_name(topic)?;
+    let partition = topic.partition(index)?;
+    let leader = cluster.leader_of_partition(broker, topic.id, index, partition)?;
+    Some(leader.node).filter(|node| *node != broker.node.id)
+}
+
+/// Writes a marker into a partition, wherever that is led.
 pub(crate) fn write(
+    broker: &Arc<Broker>,
+    topic: &str,
+    index: i32,
+    marker: TransactionMarker,
+    on_marked: OnMarked,
+) {
+    match leader_elsewhere(broker, topic, index) {
+        Some(node) => hand_on(broker, node, marker, vec![(topic.to_owned(), index, on_marked)]),
+        None => write_here(broker, topic, index, marker, on_marked),
+    }
+}
+
+/// Has another node write markers.
+fn hand_on(
+    broker: &Arc<Broker>,
+    node: i32,
+    marker: TransactionMarker,
+    mut there: Vec<(String, i32, OnMarked)>,
+) {
+    let Some(cluster) = &broker.cluster else { return };
+    let note = MarkersNote {
+        producer_id: marker.producer_id,
+        producer_epoch: marker.producer_epoch,
+        coordinator_epoch: marker.coordinator_epoch,
+        committed: marker.committed,
+        transaction_version: marker.transaction_version,
+        partitions: there.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect(),
+    };
+    cluster.ask_then(node, &Ask::Markers(note), move |answered| {
+        let marked = match answered {
+            Answered::Is { answer: Answer::Marked(marked), .. } => marked,
+            // Its fate is unknown: it is written again, which does no harm.
+            _ => Vec::new(),
+        };
+        for (topic, index, on_marked) in there.drain(..) {
+            let found = marked.iter().find(|(name, number, _)| (name.as_str(), *number) == (&topic, index));
+            on_marked(match found {
+                None => MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                Some((.., None)) => MarkerOutcome::Gone,
+                Some((.., Some(0))) => MarkerOutcome::Written,
+                Some((.., Some(code))) => MarkerOutcome::Failed(ErrorCode(*code)),
+            });
+        }
+    });
+}
+
+/// Writes a marker into a partition that this node leads. `on_marked` is called when it is as durable as acks=all, or cannot
+/// be written.
+pub(crate) fn write_here(
     broker: &Arc<Broker>,
     topic: &str,
     index: i32,
@@ -58,11 +129,10 @@ pub(crate) fn write(
             let told = move |durable: Result<(), ErrorCode>| {
                 on_marked(durable.map_or_else(MarkerOutcome::Failed, |()| MarkerOutcome::Written));
             };
-            match partition.settings().write_caching {
+            let upto = outcome.appended.last_offset + 1;
+            match partition.settings().write_caching && !partition.is_replicated() {
                 true => told(Ok(())),
-                false => {
-                    partition.when_durable(outcome.appended.last_offset + 1, Durable::Call(Box::new(told)))
-                }
+                false => partition.when_committed(upto, outcome.epoch, Durable::Call(Box::new(told))),
             }
         }
         Err(Refused::NoLog(NoLog::Gone)) => on_marked(unserved(broker, topic, index)),

@@ -1,5 +1,7 @@
 //! Reading a whole log, batch by batch: how the coordinators' state machines are rebuilt at start.
 
+use std::ops::Range;
+
 use mainstem_coordination::groups::{LogEntry, Producer, TransactionEnd};
 use mainstem_log::{Log, ReadBound, ReadError};
 use mainstem_records::{
@@ -90,17 +92,31 @@ impl<'r> Entry<'r> {
 pub(crate) fn replay(
     log: &Log,
     checksums: Checksums,
+    each: impl FnMut(Entry<'_>),
+) -> Result<(), ReplayError> {
+    let ends = log.ends();
+    replay_range(log, ends.log_start..ends.log_end, checksums, each)
+}
+
+/// As [`replay`], from an offset on, of the batches that begin before another one.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn replay_range(
+    log: &Log,
+    offsets: Range<i64>,
+    checksums: Checksums,
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), ReplayError> {
     let mut scratch = Scratch::new();
     let mut decompressed = Vec::new();
-    let mut next = log.ends().log_start;
-    while next < log.ends().log_end {
+    let mut next = offsets.start;
+    while next < offsets.end {
         // Nothing: compaction has taken all that was behind it.
         let Some(range) = log.read_waiting(next, ReadBound::LogEnd, CHUNK_BYTES, true)? else { break };
         let chunk = range.to_vec()?;
         let mut rest = &chunk[..];
-        while !rest.is_empty() {
+        while !rest.is_empty() && next < offsets.end {
             let batch = match Batch::split_first(rest) {
                 Ok((batch, behind)) => {
                     rest = behind;

@@ -133,7 +133,7 @@ impl Coordinator for TransactionCoordinator {
             Work::ProducerId(ticket) => match broker.controller.known_producer_id() {
                 Some(id) => give_producer_id(broker, ticket, Ok(id)),
                 None => broker.transaction_workers.producer_ids.run(Box::new(move || {
-                    give_producer_id(&own, ticket, own.controller.next_producer_id());
+                    give_producer_id(&own, ticket, own.controller.next_producer_id(&own));
                 })),
             },
         }

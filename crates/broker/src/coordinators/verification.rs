@@ -12,9 +12,15 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_partitions_to_txn_request::{
     AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
 };
+use mainstem_wire::messages::add_partitions_to_txn_response::{
+    AddPartitionsToTxnPartitionResult, AddPartitionsToTxnResult, AddPartitionsToTxnTopicResult,
+};
+use tokio::sync::oneshot;
 
 use crate::broker::Broker;
+use crate::cluster::calls::{Answer, Answered, Ask, VerifyNote, Who};
 use crate::coordinators::driver::Asked;
+use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
 use crate::net::context::RequestContext;
 
 /// What the version of a request says of its client.
@@ -90,17 +96,23 @@ impl Verification {
         (transactional_id, producer): (&str, Producer),
         wanted: &Wanted,
     ) -> Self {
-        let topics = wanted.iter().map(|(name, partitions)| AddPartitionsToTxnTopic {
-            name: name.to_string().into(),
-            partitions: partitions.clone(),
-            ..Default::default()
-        });
+        let topics = wanted.iter().map(|(name, partitions)| (name.to_string(), partitions.clone()));
+        if let Some(asked) = ask_elsewhere(broker, context, transactional_id, || VerifyNote {
+            who: Who::of(broker, context),
+            transactional_id: transactional_id.to_owned(),
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            verify_only: !terms.adds,
+            topics: topics.clone().collect(),
+        }) {
+            return Verification { terms, asked };
+        }
         let request = Request::AddPartitions(AddPartitionsToTxnTransaction {
             transactional_id: transactional_id.into(),
             producer_id: producer.id,
             producer_epoch: producer.epoch,
             verify_only: !terms.adds,
-            topics: topics.collect(),
+            topics: topics.map(topic_of).collect(),
             ..Default::default()
         });
         Verification { terms, asked: broker.transactions.ask(broker, context, request) }
@@ -124,6 +136,88 @@ impl Verification {
     pub(crate) async fn later(self) -> Result<Refusals, ErrorCode> {
         Ok(refusals(self.asked.reply().await?, self.terms))
     }
+}
+
+fn topic_of((name, partitions): (String, Vec<i32>)) -> AddPartitionsToTxnTopic<'static> {
+    AddPartitionsToTxnTopic { name: name.into(), partitions, ..Default::default() }
+}
+
+/// Asks the coordinator on another node, if the transactional id has one there.
+fn ask_elsewhere(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    transactional_id: &str,
+    note: impl FnOnce() -> VerifyNote,
+) -> Option<Asked<Reply>> {
+    let cluster = broker.cluster.as_ref()?;
+    let _ = context;
+    let topic = broker.topics.by_name(TRANSACTIONS_TOPIC)?;
+    let index = broker.transactions.partition_for(transactional_id);
+    let partition = topic.partition(index)?;
+    let leader = cluster.leader_of_partition(broker, topic.id, index, partition)?;
+    if leader.node == broker.node.id {
+        return None;
+    }
+    let (sender, receiver) = oneshot::channel();
+    let note = note();
+    let topics = note.topics.clone();
+    cluster.ask_then(leader.node, &Ask::Verify(note), move |answered| {
+        let results = match answered {
+            Answered::Is { answer: Answer::Verified(results), .. } => results,
+            _ => {
+                let code = ErrorCode::NOT_COORDINATOR.code();
+                let all = topics.into_iter().flat_map(|(name, partitions)| {
+                    partitions.into_iter().map(move |index| (name.clone(), index, code))
+                });
+                all.collect()
+            }
+        };
+        // The producer may be gone.
+        let _ = sender.send(Reply::AddPartitions(result_of(results)));
+    });
+    Some(Asked::Later(receiver))
+}
+
+fn result_of(results: Vec<(String, i32, i16)>) -> AddPartitionsToTxnResult<'static> {
+    let mut topics: BTreeMap<String, Vec<AddPartitionsToTxnPartitionResult>> = BTreeMap::new();
+    for (name, partition_index, partition_error_code) in results {
+        topics.entry(name).or_default().push(AddPartitionsToTxnPartitionResult {
+            partition_index,
+            partition_error_code,
+            ..Default::default()
+        });
+    }
+    let topic_results = topics.into_iter().map(|(name, results_by_partition)| {
+        AddPartitionsToTxnTopicResult { name: name.into(), results_by_partition, ..Default::default() }
+    });
+    AddPartitionsToTxnResult { topic_results: topic_results.collect(), ..Default::default() }
+}
+
+/// Answers the leader of partitions on another node.
+///
+/// # Errors
+/// When the question is malformed, or this node stops.
+pub(crate) fn answer(broker: &Arc<Broker>, note: &VerifyNote) -> Result<Vec<(String, i32, i16)>, ErrorCode> {
+    let context = note.who.context(broker)?;
+    let request = Request::AddPartitions(AddPartitionsToTxnTransaction {
+        transactional_id: note.transactional_id.as_str().into(),
+        producer_id: note.producer_id,
+        producer_epoch: note.producer_epoch,
+        verify_only: note.verify_only,
+        topics: note.topics.iter().cloned().map(topic_of).collect(),
+        ..Default::default()
+    });
+    let Reply::AddPartitions(result) = broker.transactions.ask(broker, &context, request).wait()? else {
+        return Err(ErrorCode::UNKNOWN_SERVER_ERROR);
+    };
+    let results = result.topic_results.into_iter().flat_map(|topic| {
+        let name = topic.name.to_string();
+        topic
+            .results_by_partition
+            .into_iter()
+            .map(move |partition| (name.clone(), partition.partition_index, partition.partition_error_code))
+    });
+    Ok(results.collect())
 }
 
 fn refusals(reply: Reply, terms: Terms) -> Refusals {

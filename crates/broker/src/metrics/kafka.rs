@@ -8,7 +8,7 @@ use super::latency::Part;
 use super::load;
 use crate::api;
 use crate::broker::Broker;
-use crate::storage::partition::Partition;
+use crate::storage::partition::{Partition, ReplicationHealth};
 use crate::storage::topics::Topic;
 
 /// Groups above which their states are not counted at each look: it holds the coordinator for as long.
@@ -165,13 +165,25 @@ impl View<'_> {
             text.one(&name, Kind::Gauge, help, value as f64);
         };
         gauge("partitioncount", "Partitions on this node.", self.partitions);
-        gauge("leadercount", "Partitions that this node leads.", self.partitions - self.offline);
+        let all = || self.topics.iter().flat_map(|topic| &topic.partitions);
+        let health: Vec<_> = all().map(|partition| partition.replication_health()).collect();
+        let count = |is: fn(&ReplicationHealth) -> bool| health.iter().filter(|one| is(one)).count();
+        gauge("leadercount", "Partitions that this node leads.", count(|one| one.is_leader));
         gauge("offlinereplicacount", "Partitions whose files cannot be used.", self.offline);
-        gauge("underreplicatedpartitions", "Partitions with replicas that are behind.", 0);
-        let under = |partition: &&Arc<Partition>| partition.settings().min_insync_replicas > 1;
-        let all = self.topics.iter().flat_map(|topic| &topic.partitions);
-        let under = all.filter(under).count();
-        gauge("underminisrpartitioncount", "Partitions with fewer replicas in sync than they need.", under);
+        let under = count(|one| one.in_sync < one.replicas);
+        gauge("underreplicatedpartitions", "Partitions led here with replicas that are behind.", under);
+        let under = count(|one| one.is_leader && one.in_sync < one.min_insync);
+        gauge(
+            "underminisrpartitioncount",
+            "Partitions led here with fewer replicas in sync than they need.",
+            under,
+        );
+        let at = count(|one| one.is_leader && one.in_sync == one.min_insync);
+        gauge(
+            "atminisrpartitioncount",
+            "Partitions led here with as many replicas in sync as they need.",
+            at,
+        );
         gauge("reassigningpartitions", "Partitions that move to another node.", 0);
         text.one(
             "kafka_server_kafkaserver_brokerstate",

@@ -29,6 +29,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) quotas: Arc<Quotas>,
     /// Name and version that the client's library gave in ApiVersions (KIP-511).
     pub(crate) software: Mutex<Option<(String, String)>>,
+    /// The node that the client asked, where that one handed its request on to this one.
+    pub(crate) asked_node: Option<i32>,
 }
 
 impl ConnectionContext {
@@ -42,6 +44,7 @@ impl ConnectionContext {
             authorization: self.authorization.clone(),
             quotas: self.quotas.clone(),
             software: Mutex::new(self.software.lock().clone()),
+            asked_node: self.asked_node,
         }
     }
 }

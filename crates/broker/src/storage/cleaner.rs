@@ -212,6 +212,10 @@ impl Cleaning {
 
     /// What a compaction of a log would do, if it has anything that may be compacted.
     fn candidate(&self, partition: Arc<Partition>, wall_ms: i64) -> Option<Candidate<Arc<Partition>>> {
+        if partition.is_replicated() {
+            // Its group counts batches, which all have to stay where they are until snapshots are built.
+            return None;
+        }
         let view = LogAccess::with_log(&*partition, |log| log.compaction_view())??;
         match view.assess(wall_ms) {
             Ok(dirty) => {

@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// How often it is looked whether the key stores of listeners have changed.
 const KEY_STORES_INTERVAL_MS: u64 = 10_000;
 
+/// How often high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
+const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
+
 /// The thread, and the way to end it.
 pub(crate) struct Housekeeping {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -70,6 +73,7 @@ struct Rounds {
     expire_producers: Every,
     recovery_checkpoint: Every,
     log_start_checkpoint: Every,
+    high_watermark_checkpoint: Every,
     key_stores: Every,
 }
 
@@ -103,6 +107,7 @@ impl Rounds {
             expire_producers: Every::new(logs.producer_id_expiration_check_interval_ms),
             recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
             log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
+            high_watermark_checkpoint: Every::new(HIGH_WATERMARK_INTERVAL_MS),
             key_stores: Every::new(KEY_STORES_INTERVAL_MS),
         }
     }
@@ -128,12 +133,21 @@ impl Rounds {
             let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&broker.clock)).sum();
             tracing::debug!(forgotten, "looked for idle producers");
         }
+        let high_watermark = self.high_watermark_checkpoint.is_due();
+        if high_watermark {
+            partitions.iter().for_each(|partition| partition.note_high_watermark());
+            broker.controller.log().note_high_watermark();
+        }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
             dir.look_for_room();
             dir.remove_doomed(mono_ms);
             let checkpoints = dir.checkpoints();
-            let due = [(recovery, &checkpoints.recovery_point), (log_start, &checkpoints.log_start)];
+            let due = [
+                (recovery, &checkpoints.recovery_point),
+                (log_start, &checkpoints.log_start),
+                (high_watermark, &checkpoints.replication),
+            ];
             for (_, checkpoint) in due.into_iter().filter(|(due, _)| *due) {
                 if let Err(error) = checkpoint.write()
                     && !is_told(dir, &error)

@@ -15,7 +15,7 @@ use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffli
 use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
-use mainstem_log::storage::Storage;
+use mainstem_log::storage::{RealStorage, Storage};
 
 use crate::server::{Machine, StartOptions};
 
@@ -115,7 +115,20 @@ pub(crate) struct LogDirs {
 }
 
 impl LogDirs {
-    /// Opens them. Those that cannot be opened are left out with a message, except for the one with the metadata log.
+    /// Where the metadata log is or will be, and the cluster's id if a directory has one; nothing is opened yet.
+    ///
+    /// # Errors
+    /// See [`LogDirsError`].
+    pub(crate) fn look(config: &BrokerConfig) -> Result<(PathBuf, Option<String>), LogDirsError> {
+        let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
+        let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
+        let metadata = metadata_dir(&RealStorage, &paths, named)?;
+        let cluster_id = paths.iter().chain([&metadata]).find_map(|path| cluster_id(&RealStorage, path));
+        Ok((metadata, cluster_id))
+    }
+
+    /// Opens them. Those that cannot be opened are left out with a message, except for the one with the metadata log. With
+    /// other nodes the cluster's id is `founded`.
     ///
     /// # Errors
     /// See [`LogDirsError`].
@@ -125,6 +138,7 @@ impl LogDirs {
         mono_ms: u64,
         on_offline: OnOffline,
         options: &StartOptions,
+        founded: Option<&str>,
     ) -> Result<Self, LogDirsError> {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
@@ -146,6 +160,9 @@ impl LogDirs {
             });
         }
         let is_new_cluster = identity.cluster_id.is_none();
+        if identity.cluster_id.is_none() {
+            identity.cluster_id = founded.map(str::to_owned);
+        }
         let producer_budget = Arc::new(ProducerBudget::new(config.logs.producer_ids_max));
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {

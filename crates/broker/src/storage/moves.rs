@@ -309,7 +309,7 @@ impl Move {
             partition: self.partition.index,
             directory: Uuid(self.to.directory_id()),
         };
-        broker.controller.note_directory(assignment);
+        broker.controller.note_directory(broker, assignment);
         if self.to.failure().is_some() {
             // It failed in between, when the partition was not in it yet.
             broker.dir_alarm.ring();

@@ -15,6 +15,7 @@ use crate::controller::{ControllerError, settings_of};
 use crate::settings::TopicSettings;
 use crate::storage::partition::Partition;
 use crate::storage::placing::PartitionKey;
+use crate::storage::replicas::OpenReplica;
 use crate::storage::topics::Topic;
 
 /// What becomes of a partition that cannot be opened.
@@ -191,6 +192,10 @@ fn open_partition(
     settings: &Arc<TopicSettings>,
     syncs: bool,
 ) -> Result<(Arc<Partition>, bool), ControllerError> {
+    if broker.cluster.is_some() && !image.replicas.contains(&broker.node.id) {
+        let (topic, index) = (identity.topic.clone(), identity.partition);
+        return Ok((Partition::elsewhere(topic, index, settings.clone(), image.leader_epoch), false));
+    }
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let failed = |source| match source {
@@ -198,6 +203,23 @@ fn open_partition(
         source => ControllerError::Open { partition: identity.topic_partition(), source },
     };
     let (mut log, recovery) = opened.map_err(failed)?;
+    if image.replicas.len() > 1
+        && let Some(cluster) = &broker.cluster
+    {
+        let opening = OpenReplica {
+            dir,
+            journals: &cluster.journals,
+            identity,
+            voters: &image.replicas,
+            own: broker.node.id,
+            events: cluster.role_events(),
+            links: &cluster.links,
+            broadcast_commit: false,
+        };
+        let partition = opening.open(log, settings.clone())?;
+        opening.register(&partition);
+        return Ok((partition, false));
+    }
     if syncs {
         // What it wrote has its files open until then, and there are not descriptors for all partitions to wait so.
         log.sync_now().map_err(failed)?;

@@ -1,4 +1,5 @@
-//! A partition that this node leads: its log behind one short critical section, and those who wait for it.
+//! A partition that this node has: its log, alone or as one replica of a group, behind one short critical section, and
+//! those who wait for it.
 //!
 //! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
 
@@ -18,6 +19,8 @@ use mainstem_log::{
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use replicated::Replication;
+use stored::Stored;
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
@@ -25,9 +28,17 @@ use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 
+mod replicated;
+mod stored;
+
+pub(crate) use replicated::{ReplicaEvents, ReplicationHealth, is_append};
+
 /// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
 /// cannot be told from the append; those who wait look again.
 const MARKER_READABLE_BYTES: usize = 1 << 40;
+
+/// About the bytes of a marker.
+const MARKER_BYTES: usize = 78;
 
 /// One partition.
 pub(crate) struct Partition {
@@ -45,6 +56,8 @@ pub(crate) struct Partition {
     flush: RwLock<Option<Arc<Flush>>>,
     /// What went through it.
     pub(crate) traffic: Traffic,
+    /// None where it has one replica, this one.
+    replication: Option<Replication>,
     own: Weak<Partition>,
 }
 
@@ -59,7 +72,7 @@ struct Flush {
 }
 
 struct State {
-    log: Result<Log, NoLog>,
+    log: Result<Stored, NoLog>,
     /// How often it went into another log directory.
     moves: u32,
     leader_epoch: i32,
@@ -77,6 +90,9 @@ pub(crate) enum NoLog {
     /// Its files cannot be used until the broker is started again.
     #[error("the partition is offline: its files cannot be used")]
     Offline,
+    /// Its replicas are on other nodes.
+    #[error("the replicas of the partition are on other nodes")]
+    Elsewhere,
 }
 
 impl NoLog {
@@ -85,6 +101,7 @@ impl NoLog {
         match self {
             NoLog::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             NoLog::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
+            NoLog::Elsewhere => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         }
     }
 }
@@ -113,6 +130,8 @@ pub(crate) struct AppendOutcome {
     pub(crate) appended: Appended,
     /// Even acks=1 waits for the sync: so many messages are unsynced as `flush.messages` allows.
     pub(crate) must_sync: bool,
+    /// The leader epoch in which it was appended.
+    pub(crate) epoch: i32,
     /// A sync is due, whoever waits for it.
     sync_due: bool,
 }
@@ -123,6 +142,9 @@ pub(crate) enum Refused {
     /// There is no log.
     #[error(transparent)]
     NoLog(#[from] NoLog),
+    /// Another node's replica leads, or none does.
+    #[error("this node does not lead the partition")]
+    NotLeader,
     /// Validation or the log refused.
     #[error(transparent)]
     Log(#[from] AppendError),
@@ -133,6 +155,7 @@ impl Refused {
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Refused::NoLog(no_log) => no_log.code(),
+            Refused::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
             Refused::Log(error) => append_error_code(error),
         }
     }
@@ -148,7 +171,7 @@ impl Partition {
         log: Log,
         leader_epoch: i32,
     ) -> Arc<Self> {
-        Self::with_log_or_not(topic, index, settings, Ok((dir, log)), leader_epoch)
+        Self::with_log_or_not(topic, index, settings, Ok((dir, Stored::Alone(log))), leader_epoch, None)
     }
 
     /// A partition whose log cannot be opened: it is known and refuses whatever is asked of it.
@@ -158,15 +181,26 @@ impl Partition {
         settings: Arc<TopicSettings>,
         leader_epoch: i32,
     ) -> Arc<Self> {
-        Self::with_log_or_not(topic, index, settings, Err(NoLog::Offline), leader_epoch)
+        Self::with_log_or_not(topic, index, settings, Err(NoLog::Offline), leader_epoch, None)
+    }
+
+    /// A partition whose replicas are on other nodes: its clients are sent there.
+    pub(crate) fn elsewhere(
+        topic: Arc<str>,
+        index: i32,
+        settings: Arc<TopicSettings>,
+        leader_epoch: i32,
+    ) -> Arc<Self> {
+        Self::with_log_or_not(topic, index, settings, Err(NoLog::Elsewhere), leader_epoch, None)
     }
 
     fn with_log_or_not(
         topic: Arc<str>,
         index: i32,
         settings: Arc<TopicSettings>,
-        log: Result<(Arc<LogDir>, Log), NoLog>,
+        log: Result<(Arc<LogDir>, Stored), NoLog>,
         leader_epoch: i32,
+        replication: Option<Replication>,
     ) -> Arc<Self> {
         let (dir, log) = match log {
             Ok((dir, log)) => (Some(dir), Ok(log)),
@@ -182,6 +216,7 @@ impl Partition {
             state: Mutex::new(state),
             flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
             traffic: Traffic::default(),
+            replication,
             own: own.clone(),
         })
     }
@@ -189,6 +224,17 @@ impl Partition {
     /// Locks the state. Where the holder panics the log is given up: half a change must not be built upon.
     fn lock(&self) -> Locked<'_> {
         Locked { partition: self, was_panicking: std::thread::panicking(), state: self.state.lock() }
+    }
+
+    /// As [`lock`](Self::lock), unless another thread has it.
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        let state = self.state.try_lock()?;
+        Some(Locked { partition: self, was_panicking: std::thread::panicking(), state })
+    }
+
+    /// A reference to itself that keeps nothing alive.
+    pub(crate) fn weak(&self) -> Weak<Partition> {
+        self.own.clone()
     }
 
     /// Whether there was a panic while the log was in use, and nobody has dealt with it.
@@ -213,7 +259,10 @@ impl Partition {
     /// See [`TakeOver`].
     pub(crate) fn take_over(&self, copy: FutureLog, now: Now, doomed_ms: u64) -> Result<Log, TakeOver> {
         let mut state = self.lock();
-        let log = state.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))?;
+        let log = match state.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))? {
+            Stored::Alone(log) => log,
+            Stored::Replicated(_) => return Err(TakeOver::Replicated),
+        };
         let old = match copy.take_over(log, now.mono_ms, doomed_ms) {
             Ok(old) => old,
             Err(error @ TakeOverError::Aborted(_)) => return Err(TakeOver::Refused(error)),
@@ -290,6 +339,37 @@ impl Partition {
         self.append_verified(raw, origin, VerificationGuard::NONE, clock, scratch)
     }
 
+    /// As [`append`](Self::append), unless this node leads in another epoch.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and [`Refused::NotLeader`].
+    pub(crate) fn append_in_epoch(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        epoch: i32,
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
+        let settings = self.settings();
+        let mut rewritten = Vec::new();
+        let now = clock.now();
+        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
+        let mut state = self.lock();
+        if state.leader_epoch != epoch {
+            return Err(Refused::NotLeader);
+        }
+        let outcome = state.append(&batch, now)?;
+        match &self.replication {
+            None => drop(state),
+            Some(_) => self.drive(state),
+        }
+        if outcome.sync_due {
+            self.request_flush();
+        }
+        Ok(outcome)
+    }
+
     /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that
     /// [`begin_verification`](Self::begin_verification) gave out (KIP-890).
     ///
@@ -310,7 +390,10 @@ impl Partition {
             prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
         let mut state = self.lock();
         let outcome = state.append(&batch, now)?;
-        drop(state);
+        match &self.replication {
+            None => drop(state),
+            Some(_) => self.drive(state),
+        }
         if outcome.sync_due {
             self.request_flush();
         }
@@ -328,13 +411,15 @@ impl Partition {
     ) -> Result<AppendOutcome, Refused> {
         let now = clock.now();
         let mut state = self.lock();
-        let leader_epoch = state.leader_epoch;
-        let outcome = state.write(now, |log| {
+        let outcome = state.write(now, MARKER_BYTES, |log, leader_epoch| {
             let appended = log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)?;
             // What becomes readable to read_committed cannot be told from here: those who wait look again.
             Ok((appended, MARKER_READABLE_BYTES))
         })?;
-        drop(state);
+        match &self.replication {
+            None => drop(state),
+            Some(_) => self.drive(state),
+        }
         if outcome.sync_due {
             self.request_flush();
         }
@@ -351,7 +436,10 @@ impl Partition {
         clock: &Clock,
     ) -> Result<Option<VerificationGuard>, Refused> {
         let mut state = self.lock();
-        let log = state.log.as_mut().map_err(|no_log| *no_log)?;
+        let log = match state.log.as_mut().map_err(|no_log| *no_log)? {
+            Stored::Replicated(member) if !member.leads() => return Err(Refused::NotLeader),
+            stored => &mut **stored,
+        };
         if !log.config().transaction_verification && !request.supports_epoch_bump {
             return Ok(None);
         }
@@ -445,6 +533,9 @@ impl Partition {
     /// # Errors
     /// `OFFSET_OUT_OF_RANGE` beyond the high watermark, or why the log refused.
     pub(crate) fn delete_records_before(&self, offset: i64, on_durable: Durable) -> Result<i64, ErrorCode> {
+        if self.replication.is_some() {
+            return self.propose_log_start(offset, on_durable);
+        }
         let deleted = self.with_log(|log| (log.dir().clone(), log.delete_records_before(offset)));
         let (dir, log_start) = deleted?;
         let log_start = log_start.map_err(|error: DeleteRecordsError| delete_records_error_code(&error))?;
@@ -477,6 +568,7 @@ impl Partition {
         let mut work = begun?;
         work.run();
         let ended = self.with_log(|log| log.end_maintenance(work));
+        self.follow_log_start();
         self.tell_if_stopped();
         ended.unwrap_or_else(|_| nothing())
     }
@@ -516,18 +608,31 @@ impl Partition {
     /// together, and closing each finds nothing left to wait for.
     pub(crate) fn prepare_close(&self, synced: Durable) {
         let mut state = self.lock();
-        let Ok(log) = &mut state.log else {
+        let Ok(stored) = &mut state.log else {
             drop(state);
             return synced.done(Ok(()));
         };
+        if let Stored::Replicated(member) = stored
+            && let Err(error) = member.prepare_close()
+        {
+            tracing::error!(topic = %self.topic, partition = self.index, "its group is not left in order: {error}");
+        }
+        // Who waits for the group hears of another leader.
+        let left = match stored {
+            Stored::Replicated(member) => member.end_waits(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Stored::Alone(_) => Vec::new(),
+        };
+        let log = &mut **stored;
         if let Err(error) = log.prepare_close() {
             drop(state);
+            left.into_iter().for_each(|(wait, result)| wait.done(result));
             tracing::error!(topic = %self.topic, partition = self.index, "not closed in order: {error}");
             return synced.done(Err(ErrorCode::KAFKA_STORAGE_ERROR));
         }
         let end = log.ends().log_end;
         state.durable_waits.push((end, synced));
         drop(state);
+        left.into_iter().for_each(|(wait, result)| wait.done(result));
         self.request_flush();
     }
 
@@ -536,10 +641,17 @@ impl Partition {
     pub(crate) fn take_log(&self, why: NoLog) -> Option<Log> {
         let mut state = self.lock();
         self.offline.store(why == NoLog::Offline, Ordering::Release);
-        let log = std::mem::replace(&mut state.log, Err(why)).ok();
+        let mut stored = std::mem::replace(&mut state.log, Err(why)).ok();
         let fetches = std::mem::take(&mut state.fetches);
         let waits = std::mem::take(&mut state.durable_waits);
+        let commit_waits = match &mut stored {
+            Some(Stored::Replicated(member)) => member.end_waits(why.code()),
+            _ => Vec::new(),
+        };
         drop(state);
+        let log = stored.map(Stored::into_log);
+        commit_waits.into_iter().for_each(|(wait, result)| wait.done(result));
+        self.leave_group();
         fetches.iter().for_each(|waiter| waiter.look_again());
         for (_, durable) in waits {
             durable.done(Err(why.code()));
@@ -593,6 +705,9 @@ pub(crate) enum TakeOver {
     /// There is no log any more.
     #[error(transparent)]
     NoLog(NoLog),
+    /// What its group must not forget is beside its log, and stays.
+    #[error("the partition has several replicas; those do not move between log directories yet")]
+    Replicated,
     /// The log and its copy say why.
     #[error(transparent)]
     Refused(TakeOverError),
@@ -627,38 +742,57 @@ pub(crate) struct PartitionData {
 
 impl State {
     fn log(&mut self) -> Result<&mut Log, ErrorCode> {
-        self.log.as_mut().map_err(|no_log| no_log.code())
+        match &mut self.log {
+            Ok(stored) => Ok(&mut **stored),
+            Err(no_log) => Err(no_log.code()),
+        }
     }
 
     fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
-        self.log.as_ref().map_err(|no_log| no_log.code())?;
+        let stored = self.log.as_ref().map_err(|no_log| no_log.code())?;
         match current_leader_epoch {
-            -1 => Ok(self.leader_epoch),
-            older if older < self.leader_epoch => Err(ErrorCode::FENCED_LEADER_EPOCH),
-            newer if newer > self.leader_epoch => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
-            same => Ok(same),
+            -1 => {}
+            older if older < self.leader_epoch => return Err(ErrorCode::FENCED_LEADER_EPOCH),
+            newer if newer > self.leader_epoch => return Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
+            _ => {}
+        }
+        match stored {
+            Stored::Replicated(member) if !member.leads() => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            _ => Ok(self.leader_epoch),
         }
     }
 
     fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
-        let leader_epoch = self.leader_epoch;
-        self.write(now, |log| Ok((log.append(batch, leader_epoch, now.mono_ms)?, batch.size())))
+        self.write(now, batch.size(), |log, leader_epoch| {
+            Ok((log.append(batch, leader_epoch, now.mono_ms)?, batch.size()))
+        })
     }
 
-    /// Writes to the log; `write` returns also how many bytes became readable, if the high watermark has moved.
+    /// Writes `size` bytes, or about so many, to the log; `write` gets the leader epoch, and returns also how many bytes
+    /// become readable when the high watermark has moved over them.
     fn write(
         &mut self,
         now: Now,
-        write: impl FnOnce(&mut Log) -> Result<(Appended, usize), AppendError>,
+        size: usize,
+        write: impl FnOnce(&mut Log, i32) -> Result<(Appended, usize), AppendError>,
     ) -> Result<AppendOutcome, Refused> {
-        let log = self.log.as_mut().map_err(|no_log| *no_log)?;
+        let epoch = self.leader_epoch;
+        let log = match self.log.as_mut().map_err(|no_log| *no_log)? {
+            Stored::Alone(log) => log,
+            Stored::Replicated(member) => {
+                let (appended, _) = member.write(size, write)?;
+                let log = member.replica.log();
+                let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
+                return Ok(AppendOutcome { appended, must_sync, epoch, sync_due });
+            }
+        };
         let before = log.ends().high_watermark;
-        let (appended, bytes) = write(log)?;
+        let (appended, bytes) = write(log, epoch)?;
         if log.ends().high_watermark > before && !self.fetches.is_empty() {
             self.fetches.retain(|waiter| !waiter.readable(bytes));
         }
         let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
-        Ok(AppendOutcome { appended, must_sync, sync_due })
+        Ok(AppendOutcome { appended, must_sync, epoch, sync_due })
     }
 
     /// Takes out who waits for no more than this.
@@ -719,8 +853,10 @@ impl FlushTarget for Flush {
 
     fn begin_flush(&self) -> FlushWork {
         let Some(partition) = self.partition.upgrade() else { return FlushWork::default() };
-        match &mut *partition.lock() {
-            State { log: Ok(log), moves, .. } if *moves == self.moves => log.flush_work(),
+        let mut state = partition.lock();
+        match &mut *state {
+            State { log: Ok(Stored::Alone(log)), moves, .. } if *moves == self.moves => log.flush_work(),
+            State { log: Ok(Stored::Replicated(_)), .. } => partition.begin_replica_flush(state),
             _ => FlushWork::default(),
         }
     }
@@ -731,7 +867,11 @@ impl FlushTarget for Flush {
         if state.moves != self.moves {
             return;
         }
-        let Ok(log) = &mut state.log else { return };
+        let log = match &mut state.log {
+            Ok(Stored::Alone(log)) => log,
+            Ok(Stored::Replicated(_)) => return partition.end_replica_flush(state, upto, &result),
+            Err(_) => return,
+        };
         let ended: Vec<_> = match &result {
             Ok(()) => {
                 log.flushed(upto);

@@ -1,7 +1,10 @@
-//! `mainstem cluster`: nodes, controller, features and directories.
+//! `mainstem cluster`: nodes, controller, features and directories; who leads what; leadership handed over.
+
+mod status;
+mod transfer;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 use mainstem_client::{Admin, ClusterDescription, Error, ErrorCode};
 use serde_json::{Value, json};
 
@@ -15,12 +18,23 @@ const NOBODY: i32 = -1;
 
 /// What `cluster` takes.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ClusterArguments {
+    #[command(subcommand)]
+    command: Option<ClusterCommand>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Show the nodes: who votes and leads, how many partitions each leads, which lack replicas or a leader.
+    Status(status::Status),
+    /// Have another node lead a partition, from now on whenever it can.
+    Transfer(transfer::Transfer),
 }
 
 struct Description {
@@ -54,8 +68,13 @@ struct Feature {
     level: i16,
 }
 
-/// Describes the cluster.
+/// Describes the cluster, or what its subcommand says.
 pub(crate) async fn run(arguments: &ClusterArguments) -> Result<()> {
+    match &arguments.command {
+        Some(ClusterCommand::Status(status)) => return status::run(status).await,
+        Some(ClusterCommand::Transfer(transfer)) => return transfer::run(transfer).await,
+        None => {}
+    }
     let admin = arguments.target.connect().await?;
     let description = collect(&admin).await?;
     match arguments.json {

@@ -144,7 +144,12 @@ fn last_stop_name(last_stop: LastStop) -> &'static str {
 fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
     let took_ms = started.elapsed().as_secs_f64() * 1e3;
     let fdatasync_us = ready.fdatasync.map(|cost| cost.as_secs_f64() * 1e6);
-    let waits_for = if ready.acks_all_waits_for_disk { "disk" } else { "page cache" };
+    let waits_for = match (ready.acks_all_waits_for_disk, ready.voters.len()) {
+        (true, 0) => "disk",
+        (false, 0) => "page cache",
+        (true, _) => "disks of a majority of a partition's replicas",
+        (false, _) => "page caches of a majority of a partition's replicas",
+    };
     let line = if as_json {
         let listeners =
             ready.listeners.iter().map(|(name, address)| json!({"name": name, "address": address}));
@@ -154,6 +159,8 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             "listeners": listeners,
             "http": ready.http,
             "cluster_id": ready.cluster_id,
+            "node_id": ready.node,
+            "voters": ready.voters,
             "new_cluster": ready.is_new_cluster,
             "last_stop": last_stop_name(ready.last_stop),
             "took_ms": took_ms,
@@ -169,9 +176,13 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             ready.http.map_or(String::new(), |address| format!(", metrics on http://{address}/metrics"));
         let fdatasync =
             fdatasync_us.map_or(String::new(), |us| format!(" (one fdatasync costs {us:.0} us here)"));
-        let cluster = match ready.is_new_cluster {
-            true => format!("new cluster {}, ", ready.cluster_id),
-            false => String::new(),
+        let new = if ready.is_new_cluster { "new " } else { "" };
+        let cluster = match (ready.voters.as_slice(), ready.is_new_cluster) {
+            ([], false) => String::new(),
+            ([], true) => format!("new cluster {}, ", ready.cluster_id),
+            (voters, _) => {
+                format!("node {} of {new}cluster {} ({}), ", ready.node, ready.cluster_id, voters.join(", "))
+            }
         };
         format!(
             "mainstem is ready on {} after {took_ms:.0} ms: {cluster}{} topics, {} partitions; acks=all waits for the \

@@ -17,10 +17,18 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("auto.create.topics.enable", Bool).default("true").high()
         .doc("Create a topic when a client first asks for its metadata, with num.partitions and \
              default.replication.factor."),
+    broker("auto.leader.rebalance.enable", Bool).default("true").high()
+        .doc("Have preferred replicas lead again in the background: the first replica of each partition, once it is in \
+             sync."),
+    broker("broker.heartbeat.interval.ms", Int).default("2000").at_least(1)
+        .doc("Milliseconds between two signs of life of a node to the metadata leader of its cluster."),
     broker("broker.id", Int).default("-1").high()
         .doc("Older name of node.id; if both are set they must agree. -1 is unset."),
     broker("broker.rack", Str)
         .doc("Rack or zone of this node, as clients see it."),
+    broker("broker.session.timeout.ms", Int).default("9000").at_least(1)
+        .doc("Milliseconds without a sign of life after which the metadata leader fences a node: it is given no new \
+             partitions, and clients are not sent to it."),
     broker("compression.gzip.level", Int).default("-1").gzip_level().cluster_wide()
         .doc("Default of the topic key of the same name."),
     broker("compression.lz4.level", Int).default("9").between(1, 17).cluster_wide()
@@ -38,9 +46,14 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("connections.max.reauth.ms", Long).default("0")
         .doc("Milliseconds after which a client that came by SASL must authenticate again (KIP-368); 0 is never. Also \
              per listener, and per mechanism of one: `listener.name.LISTENER.MECHANISM.connections.max.reauth.ms`."),
+    broker("controlled.shutdown.enable", Bool).default("true")
+        .doc("Have other nodes of the cluster lead what this one leads before it stops."),
     broker("controller.listener.names", List).non_empty_list().high()
-        .doc("Listeners meant for controllers. They are accepted and checked but not opened: the one node \
-             talks to itself without a socket."),
+        .doc("Listeners meant for controllers. The first of them that `listeners` has is opened for the other nodes of \
+             the cluster, and not told to clients. One node does not open it: it talks to itself without a socket."),
+    broker("controller.quorum.voters", List).default("").high()
+        .doc("The nodes of the cluster, as `id@host:port` with the port of their controller's listener; the same on \
+             each. Empty, or this node alone: one node, which connects to no other."),
     broker("controller.quota.window.num", Int).default("11").at_least(1).low()
         .doc("Samples kept for quotas on topic changes."),
     broker("controller.quota.window.size.seconds", Int).default("1").at_least(1).low()
@@ -93,6 +106,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("inter.broker.listener.name", Str)
         .doc("Listener that other nodes of the cluster would use. Must be one of the advertised \
              listeners."),
+    broker("leader.imbalance.check.interval.seconds", Long).default("300").at_least(1).high()
+        .doc("Seconds between looks for leaders that are not the preferred replicas."),
     broker("listener.security.protocol.map", Str)
         .default("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT").low()
         .doc("Security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT listeners can be \
@@ -259,13 +274,14 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("offsets.topic.num.partitions", Int).default("50").at_least(1).high()
         .doc("Partitions of `__consumer_offsets`; used once, when the topic is created."),
     broker("offsets.topic.replication.factor", Short).default("1").kafka_default(Some("3")).at_least(1).high()
-        .doc("Replicas of `__consumer_offsets`; used once, when the topic is created."),
+        .doc("Replicas of `__consumer_offsets`; used once, when the topic is created. Unset in a cluster: 3, or as many \
+             as it has nodes."),
     broker("offsets.topic.segment.bytes", Int).default("104857600").at_least(1).high()
         .doc("Segment size in bytes of `__consumer_offsets`."),
     broker("process.roles", List).default("broker,controller").kafka_default(None)
         .non_empty_list_of(&["broker", "controller"]).high()
         .doc("Roles of this process. One node is broker and controller, whichever of them is named; \
-             `broker` must be."),
+             `broker` must be. Each node of a cluster is both."),
     broker("producer.id.expiration.check.interval.ms", Int).default("600000").at_least(1).low().internal()
         .doc("Milliseconds between two looks for expired producers."),
     broker("producer.id.expiration.ms", Int).default("86400000").at_least(1).low().cluster_wide()
@@ -280,6 +296,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("replica.alter.log.dirs.io.max.bytes.per.second", Long).default("9223372036854775807").at_least(0)
         .cluster_wide()
         .doc("Bytes per second at which partitions are copied from one log directory to another."),
+    broker("replica.lag.time.max.ms", Long).default("30000").at_least(1).high()
+        .doc("Milliseconds after which a replica that has not caught up with its leader leaves those in sync."),
     broker("sasl.enabled.mechanisms", List).default("GSSAPI").any_list().per_broker()
         .doc("Mechanisms that clients of SASL listeners may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Also per listener. \
              With another one, such as the default, a SASL listener does not start."),
@@ -352,12 +370,13 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .low()
         .doc("Milliseconds between looks for expired transactional ids."),
     broker("transaction.state.log.min.isr", Int).default("1").kafka_default(Some("2")).at_least(1).high()
-        .doc("min.insync.replicas of `__transaction_state`."),
+        .doc("min.insync.replicas of `__transaction_state`. Unset in a cluster: 2."),
     broker("transaction.state.log.num.partitions", Int).default("50").at_least(1).high()
         .doc("Partitions of `__transaction_state`; used once, when the topic is created."),
     broker("transaction.state.log.replication.factor", Short).default("1").kafka_default(Some("3"))
         .at_least(1).high()
-        .doc("Replicas of `__transaction_state`; used once, when the topic is created."),
+        .doc("Replicas of `__transaction_state`; used once, when the topic is created. Unset in a cluster: 3, or as many \
+             as it has nodes."),
     broker("transaction.state.log.segment.bytes", Int).default("104857600").at_least(1).high()
         .doc("Segment size in bytes of `__transaction_state`."),
     broker("transactional.id.expiration.ms", Int).default("604800000").at_least(1).high()

@@ -21,20 +21,12 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("alter.log.dirs.replication.quota.window.size.seconds", Int).default("1").at_least(1).low()
         .unused(reason::SAMPLES)
         .doc("Seconds in one sample of the quota on moves between log directories."),
-    broker("auto.leader.rebalance.enable", Bool).default("true").high().later(reason::REPLICA)
-        .doc("Move leadership back to the preferred replicas in the background."),
     broker("background.threads", Int).default("10").at_least(1).high().cluster_wide().unused(reason::THREADS)
         .doc("Threads for background work."),
-    broker("broker.heartbeat.interval.ms", Int).default("2000").unused(reason::QUORUM)
-        .doc("Milliseconds between heartbeats to the controller."),
-    broker("broker.session.timeout.ms", Int).default("9000").unused(reason::QUORUM)
-        .doc("Milliseconds after which the controller gives up a silent broker."),
     broker("client.quota.callback.class", Class).low().unused(reason::JVM)
         .doc("Class that computes client quotas."),
     broker("config.providers", List).default("").any_list().low().cluster_wide().unused(reason::JVM)
         .doc("Classes that resolve variables inside of configuration values."),
-    broker("controlled.shutdown.enable", Bool).default("true").later(reason::REPLICA)
-        .doc("Hand over leadership before stopping."),
     broker("controller.performance.always.log.threshold.ms", Long).default("2000").at_least(0).internal()
         .unused(reason::INTERNAL)
         .doc("Milliseconds above which a slow controller event is logged."),
@@ -66,8 +58,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds for which a request between controllers may take."),
     broker("controller.quorum.retry.backoff.ms", Int).default("20").at_least(0).low().unused(reason::QUORUM)
         .doc("Milliseconds between attempts of requests between controllers."),
-    broker("controller.quorum.voters", List).default("").high().unused(reason::QUORUM)
-        .doc("Controllers that vote, as `id@host:port`."),
     broker("controller.socket.timeout.ms", Int).default("30000").unused(reason::QUORUM)
         .doc("Milliseconds for which the broker waits for its controller."),
     broker("create.topic.policy.class.name", Class).low().unused(reason::JVM)
@@ -204,9 +194,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Seconds between polls of the metrics reporters."),
     broker("kafka.metrics.reporters", List).default("").any_list().low().unused(reason::JVM)
         .doc("Metrics reporter classes."),
-    broker("leader.imbalance.check.interval.seconds", Long).default("300").at_least(1).high()
-        .later(reason::REPLICA)
-        .doc("Seconds between looks for leaders that are not the preferred replicas."),
     broker("leader.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
         .cluster_wide().named_only(reason::THROTTLE)
         .doc("Bytes per second that a throttled leader may send to followers."),
@@ -353,8 +340,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("replica.high.watermark.checkpoint.interval.ms", Long).default("5000").high()
         .later(reason::REPLICA)
         .doc("Milliseconds between two writes of the high watermark checkpoints."),
-    broker("replica.lag.time.max.ms", Long).default("30000").high().later(reason::REPLICA)
-        .doc("Milliseconds after which a follower that lags leaves the in-sync set."),
     broker("replica.selector.class", Str).unused(reason::JVM)
         .doc("Class that chooses the replica from which a consumer reads."),
     broker("replica.socket.receive.buffer.bytes", Int).default("65536").high().later(reason::REPLICA)

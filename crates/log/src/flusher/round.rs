@@ -14,11 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Round {
     items: Vec<Item>,
     members: Vec<Member>,
+    /// Indexes of the items that are files which targets share.
+    shared: Vec<usize>,
 }
 
 struct Item {
     what: Syncable,
-    /// Indexes of the members that wait for this item: one for a file, any number for a directory.
+    /// Indexes of the members that wait for this item: one for a file of its own, any number for one that is shared and for
+    /// a directory.
     members: Vec<usize>,
 }
 
@@ -60,7 +63,7 @@ impl Round {
     ///
     /// A ticket goes back first, so that a request which comes after `begin_flush` looked queues the target again.
     pub(super) fn begin(unfinished: Vec<Unfinished>, targets: &mut Vec<Arc<dyn FlushTarget>>) -> Round {
-        let mut round = Round { items: Vec::new(), members: Vec::new() };
+        let mut round = Round { items: Vec::new(), members: Vec::new(), shared: Vec::new() };
         let mut directories = HashMap::new();
         let fresh = |target: &mut Arc<dyn FlushTarget>| !unfinished.iter().any(|left| left.is_of(target));
         for target in targets.extract_if(.., fresh) {
@@ -84,6 +87,10 @@ impl Round {
         let mut items_left = work.files.len();
         let files = work.files.into_iter().map(Syncable::File);
         self.items.extend(files.map(|what| Item { what, members: vec![member] }));
+        if let Some(shared) = work.shared {
+            self.add_shared(shared, member);
+            items_left += 1;
+        }
         for directory in work.directories {
             items_left += usize::from(self.add_directory(directories, directory, member));
         }
@@ -94,6 +101,21 @@ impl Round {
             error: Mutex::new(None),
             untried: Mutex::default(),
         });
+    }
+
+    fn add_shared(&mut self, file: Arc<dyn StorageFile>, member: usize) {
+        // There is one for each log directory: the journal of its groups.
+        let known = self.shared.iter().find(|index| match &self.items[**index].what {
+            Syncable::File(other) => Arc::ptr_eq(other, &file),
+            Syncable::Directory(_) => false,
+        });
+        match known {
+            Some(index) => self.items[*index].members.push(member),
+            None => {
+                self.shared.push(self.items.len());
+                self.items.push(Item { what: Syncable::File(file), members: vec![member] });
+            }
+        }
     }
 
     /// Whether the member has to wait for this directory, which it does once.
@@ -174,7 +196,7 @@ impl Member {
         if result.is_err() {
             context.counters.failures.fetch_add(1, Ordering::Relaxed);
         } else if !directories.is_empty() {
-            let work = FlushWork { files: Vec::new(), directories, upto: self.upto };
+            let work = FlushWork { directories, upto: self.upto, ..FlushWork::default() };
             context.unfinished.lock().push(Unfinished { target: self.target.clone(), work });
             return;
         }

@@ -234,7 +234,12 @@ impl FlushTarget for Partition {
 
     fn begin_flush(&self) -> FlushWork {
         let upto = self.file.appended.load(Ordering::Acquire);
-        FlushWork { files: vec![self.file.clone()], directories: self.directories.clone(), upto }
+        FlushWork {
+            files: vec![self.file.clone()],
+            directories: self.directories.clone(),
+            shared: None,
+            upto,
+        }
     }
 
     fn end_flush(&self, upto: i64, result: io::Result<()>) {

@@ -1,8 +1,8 @@
 //! Reading frames: of any bytes, without a panic, and without more memory than the bytes themselves allow.
 
 use super::{
-    Alias, HEAD_BYTES_MAX, Heartbeat, KIND_APPEND, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE, LENGTH_BYTES,
-    RUN_BATCHES, RUN_INTERNAL, TYPES,
+    Alias, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS,
+    KIND_MESSAGE, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
 };
 use crate::group::{GroupId, ReplicaId};
 use crate::journal::ENTRY_DATA_BYTES_MAX;
@@ -16,7 +16,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 pub enum Frame<'a> {
     /// A group's number from here on.
     Group(Alias),
-    /// Heartbeats of groups; none: as before.
+    /// Heartbeats of groups; none: a sign of life.
     Heartbeats(Vec<Heartbeat>),
     /// A message without entries.
     Message {
@@ -36,6 +36,24 @@ pub enum Frame<'a> {
         /// The batches, not checked yet.
         batches: &'a [u8],
     },
+    /// A request of the node, not of a group.
+    Call {
+        /// Its number, for the answer.
+        id: u64,
+        /// What is asked.
+        kind: u8,
+        /// The request.
+        body: &'a [u8],
+    },
+    /// The answer to a request.
+    Answer {
+        /// The number of the request.
+        id: u64,
+        /// 0: it was served.
+        status: u8,
+        /// The answer.
+        body: &'a [u8],
+    },
 }
 
 /// Why bytes are no frame: the link ends.
@@ -54,14 +72,20 @@ pub enum FrameError {
     Malformed(&'static str),
 }
 
+/// The bytes that the first frame takes, as far as they can be told from what was received.
+pub fn needed(bytes: &[u8]) -> usize {
+    let length = bytes.first_chunk::<LENGTH_BYTES>();
+    length.map_or(LENGTH_BYTES, |length| (u32::from_be_bytes(*length) as usize).saturating_add(LENGTH_BYTES))
+}
+
 /// The first frame of what was received, and the bytes that it takes; `None`: it is not whole yet. `batches_max` is how many
-/// bytes of batches an append may have.
+/// bytes of batches an append may have, or of its body a request or an answer.
 pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let len = u32::from_be_bytes(*length) as usize;
-    // Only an append has more than a head.
+    // Few kinds have more than a head.
     let max = match rest.first() {
-        Some(&KIND_APPEND) | None => HEAD_BYTES_MAX.saturating_add(batches_max),
+        Some(&KIND_APPEND | &KIND_CALL | &KIND_ANSWER) | None => HEAD_BYTES_MAX.saturating_add(batches_max),
         Some(_) => HEAD_BYTES_MAX,
     };
     if len > max {
@@ -75,6 +99,8 @@ pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usi
         KIND_HEARTBEATS => decode_heartbeats(&mut fields).ok_or("heartbeats")?,
         KIND_MESSAGE => decode_message(&mut fields).ok_or("a message")?,
         KIND_APPEND => decode_append(&mut fields, batches_max).ok_or("an append")?,
+        KIND_CALL => decode_call(&mut fields, batches_max).ok_or("a request")?,
+        KIND_ANSWER => decode_answer(&mut fields, batches_max).ok_or("an answer")?,
         _ => return Err(FrameError::Malformed("an unknown kind")),
     };
     match fields.0.is_empty() {
@@ -151,6 +177,16 @@ fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Fram
     message.set_entries(entries.into());
     let batches = std::mem::take(&mut fields.0);
     (batches.len() <= batches_max).then_some(Frame::Append { alias, message, offset, batches })
+}
+
+fn decode_call<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'a>> {
+    let (id, kind, body) = (fields.u64()?, fields.u8()?, std::mem::take(&mut fields.0));
+    (body.len() <= body_max).then_some(Frame::Call { id, kind, body })
+}
+
+fn decode_answer<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'a>> {
+    let (id, status, body) = (fields.u64()?, fields.u8()?, std::mem::take(&mut fields.0));
+    (body.len() <= body_max).then_some(Frame::Answer { id, status, body })
 }
 
 /// Reads a run into entries from index `next` on; returns how many batches it has.

@@ -1,8 +1,8 @@
 //! Writing frames.
 
 use super::{
-    Alias, Heartbeat, KIND_APPEND, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE, LENGTH_BYTES, RUN_BATCHES,
-    RUN_INTERNAL, TYPES,
+    Alias, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE,
+    LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
 };
 use crate::store::is_stub;
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -31,7 +31,7 @@ pub fn group(alias: &Alias, out: &mut Vec<u8>) {
     });
 }
 
-/// The heartbeats of all groups that the sender leads; none: they are as before.
+/// Heartbeats of groups that the sender leads; none: a sign of life.
 pub fn heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
     frame(KIND_HEARTBEATS, 0, out, |out| {
         for heartbeat in heartbeats {
@@ -74,6 +74,24 @@ pub fn append_head(alias: u32, message: &Message, offset: i64, batches_len: u32,
         let runs = runs(message.get_entries());
         out.extend_from_slice(&(runs.len() as u32).to_be_bytes());
         runs.iter().for_each(|run| put_run(run, out));
+    });
+}
+
+/// A request of the node, not of a group.
+pub fn call(id: u64, kind: u8, body: &[u8], out: &mut Vec<u8>) {
+    frame(KIND_CALL, 0, out, |out| {
+        put_u64(out, &[id]);
+        out.push(kind);
+        out.extend_from_slice(body);
+    });
+}
+
+/// The answer to a request; `status` is 0 where it was served.
+pub fn answer(id: u64, status: u8, body: &[u8], out: &mut Vec<u8>) {
+    frame(KIND_ANSWER, 0, out, |out| {
+        put_u64(out, &[id]);
+        out.push(status);
+        out.extend_from_slice(body);
     });
 }
 

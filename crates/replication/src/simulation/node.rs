@@ -83,8 +83,12 @@ impl Node {
         dir.recovered().expect("the recovery is noted");
         let journal = Arc::new(Mutex::new(journal));
         self.seed = self.seed.wrapping_add(1);
-        let options =
-            ReplicaOptions { write_caching: self.write_caching, seed: self.seed, high_watermark: 0 };
+        let options = ReplicaOptions {
+            write_caching: self.write_caching,
+            seed: self.seed,
+            high_watermark: 0,
+            broadcast_commit: self.seed.is_multiple_of(2),
+        };
         let replica = Replica::open(log, GROUP, journal.clone(), options, now_ms).expect("the replica opens");
         replica.check();
         self.running = Some(Running { dir, journal, replica, sync: None });

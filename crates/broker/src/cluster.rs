@@ -1,0 +1,748 @@
+//! This node among others: what it asks of them and answers, who leads which partition, and who is there.
+//!
+//! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and given up, leaders made known) and
+//! `cluster-members` (signs of life, fencing). Without other nodes nothing of this is there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mainstem_config::Quorum;
+use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart, ProducerIdBlock};
+use mainstem_replication::Role;
+use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
+use mainstem_wire::{ErrorCode, Uuid};
+use parking_lot::Mutex;
+
+use crate::broker::Broker;
+use crate::controller::ControllerError;
+use crate::coordinators::{self, worker::Worker};
+use crate::links::{CallKind, Links};
+use crate::net::context::RequestContext;
+use crate::storage::partition::{Partition, ReplicaEvents};
+use crate::storage::replicas::Journals;
+use crate::storage::topics::Topic;
+use crate::supervised::{self, Role as ThreadRole};
+
+pub(crate) mod answers;
+pub(crate) mod calls;
+pub(crate) mod current_leader;
+pub(crate) mod elections;
+pub(crate) mod forward;
+pub(crate) mod founding;
+pub(crate) mod leaders;
+mod members;
+
+use calls::{Answer, Answered, Ask, Led, StartNote, Who, encode};
+use leaders::{Leader, LeaderTable, PartitionKey};
+use members::Members;
+
+/// A small question, as JSON.
+pub(crate) const ASK: CallKind = CallKind(2);
+/// A client's request for the metadata leader.
+pub(crate) const FORWARD: CallKind = CallKind(3);
+
+/// How long the metadata leader is looked for before a client is told that there is none.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one node may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(12);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_millis(50);
+/// How often a start says for whom it waits.
+const SAID_EVERY: Duration = Duration::from_secs(5);
+/// How often leaders look at who is in sync.
+const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
+/// How soon a leader is looked at again whose first entry is not committed yet.
+const SETTLE_EVERY: Duration = Duration::from_millis(10);
+/// How long a node that stops tries to hand over what it leads.
+const HAND_OVER_TIME: Duration = Duration::from_secs(5);
+/// Partitions that are handed over at the same time.
+const HANDED_OVER_MAX: usize = 25;
+/// How often it is looked whether they are.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(10);
+/// How often the metadata note who leads.
+const NOTED_EVERY: Duration = Duration::from_secs(1);
+/// Leaders that one record batch notes.
+const NOTED_MAX: usize = 1_000;
+
+/// This node among others.
+pub(crate) struct Cluster {
+    own: i32,
+    /// All nodes.
+    pub(crate) quorum: Quorum,
+    /// The connections to them.
+    pub(crate) links: Arc<Links>,
+    /// The journals of this node's log directories.
+    pub(crate) journals: Arc<Journals>,
+    /// Who leads what.
+    pub(crate) leaders: LeaderTable,
+    /// The epoch of this node's registration, and what it says.
+    registered: Mutex<Option<(i64, NodeStart)>>,
+    members: Mutex<Members>,
+    roles: Arc<RoleNews>,
+    news: Mutex<Option<mpsc::Receiver<News>>>,
+    /// Leaders that changed and are not noted in the metadata yet.
+    unnoted: Mutex<BTreeSet<PartitionKey>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Loads coordinators, which takes as long as their partitions are.
+    loading: Worker,
+    /// Tells the metadata leader what nothing here waits for.
+    reporting: Worker,
+}
+
+enum News {
+    Role(Arc<Partition>),
+    End,
+}
+
+/// Takes the roles of replicas from the threads that drive them.
+pub(crate) struct RoleNews(mpsc::Sender<News>);
+
+impl ReplicaEvents for RoleNews {
+    fn role_changed(&self, partition: &Arc<Partition>, _role: Role) {
+        // Nothing listens at the end.
+        let _ = self.0.send(News::Role(partition.clone()));
+    }
+}
+
+impl Cluster {
+    /// This node among others, with nothing known yet.
+    pub(crate) fn new(own: i32, quorum: Quorum, links: Arc<Links>, journals: Arc<Journals>) -> Arc<Cluster> {
+        let (sender, news) = mpsc::channel();
+        Arc::new(Cluster {
+            own,
+            quorum,
+            links,
+            journals,
+            leaders: LeaderTable::default(),
+            registered: Mutex::default(),
+            members: Mutex::default(),
+            roles: Arc::new(RoleNews(sender)),
+            news: Mutex::new(Some(news)),
+            unnoted: Mutex::default(),
+            threads: Mutex::default(),
+            loading: Worker::new("coordinator-loading"),
+            reporting: Worker::new("cluster-reports"),
+        })
+    }
+
+    /// Who is told of the roles of this node's replicas.
+    pub(crate) fn role_events(&self) -> Arc<dyn ReplicaEvents> {
+        self.roles.clone()
+    }
+
+    /// Begins to follow roles and to give signs of life.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub(crate) fn start(self: &Arc<Self>, broker: &Arc<Broker>) -> std::io::Result<()> {
+        let news = self.news.lock().take().expect("a cluster is started once");
+        let (own, of) = (self.clone(), broker.clone());
+        let role = ThreadRole::Vital("leaders would not be made known any more");
+        let roles = supervised::spawn(broker, "cluster-roles", role, move || own.follow_roles(&of, &news))?;
+        let (own, of) = (self.clone(), broker.clone());
+        let role = ThreadRole::Vital("the node would give no sign of life any more");
+        let members = supervised::spawn(broker, "cluster-members", role, move || own.follow_members(&of))?;
+        self.threads.lock().extend([roles, members]);
+        Ok(())
+    }
+
+    /// Ends its threads. The links go on.
+    pub(crate) fn stop(&self) {
+        let _ = self.roles.0.send(News::End);
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+        self.loading.stop();
+        self.reporting.stop();
+    }
+
+    /// Has other nodes lead what this one leads, and says that it leaves: before it stops, so that clients wait for no
+    /// election (`controlled.shutdown.enable`).
+    pub(crate) fn hand_over(&self, broker: &Arc<Broker>) {
+        let deadline = Instant::now() + HAND_OVER_TIME;
+        let mut partitions = broker.partitions();
+        partitions.retain(|partition| partition.is_replicated());
+        self.hand_over_all(partitions, deadline);
+        if let (Some((broker_epoch, _)), Some(leader)) =
+            (self.registered.lock().clone(), broker.controller.leader(self.own))
+        {
+            self.ask(broker, leader, &Ask::Leaving { node: self.own, broker_epoch });
+        }
+        self.hand_over_all(vec![broker.controller.log().clone()], deadline);
+    }
+
+    fn hand_over_all(&self, mut partitions: Vec<Arc<Partition>>, deadline: Instant) {
+        partitions.retain(|partition| partition.leadership().is_leader);
+        while !partitions.is_empty() && Instant::now() < deadline {
+            let connected = self.links.connected();
+            for partition in partitions.iter().take(HANDED_OVER_MAX) {
+                let heirs = partition.in_sync();
+                if let Some(heir) = heirs.iter().find(|node| connected.contains(node)) {
+                    partition.transfer(*heir);
+                }
+            }
+            std::thread::sleep(HAND_OVER_EVERY);
+            partitions.retain(|partition| partition.leadership().is_leader);
+        }
+        if !partitions.is_empty() {
+            tracing::warn!(
+                partitions = partitions.len(),
+                "not handed over: no other replica is in sync in time"
+            );
+        }
+    }
+
+    /// Whether this node may stop without partitions becoming unwritable or lost.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub(crate) fn may_stop(&self, broker: &Broker) -> Result<(), String> {
+        if broker.controller.leader(self.own).is_none() {
+            return Err(self.missing_majority());
+        }
+        for topic in broker.topics.all() {
+            for partition in topic.partitions.iter().filter(|partition| partition.is_replicated()) {
+                let name = format!("{}-{}", topic.name, partition.index);
+                let Some(leader) = self.leader_of((topic.id, partition.index), Some(partition)) else {
+                    return Err(format!("partition {name} has no leader"));
+                };
+                let others =
+                    leader.isr.iter().filter(|node| **node != self.own && self.is_reachable(**node)).count();
+                let wanted = usize::try_from(partition.settings().min_insync_replicas).unwrap_or(1);
+                // A majority elects; acks=all wants so many.
+                if others < wanted.max(leader.isr.len() / 2) {
+                    return Err(format!("partition {name} has only {others} other replicas in sync"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // Questions.
+
+    /// Asks a node and waits for its answer.
+    pub(crate) fn ask(&self, broker: &Arc<Broker>, node: i32, ask: &Ask) -> Answered {
+        if node == self.own {
+            return answers::answer(broker, self, self.own, ask.clone());
+        }
+        match self.links.call_blocking(node, ASK, encode(ask), ANSWER_TIME) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or(Answered::NotHere),
+            Err(_) => Answered::NotHere,
+        }
+    }
+
+    /// Asks another node; the answer goes to a function on a thread of its own.
+    pub(crate) fn ask_then(&self, node: i32, ask: &Ask, then: impl FnOnce(Answered) + Send + 'static) {
+        let on_answer = move |result: Result<Vec<u8>, _>| {
+            let answered = result.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            forward::in_own_thread(move || then(answered.unwrap_or(Answered::NotHere)));
+        };
+        self.links.call_then(node, ASK, encode(ask), Box::new(on_answer));
+    }
+
+    /// Asks the metadata leader, whoever that is by then, and waits until this node knows what it has changed.
+    ///
+    /// # Errors
+    /// What it refuses with; NOT_CONTROLLER where there is none for too long.
+    pub(crate) fn ask_leader(&self, broker: &Arc<Broker>, ask: &Ask) -> Result<Answer, ErrorCode> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answered = match broker.controller.leader(self.own) {
+                Some(node) => self.ask(broker, node, ask),
+                None => Answered::NotHere,
+            };
+            match answered {
+                Answered::Is { answer, at } => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    broker.controller.wait_for_image(at, left)?;
+                    return Ok(answer);
+                }
+                Answered::Refused(code) if ErrorCode(code) != ErrorCode::NOT_CONTROLLER => {
+                    return Err(ErrorCode(code));
+                }
+                _ if broker.stopping.is_stopping() || Instant::now() >= deadline => {
+                    return Err(ErrorCode::NOT_CONTROLLER);
+                }
+                _ => std::thread::sleep(RETRY),
+            }
+        }
+    }
+
+    /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.
+    ///
+    /// # Errors
+    /// When it is refused, or the start was broken off.
+    pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
+        let ask = Ask::Register(StartNote::of(start));
+        let mut said = Instant::now();
+        loop {
+            if broker.health.is_broken_off() {
+                return Err(ControllerError::BrokenOff);
+            }
+            let answered = match broker.controller.leader(self.own) {
+                Some(node) => self.ask(broker, node, &ask),
+                None => Answered::NotHere,
+            };
+            match answered {
+                Answered::Is { answer: Answer::Epoch(epoch), at }
+                    if broker.controller.wait_for_image(at, PATIENCE).is_ok() =>
+                {
+                    *self.registered.lock() = Some((epoch, start.clone()));
+                    return Ok(epoch);
+                }
+                Answered::Refused(code) if !is_transient(ErrorCode(code)) => {
+                    return Err(ControllerError::Register(ErrorCode(code)));
+                }
+                _ => {}
+            }
+            if said.elapsed() >= SAID_EVERY {
+                said = Instant::now();
+                tracing::warn!("{}", self.missing_majority());
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// What is missing where there is no metadata leader, for a person.
+    pub(crate) fn missing_majority(&self) -> String {
+        let connected = self.links.connected();
+        let is_missing = |id: &i32| *id != self.own && !connected.contains(id);
+        let missing: Vec<_> = self.quorum.ids().filter(is_missing).collect();
+        let nodes = self.quorum.voters.len();
+        let named: Vec<_> =
+            missing.iter().filter_map(|id| self.quorum.voter(*id)).map(ToString::to_string).collect();
+        match missing.len() * 2 >= nodes {
+            true => format!(
+                "no metadata leader: a majority of the {nodes} nodes is needed, and these cannot be reached: {}; start \
+                 them, or look at the network between the nodes",
+                named.join(", ")
+            ),
+            false => "waiting for the nodes to elect a metadata leader".to_owned(),
+        }
+    }
+
+    /// A block of producer ids.
+    ///
+    /// # Errors
+    /// The metadata leader's.
+    pub(crate) fn producer_ids(&self, broker: &Arc<Broker>) -> Result<ProducerIdBlock, ErrorCode> {
+        match self.ask_leader(broker, &Ask::ProducerIds { node: self.own })? {
+            Answer::ProducerIds(from, to) => Ok(from..to),
+            _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+        }
+    }
+
+    /// Creates topics that are missing: for a client, or for a coordinator.
+    pub(crate) fn create_missing_topics(
+        &self,
+        broker: &Arc<Broker>,
+        names: &[&str],
+        context: Option<&RequestContext>,
+    ) -> Vec<CreatableTopicResult<'static>> {
+        let who = context.map(|context| Who::of(broker, context));
+        let named = names.iter().map(|name| (*name).to_owned()).collect();
+        let created = match self.ask_leader(broker, &Ask::CreateMissing { names: named, who }) {
+            Ok(Answer::Created(created)) => created,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                let refused =
+                    |name: &&str| ((*name).to_owned(), error.code(), Some(error.message().to_owned()));
+                names.iter().map(refused).collect()
+            }
+        };
+        let result = |(name, error_code, message): (String, i16, Option<String>)| CreatableTopicResult {
+            name: name.into(),
+            error_code,
+            error_message: message.map(Into::into),
+            ..Default::default()
+        };
+        created.into_iter().map(result).collect()
+    }
+
+    /// Has the metadata note where partitions of this node are.
+    pub(crate) fn report_directories(&self, broker: &Arc<Broker>, assignments: &[DirectoryAssignment]) {
+        let image = broker.controller.image();
+        let is_new = |to: &&DirectoryAssignment| {
+            let topic = image.topic_by_id(to.topic_id);
+            let index = usize::try_from(to.partition).ok();
+            let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
+            let own = partition.and_then(|known| known.replicas.iter().position(|id| *id == self.own));
+            let known = partition.zip(own).and_then(|(known, own)| known.directories.get(own));
+            known != Some(&to.directory)
+        };
+        let new: Vec<_> = assignments.iter().filter(is_new).copied().collect();
+        drop(image);
+        if !new.is_empty() {
+            let assignments = calls::assignments_on_their_way(&new);
+            self.report(broker, Ask::Directories { node: self.own, assignments });
+        }
+    }
+
+    /// Has the metadata note which log directories are left.
+    pub(crate) fn report_online(&self, broker: &Arc<Broker>, online: &[Uuid]) {
+        let directories = online.iter().map(|id| id.0).collect();
+        self.report(broker, Ask::Online { node: self.own, directories });
+    }
+
+    /// Has the metadata note which log directories take no new partitions.
+    pub(crate) fn report_cordoned(&self, broker: &Arc<Broker>, cordoned: &[Uuid]) {
+        let known = broker.controller.image().broker(self.own).map(|node| node.cordoned_log_dirs.clone());
+        if known.as_deref() != Some(cordoned) {
+            let directories = cordoned.iter().map(|id| id.0).collect();
+            self.report(broker, Ask::Cordoned { node: self.own, directories });
+        }
+    }
+
+    /// Has readers told of logs that are shorter than they were left (KIP-320).
+    pub(crate) fn report_shorter(&self, broker: &Arc<Broker>, shorter: &[(Uuid, i32)]) {
+        if !shorter.is_empty() {
+            let partitions = shorter.iter().map(|(topic, index)| (topic.0, *index)).collect();
+            self.report(broker, Ask::Shorter { node: self.own, partitions });
+        }
+    }
+
+    /// Tells the metadata leader something, until it has heard it or the broker stops.
+    fn report(&self, broker: &Arc<Broker>, ask: Ask) {
+        let own = broker.clone();
+        self.reporting.run(Box::new(move || {
+            let Some(cluster) = &own.cluster else { return };
+            while !own.stopping.is_stopping() {
+                match cluster.ask_leader(&own, &ask) {
+                    Err(error) if is_transient(error) => std::thread::sleep(RETRY),
+                    Err(error) => return tracing::error!("the metadata leader refuses {ask:?}: {error}"),
+                    Ok(_) => return,
+                }
+            }
+        }));
+    }
+
+    // Members.
+
+    /// This node decides on the metadata from now on.
+    pub(crate) fn begin_to_lead(&self, now_ms: u64) {
+        self.members.lock().begin(now_ms);
+        // What its predecessor had not noted.
+        let keys = self.leaders.notes().into_iter().map(|note| (note.topic_id, note.partition));
+        self.unnoted.lock().extend(keys);
+    }
+
+    /// A node has given a sign of life in its epoch. Returns false if it has to register again.
+    fn heard(&self, broker: &Arc<Broker>, node: i32, broker_epoch: i64) -> bool {
+        let known = broker.controller.image().broker(node).map(|known| (known.epoch, known.fenced));
+        let Some((_, is_fenced)) = known.filter(|(epoch, _)| *epoch == broker_epoch) else { return false };
+        self.members.lock().heard(node, broker.clock.mono_ms());
+        if is_fenced {
+            self.set_fenced(broker, node, broker_epoch, false);
+        }
+        true
+    }
+
+    fn left(&self, broker: &Arc<Broker>, node: i32, broker_epoch: i64) {
+        self.members.lock().left(node);
+        self.set_fenced(broker, node, broker_epoch, true);
+    }
+
+    fn set_fenced(&self, broker: &Arc<Broker>, node: i32, broker_epoch: i64, fenced: bool) {
+        match broker.controller.decide(broker, |heart| heart.set_fenced(node, broker_epoch, fenced)) {
+            Ok(()) if fenced => {
+                tracing::warn!(node, "the node is fenced: it gives no sign of life, or stops")
+            }
+            Ok(()) => tracing::info!(node, "the node takes part again"),
+            Err(error) => tracing::warn!(node, "it could not be noted whether the node takes part: {error}"),
+        }
+    }
+
+    fn follow_members(self: &Arc<Self>, broker: &Arc<Broker>) {
+        let (mut beat, mut noted, mut balanced) = (Instant::now(), Instant::now(), Instant::now());
+        while !broker.stopping.is_stopping() {
+            let times = broker.config().replication.clone();
+            if beat.elapsed() >= Duration::from_millis(times.heartbeat_interval_ms) {
+                beat = Instant::now();
+                self.give_sign_of_life(broker);
+            }
+            if broker.controller.decides() {
+                self.fence_the_silent(broker, times.session_timeout_ms);
+                if noted.elapsed() >= NOTED_EVERY {
+                    noted = Instant::now();
+                    self.note_leaders(broker);
+                }
+                let is_due = |ms| balanced.elapsed() >= Duration::from_millis(ms);
+                if times.rebalance_interval_ms.is_some_and(is_due) {
+                    balanced = Instant::now();
+                    elections::prefer(broker, self);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn give_sign_of_life(self: &Arc<Self>, broker: &Arc<Broker>) {
+        let Some((broker_epoch, mut start)) = self.registered.lock().clone() else { return };
+        let Some(leader) = broker.controller.leader(self.own) else { return };
+        let answered = self.ask(broker, leader, &Ask::Alive { node: self.own, broker_epoch });
+        if answered == Answered::Refused(ErrorCode::STALE_BROKER_EPOCH.code()) {
+            tracing::warn!("the metadata leader does not know this node's registration; it registers again");
+            start.unclean_dirs.clear();
+            if let Ok(epoch) = self.register(broker, &start) {
+                broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+            }
+        }
+    }
+
+    fn fence_the_silent(&self, broker: &Arc<Broker>, timeout_ms: u64) {
+        let now_ms = broker.clock.mono_ms();
+        self.members.lock().heard(self.own, now_ms);
+        let image = broker.controller.image();
+        let members = self.members.lock();
+        let is_silent = |node: i32| members.is_silent(node, now_ms, timeout_ms);
+        let silent = image.brokers().filter(|node| !node.fenced && is_silent(node.id));
+        let silent: Vec<_> = silent.map(|node| (node.id, node.epoch)).collect();
+        drop((members, image));
+        silent.into_iter().for_each(|(node, epoch)| self.set_fenced(broker, node, epoch, true));
+    }
+
+    fn note_leaders(&self, broker: &Arc<Broker>) {
+        let keys: Vec<_> = {
+            let mut unnoted = self.unnoted.lock();
+            let keys: Vec<_> = unnoted.iter().take(NOTED_MAX).copied().collect();
+            keys.iter().for_each(|key| _ = unnoted.remove(key));
+            keys
+        };
+        let note = |key: &PartitionKey| {
+            let Leader { node, epoch, isr } = self.leaders.get(*key)?;
+            let (topic_id, partition) = *key;
+            Some(LeaderNote { topic_id, partition, leader: node, leader_epoch: epoch, isr })
+        };
+        let notes: Vec<_> = keys.iter().filter_map(note).collect();
+        if !notes.is_empty() && broker.controller.decide(broker, |heart| heart.note_leaders(&notes)).is_err()
+        {
+            self.unnoted.lock().extend(keys);
+        }
+    }
+
+    // Leaders.
+
+    /// Who leads a partition with several replicas: the replica here knows it, or the table does.
+    pub(crate) fn leader_of(&self, key: PartitionKey, partition: Option<&Partition>) -> Option<Leader> {
+        let known = self.leaders.get(key);
+        let led = partition.map(|partition| partition.leadership()).filter(|led| led.leader.is_some());
+        match (led, known) {
+            (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch) => {
+                let node = led.leader?;
+                let isr = known.map(|known| known.isr).unwrap_or_default();
+                Some(Leader { node, epoch: led.epoch, isr })
+            }
+            (_, known) => known,
+        }
+    }
+
+    /// Who leads any partition: one with a single replica is led where that is.
+    pub(crate) fn leader_of_partition(
+        &self,
+        broker: &Broker,
+        topic: Uuid,
+        index: i32,
+        partition: &Partition,
+    ) -> Option<Leader> {
+        let image = broker.controller.image();
+        let known = usize::try_from(index).ok();
+        let known =
+            image.topic_by_id(topic).zip(known).and_then(|(topic, index)| topic.partitions.get(index))?;
+        match known.replicas.as_slice() {
+            [only] => Some(Leader { node: *only, epoch: known.leader_epoch, isr: vec![*only] }),
+            _ => {
+                drop(image);
+                self.leader_of((topic, index), Some(partition))
+            }
+        }
+    }
+
+    /// Whether a node can be reached from here.
+    pub(crate) fn is_reachable(&self, node: i32) -> bool {
+        node == self.own || self.links.connected().contains(&node)
+    }
+
+    /// Another node says that it leads partitions.
+    fn note_led(&self, from: i32, led: &[Led]) {
+        for note in led.iter().map(|led| led.note(from)) {
+            if self.leaders.note(&note) {
+                self.unnoted.lock().insert((note.topic_id, note.partition));
+            }
+        }
+    }
+
+    /// Topics are served from now on: their coordinators know how many partitions there are, and whatever role their
+    /// replicas have got meanwhile is looked at.
+    pub(crate) fn topics_served(&self, broker: &Arc<Broker>, topics: &[Arc<Topic>]) {
+        for topic in topics {
+            coordinators::set_partition_count(broker, &topic.name, topic.partitions.len());
+            for partition in &topic.partitions {
+                let _ = self.roles.0.send(News::Role(partition.clone()));
+            }
+        }
+    }
+
+    fn follow_roles(self: &Arc<Self>, broker: &Arc<Broker>, news: &mpsc::Receiver<News>) {
+        let mut state = Roles::default();
+        let mut looked = Instant::now();
+        loop {
+            let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
+            let mut changed: HashMap<(Arc<str>, i32), Arc<Partition>> = HashMap::new();
+            match news.recv_timeout(pause) {
+                Ok(News::Role(partition)) => _ = changed.insert(key_of(&partition), partition),
+                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // A node that is gone changes the roles of many at once.
+            while let Ok(more) = news.try_recv() {
+                match more {
+                    News::Role(partition) => _ = changed.insert(key_of(&partition), partition),
+                    News::End => return,
+                }
+            }
+            changed.extend(std::mem::take(&mut state.unsettled));
+            for (key, partition) in changed {
+                self.follow_role(broker, &mut state, key, partition);
+            }
+            if looked.elapsed() >= IN_SYNC_EVERY {
+                looked = Instant::now();
+                self.look_at_followers(broker, &mut state);
+            }
+            self.make_known(&mut state);
+        }
+    }
+
+    fn follow_role(
+        &self,
+        broker: &Arc<Broker>,
+        state: &mut Roles,
+        key: (Arc<str>, i32),
+        partition: Arc<Partition>,
+    ) {
+        let Some(topic) = broker.topics.by_name(&partition.topic) else { return };
+        if !topic.partition(partition.index).is_some_and(|served| Arc::ptr_eq(served, &partition)) {
+            // It is served in a moment, and looked at then; or was deleted.
+            return;
+        }
+        let leadership = partition.leadership();
+        let id = (topic.id, partition.index);
+        let is_alone = !partition.is_replicated();
+        if is_alone && !coordinators::is_coordinators(&partition.topic) {
+            return;
+        }
+        if !leadership.is_leader {
+            if state.led.remove(&id).is_some() {
+                self.give_up_coordination(broker, &partition);
+            }
+            return;
+        }
+        if !leadership.is_settled {
+            state.unsettled.insert(key, partition);
+            return;
+        }
+        let is_new = state.led.get(&id).is_none_or(|led| led.epoch != leadership.epoch);
+        if is_new {
+            let led = LedHere { partition: partition.clone(), epoch: leadership.epoch, isr: Vec::new() };
+            if state.led.insert(id, led).is_some() {
+                self.give_up_coordination(broker, &partition);
+            }
+            self.take_coordination(broker, &partition);
+            self.look_at(state, id);
+        }
+    }
+
+    fn take_coordination(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
+        if coordinators::is_coordinators(&partition.topic) {
+            let (own, partition) = (broker.clone(), partition.clone());
+            self.loading.run(Box::new(move || coordinators::load_one(&own, &partition)));
+        }
+    }
+
+    fn give_up_coordination(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
+        if coordinators::is_coordinators(&partition.topic) {
+            let (own, partition) = (broker.clone(), partition.clone());
+            self.loading.run(Box::new(move || {
+                let topic = partition.topic.clone();
+                coordinators::unload(&own, &topic, &[partition]);
+            }));
+        }
+    }
+
+    fn look_at_followers(&self, broker: &Arc<Broker>, state: &mut Roles) {
+        let is_served = |id: &Uuid| broker.topics.by_id(id).is_some();
+        state.led.retain(|(topic, _), _| is_served(topic));
+        self.leaders.retain(is_served);
+        let ids: Vec<_> = state.led.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.look_at(state, id));
+    }
+
+    /// Looks at who is in sync in a partition that this node leads.
+    fn look_at(&self, state: &mut Roles, id: PartitionKey) {
+        let Some(led) = state.led.get_mut(&id) else { return };
+        let isr = led.partition.in_sync();
+        if isr.is_empty() || (isr == led.isr) {
+            return;
+        }
+        led.isr = isr;
+        let note = led.note(id, self.own);
+        if self.leaders.note(&note) {
+            self.unnoted.lock().insert(id);
+            state.news.push(Led::of(&note));
+        }
+    }
+
+    /// Tells the other nodes what this one leads: what is new, and all of it to those that were not there.
+    fn make_known(&self, state: &mut Roles) {
+        let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
+        let new = std::mem::take(&mut state.news);
+        for node in &connected {
+            let whole = || state.led.iter().map(|(id, led)| Led::of(&led.note(*id, self.own))).collect();
+            let said = match state.told.contains(node) {
+                true => new.clone(),
+                false => whole(),
+            };
+            if said.is_empty() {
+                continue;
+            }
+            self.links.call_then(*node, ASK, encode(&Ask::Leaders(said)), Box::new(|_| {}));
+        }
+        state.told = connected;
+    }
+}
+
+fn key_of(partition: &Partition) -> (Arc<str>, i32) {
+    (partition.topic.clone(), partition.index)
+}
+
+/// Whether another attempt may bring another answer.
+fn is_transient(error: ErrorCode) -> bool {
+    matches!(error, ErrorCode::NOT_CONTROLLER | ErrorCode::REQUEST_TIMED_OUT)
+}
+
+/// What `cluster-roles` knows.
+#[derive(Default)]
+struct Roles {
+    /// Partitions that this node leads, and can say where they end.
+    led: BTreeMap<PartitionKey, LedHere>,
+    /// Those that it leads and cannot yet.
+    unsettled: HashMap<(Arc<str>, i32), Arc<Partition>>,
+    /// What the other nodes are to be told.
+    news: Vec<Led>,
+    /// The nodes that were told everything.
+    told: BTreeSet<i32>,
+}
+
+struct LedHere {
+    partition: Arc<Partition>,
+    epoch: i32,
+    isr: Vec<i32>,
+}
+
+impl LedHere {
+    fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
+        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
+    }
+}

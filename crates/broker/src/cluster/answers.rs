@@ -1,0 +1,179 @@
+//! What this node answers to others.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mainstem_coordination::transactions::MarkerOutcome;
+use mainstem_log::TransactionMarker;
+use mainstem_wire::{ErrorCode, Uuid};
+
+use super::calls::{Answer, Answered, Ask, assignments_of, decode_forwarded, encode};
+use super::{ASK, Cluster, FORWARD, forward};
+use crate::broker::Broker;
+use crate::coordinators::markers;
+use crate::coordinators::verification;
+use crate::links::{CallHandler, CallKind, CallReply};
+
+/// How long markers of another node's coordinator may take.
+const MARKER_TIME: Duration = Duration::from_secs(10);
+
+/// The node as the links see it.
+pub(crate) struct Answers(Weak<Broker>);
+
+impl Answers {
+    pub(crate) fn new(broker: &Arc<Broker>) -> Arc<Answers> {
+        Arc::new(Answers(Arc::downgrade(broker)))
+    }
+}
+
+impl CallHandler for Answers {
+    fn call(&self, from: i32, kind: CallKind, body: Vec<u8>, reply: CallReply) {
+        let Some(broker) = self.0.upgrade() else { return };
+        // Each waits for the disk, or for other nodes.
+        let work = move || {
+            let Some(cluster) = broker.cluster.clone() else { return };
+            let answer = match kind {
+                ASK => match serde_json::from_slice::<Ask>(&body) {
+                    Ok(ask) => encode(&answer(&broker, &cluster, from, ask)),
+                    Err(error) => {
+                        tracing::warn!(from, "a question of another node makes no sense: {error}");
+                        encode(&Answered::Refused(ErrorCode::INVALID_REQUEST.code()))
+                    }
+                },
+                FORWARD => match decode_forwarded(&body) {
+                    Some((who, body)) => forward::serve_here(&broker, &who, body),
+                    None => return,
+                },
+                _ => return,
+            };
+            reply.answer(&answer);
+        };
+        super::forward::in_own_thread(work);
+    }
+}
+
+/// Answers a question, which may take its time.
+pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: Ask) -> Answered {
+    let answered = match ask {
+        Ask::Leaders(led) => {
+            cluster.note_led(from, &led);
+            Ok(Answer::Done)
+        }
+        Ask::Markers(note) => {
+            let marker = TransactionMarker {
+                producer_id: note.producer_id,
+                producer_epoch: note.producer_epoch,
+                coordinator_epoch: note.coordinator_epoch,
+                committed: note.committed,
+                transaction_version: note.transaction_version,
+            };
+            Ok(Answer::Marked(write_markers(broker, marker, note.partitions)))
+        }
+        Ask::Verify(note) => verification::answer(broker, &note).map(Answer::Verified),
+        Ask::Transfer { topic, partition, to } => transfer(broker, Uuid(topic), partition, to),
+        _ if !broker.controller.decides() => return Answered::NotHere,
+        ask => decide(broker, cluster, ask),
+    };
+    match answered {
+        Ok(answer) => Answered::Is { answer, at: broker.controller.image().next_offset() },
+        Err(ErrorCode::NOT_CONTROLLER) => Answered::NotHere,
+        Err(error) => Answered::Refused(error.code()),
+    }
+}
+
+/// What the metadata leader is asked.
+fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, ErrorCode> {
+    let controller = &broker.controller;
+    let done = |()| Answer::Done;
+    match ask {
+        Ask::Register(note) => {
+            let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
+            let epoch = controller.decide(broker, |heart| heart.register_node(&start))?;
+            cluster.members.lock().heard(start.node_id, broker.clock.mono_ms());
+            Ok(Answer::Epoch(epoch))
+        }
+        Ask::Alive { node, broker_epoch } => match cluster.heard(broker, node, broker_epoch) {
+            true => Ok(Answer::Done),
+            false => Err(ErrorCode::STALE_BROKER_EPOCH),
+        },
+        Ask::Leaving { node, broker_epoch } => {
+            cluster.left(broker, node, broker_epoch);
+            Ok(Answer::Done)
+        }
+        Ask::ProducerIds { node } => {
+            let block = controller.decide(broker, |heart| heart.allocate_producer_ids(node))?;
+            let block = block.map_err(|error| error.code)?;
+            Ok(Answer::ProducerIds(block.start, block.end))
+        }
+        Ask::Directories { node, assignments } => {
+            let assignments = assignments_of(&assignments);
+            controller.decide(broker, |heart| heart.assign_directories(node, &assignments)).map(done)
+        }
+        Ask::Online { node, directories } => {
+            let online: Vec<_> = directories.into_iter().map(Uuid).collect();
+            if online.is_empty() {
+                return Err(ErrorCode::INVALID_REQUEST);
+            }
+            controller.decide(broker, |heart| heart.directories_online(node, &online)).map(done)
+        }
+        Ask::Cordoned { node, directories } => {
+            let cordoned: Vec<_> = directories.into_iter().map(Uuid).collect();
+            controller.decide(broker, |heart| heart.directories_cordoned(node, &cordoned)).map(done)
+        }
+        Ask::Shorter { node, partitions } => {
+            let shorter: Vec<_> = partitions.into_iter().map(|(id, index)| (Uuid(id), index)).collect();
+            controller.decide(broker, |heart| heart.raise_leader_epochs(node, &shorter)).map(done)
+        }
+        Ask::CreateMissing { names, who } => {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let context = who.map(|who| who.context(broker)).transpose()?;
+            let created = match &context {
+                None => controller.create_missing_topics(broker, &names, &mut |_| true),
+                Some(context) => {
+                    let mut mutations = broker.quotas.mutations(context, 0);
+                    controller.create_missing_topics(broker, &names, &mut |count| mutations.permit(count))
+                }
+            };
+            let result = created.into_iter().map(|result| {
+                let message = result.error_message.map(|message| message.into_owned());
+                (result.name.into_owned(), result.error_code, message)
+            });
+            Ok(Answer::Created(result.collect()))
+        }
+        _ => Err(ErrorCode::INVALID_REQUEST),
+    }
+}
+
+fn write_markers(
+    broker: &Arc<Broker>,
+    marker: TransactionMarker,
+    partitions: Vec<(String, i32)>,
+) -> Vec<(String, i32, Option<i16>)> {
+    let (sender, marked) = std::sync::mpsc::channel();
+    let count = partitions.len();
+    for (at, (topic, index)) in partitions.iter().enumerate() {
+        let sender = sender.clone();
+        // The question may be over.
+        let told = move |outcome| _ = sender.send((at, outcome));
+        markers::write_here(broker, topic, *index, marker, Box::new(told));
+    }
+    let mut outcomes = vec![Some(ErrorCode::REQUEST_TIMED_OUT.code()); count];
+    for _ in 0..count {
+        let Ok((at, outcome)) = marked.recv_timeout(MARKER_TIME) else { break };
+        outcomes[at] = match outcome {
+            MarkerOutcome::Written => Some(0),
+            MarkerOutcome::Gone => None,
+            MarkerOutcome::Failed(error) => Some(error.code()),
+        };
+    }
+    partitions.into_iter().zip(outcomes).map(|((topic, index), code)| (topic, index, code)).collect()
+}
+
+fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Answer, ErrorCode> {
+    let topic = broker.topics.by_id(&topic).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+    let partition = topic.partition(partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    match partition.transfer(to) {
+        true => Ok(Answer::Done),
+        false => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+    }
+}

@@ -1,0 +1,70 @@
+//! KIP-951: an answer that refuses because another node leads names that node, and where it is reached.
+
+use std::collections::BTreeSet;
+
+use mainstem_wire::{ErrorCode, Uuid};
+
+use crate::broker::Broker;
+use crate::controller::cluster::nodes;
+use crate::net::context::RequestContext;
+use crate::storage::partition::Partition;
+
+/// Where a client reaches a leader.
+pub(crate) struct LeaderEndpoint {
+    /// The node.
+    pub(crate) node: i32,
+    /// Name or address.
+    pub(crate) host: String,
+    /// Port.
+    pub(crate) port: i32,
+    /// Its rack.
+    pub(crate) rack: Option<String>,
+}
+
+/// Leaders that one answer names.
+pub(crate) struct CurrentLeaders<'a> {
+    broker: &'a Broker,
+    context: &'a RequestContext,
+    named: BTreeSet<i32>,
+}
+
+impl<'a> CurrentLeaders<'a> {
+    /// Those of an answer to this request. `None` without other nodes.
+    pub(crate) fn begin(broker: &'a Broker, context: &'a RequestContext) -> Option<Self> {
+        broker.cluster.is_some().then(|| CurrentLeaders { broker, context, named: BTreeSet::new() })
+    }
+
+    /// Node and epoch of the leader of a partition that was refused with this error, if the error is that another node
+    /// leads, and it is known which.
+    pub(crate) fn name(
+        &mut self,
+        error: ErrorCode,
+        topic: Uuid,
+        index: i32,
+        partition: &Partition,
+    ) -> Option<(i32, i32)> {
+        if !matches!(error, ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::FENCED_LEADER_EPOCH) {
+            return None;
+        }
+        let cluster = self.broker.cluster.as_ref()?;
+        let leader = cluster.leader_of_partition(self.broker, topic, index, partition)?;
+        self.named.insert(leader.node);
+        Some((leader.node, leader.epoch))
+    }
+
+    /// Where they are reached.
+    pub(crate) fn endpoints(self) -> Vec<LeaderEndpoint> {
+        if self.named.is_empty() {
+            return Vec::new();
+        }
+        let image = self.broker.controller.image();
+        let named = nodes(self.broker, self.context, &image).filter(|node| self.named.contains(&node.id));
+        let endpoint = |node: crate::controller::cluster::Endpoint<'_>| LeaderEndpoint {
+            node: node.id,
+            host: node.host.to_owned(),
+            port: node.port,
+            rack: node.rack.map(str::to_owned),
+        };
+        named.map(endpoint).collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! Preferred leaders (KIP-460): the leader of a partition hands over to the first of its replicas.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::elect_leaders_request::ElectLeadersRequest;
+use mainstem_wire::messages::elect_leaders_response::{
+    ElectLeadersResponse, PartitionResult, ReplicaElectionResult,
+};
+
+use super::calls::{Answered, Ask};
+use super::leaders::{Leader, PartitionKey};
+use super::{Cluster, PATIENCE};
+use crate::broker::Broker;
+
+/// The protocol's codes.
+const PREFERRED: i8 = 0;
+const UNCLEAN: i8 = 1;
+
+/// How often it is looked whether a transfer is done.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A partition that is to have another leader.
+struct Election {
+    topic: String,
+    partition: i32,
+    key: PartitionKey,
+    /// The replica that is to lead.
+    wanted: i32,
+}
+
+/// Elects leaders, and waits until they lead.
+pub(crate) fn elect(
+    broker: &Arc<Broker>,
+    cluster: &Cluster,
+    request: &ElectLeadersRequest<'_>,
+) -> ElectLeadersResponse<'static> {
+    if !matches!(request.election_type, PREFERRED | UNCLEAN) {
+        return ElectLeadersResponse { error_code: ErrorCode::INVALID_REQUEST.code(), ..Default::default() };
+    }
+    let asked: Vec<(String, i32)> = match &request.topic_partitions {
+        Some(topics) => topics
+            .iter()
+            .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic.to_string(), *index)))
+            .collect(),
+        None => {
+            let image = broker.controller.image();
+            let partitions = |topic: &mainstem_controller::TopicImage| (0..).take(topic.partitions.len());
+            let all =
+                image.topics().flat_map(|topic| partitions(topic).map(|index| (topic.name.clone(), index)));
+            all.collect()
+        }
+    };
+    let is_named = request.topic_partitions.is_some();
+    let is_unclean = request.election_type == UNCLEAN;
+    let mut results: Vec<(String, i32, ErrorCode)> = Vec::new();
+    let mut elections = Vec::new();
+    for (topic, partition) in asked {
+        match begin(broker, cluster, &topic, partition, is_unclean) {
+            Ok(election) => elections.push(election),
+            // Who names no partitions is not told of those that need no election.
+            Err(ErrorCode::ELECTION_NOT_NEEDED) if !is_named => {}
+            Err(error) => results.push((topic, partition, error)),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for election in elections {
+        let outcome = wait(broker, cluster, &election, deadline);
+        results.push((election.topic, election.partition, outcome));
+    }
+    response(results)
+}
+
+/// Has preferred replicas lead that can and do not, and waits for none of them.
+pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
+    let mut begun = 0;
+    for topic in broker.topics.all() {
+        for partition in &topic.partitions {
+            begun += usize::from(begin(broker, cluster, &topic.name, partition.index, false).is_ok());
+        }
+    }
+    if begun > 0 {
+        tracing::info!(partitions = begun, "preferred replicas lead again");
+    }
+}
+
+/// Asks the leader of a partition to hand over to its first replica.
+fn begin(
+    broker: &Arc<Broker>,
+    cluster: &Cluster,
+    topic: &str,
+    index: i32,
+    is_unclean: bool,
+) -> Result<Election, ErrorCode> {
+    let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+    let served = broker.topics.by_name(topic).ok_or(unknown)?;
+    let partition = served.partition(index).ok_or(unknown)?;
+    let key = (served.id, index);
+    let preferred = {
+        let image = broker.controller.image();
+        let known = image.topic_by_id(served.id).zip(usize::try_from(index).ok());
+        let known = known.and_then(|(topic, index)| topic.partitions.get(index)).ok_or(unknown)?;
+        *known.replicas.first().ok_or(unknown)?
+    };
+    let leader = cluster.leader_of_partition(broker, served.id, index, partition);
+    let leader = leader.filter(|leader| cluster.is_reachable(leader.node));
+    let Some(Leader { node, isr, .. }) = leader else {
+        return Err(match is_unclean {
+            true => ErrorCode::ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            false => ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE,
+        });
+    };
+    if is_unclean || node == preferred {
+        return Err(ErrorCode::ELECTION_NOT_NEEDED);
+    }
+    if !isr.contains(&preferred) || !cluster.is_reachable(preferred) {
+        return Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE);
+    }
+    let ask = Ask::Transfer { topic: served.id.0, partition: index, to: preferred };
+    match cluster.ask(broker, node, &ask) {
+        Answered::Is { .. } => {
+            Ok(Election { topic: topic.to_owned(), partition: index, key, wanted: preferred })
+        }
+        _ => Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE),
+    }
+}
+
+fn wait(broker: &Broker, cluster: &Cluster, election: &Election, deadline: Instant) -> ErrorCode {
+    loop {
+        let partition = broker.topics.partition(&election.topic, election.partition);
+        let leader = cluster.leader_of(election.key, partition.as_deref());
+        if leader.is_some_and(|leader| leader.node == election.wanted) {
+            return ErrorCode::NONE;
+        }
+        if Instant::now() >= deadline {
+            return ErrorCode::REQUEST_TIMED_OUT;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn response(results: Vec<(String, i32, ErrorCode)>) -> ElectLeadersResponse<'static> {
+    let mut topics: Vec<ReplicaElectionResult<'static>> = Vec::new();
+    for (topic, partition_id, error) in results {
+        let message = match error {
+            ErrorCode::NONE => None,
+            ErrorCode::ELECTION_NOT_NEEDED => Some("Leader election not needed for topic partition.".into()),
+            error => Some(error.message().into()),
+        };
+        let result = PartitionResult {
+            partition_id,
+            error_code: error.code(),
+            error_message: message,
+            ..Default::default()
+        };
+        match topics.iter_mut().find(|known| known.topic == topic) {
+            Some(known) => known.partition_result.push(result),
+            None => topics.push(ReplicaElectionResult {
+                topic: topic.into(),
+                partition_result: vec![result],
+                ..Default::default()
+            }),
+        }
+    }
+    ElectLeadersResponse { replica_election_results: topics, ..Default::default() }
+}

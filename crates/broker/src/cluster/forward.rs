@@ -1,0 +1,119 @@
+//! Requests that only the metadata leader can serve, handed on to it as they came: with their principal, listener and
+//! client, and authorised there. The node that was asked answers once it knows of the result itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_wire::frame::request_decoder;
+use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
+use mainstem_wire::{ApiKey, DecodeError, Decoder, Message};
+
+use super::calls::{Who, encode_forwarded};
+use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
+use crate::background::Blocking;
+use crate::broker::Broker;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::Handled;
+use crate::net::output::ResponseBuffer;
+use crate::resources::BROKER_LOGGER;
+
+/// What an answer begins with.
+const SERVED: u8 = 1;
+const NOT_HERE: u8 = 0;
+
+/// Whether an API is served by the metadata leader alone.
+pub(crate) fn is_forwarded(api: ApiKey) -> bool {
+    matches!(
+        api,
+        ApiKey::CreateTopics
+            | ApiKey::DeleteTopics
+            | ApiKey::CreatePartitions
+            | ApiKey::AlterConfigs
+            | ApiKey::IncrementalAlterConfigs
+            | ApiKey::AlterClientQuotas
+            | ApiKey::CreateAcls
+            | ApiKey::DeleteAcls
+            | ApiKey::AlterUserScramCredentials
+            | ApiKey::UpdateFeatures
+            | ApiKey::UnregisterBroker
+            | ApiKey::AlterPartitionReassignments
+            | ApiKey::DescribeQuorum
+    )
+}
+
+/// Serves a request here if this node decides, or has the metadata leader serve it. `body` is what `decoder` has before it.
+///
+/// # Errors
+/// When the body is malformed.
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    cluster: &Cluster,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+    serve: Blocking,
+) -> Result<Handled, DecodeError> {
+    if is_of_this_node(context, decoder) {
+        return serve(broker, context, decoder, out);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let body = encode_forwarded(&Who::of(broker, context), decoder.rest());
+    loop {
+        // At the end, the answer says what is wrong.
+        if broker.controller.decides() || broker.stopping.is_stopping() || Instant::now() >= deadline {
+            return serve(broker, context, decoder, out);
+        }
+        let leader = broker.controller.leader(broker.node.id).filter(|leader| *leader != broker.node.id);
+        let answer = leader
+            .and_then(|leader| cluster.links.call_blocking(leader, FORWARD, body.clone(), ANSWER_TIME).ok());
+        if let Some((at, response)) = answer.as_deref().and_then(open_answer) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Late is better than never: the change is made.
+            let _ = broker.controller.wait_for_image(at, left.max(Duration::from_millis(1)));
+            out.bytes.extend_from_slice(response);
+            return Ok(Handled::Answered);
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Levels of loggers are no metadata: the node that was asked has them.
+fn is_of_this_node(context: &RequestContext, decoder: &Decoder<'_>) -> bool {
+    if context.api != ApiKey::IncrementalAlterConfigs {
+        return false;
+    }
+    let request = IncrementalAlterConfigsRequest::decode(&mut decoder.clone(), context.version);
+    request
+        .is_ok_and(|request| request.resources.iter().all(|resource| resource.resource_type == BROKER_LOGGER))
+}
+
+fn open_answer(answer: &[u8]) -> Option<(i64, &[u8])> {
+    let (&SERVED, rest) = answer.split_first()? else { return None };
+    let (at, response) = rest.split_at_checked(8)?;
+    Some((i64::from_be_bytes(at.try_into().ok()?), response))
+}
+
+/// Serves a request that another node handed on, if this one decides.
+pub(super) fn serve_here(broker: &Arc<Broker>, who: &Who, body: &[u8]) -> Vec<u8> {
+    let refused = vec![NOT_HERE];
+    let Ok(context) = who.context(broker) else { return refused };
+    if !broker.controller.decides() || !is_forwarded(context.api) {
+        return refused;
+    }
+    let Some(serve) = crate::api::in_background(context.api) else { return refused };
+    let mut out = ResponseBuffer::default();
+    match serve(broker, &context, &mut request_decoder(body), &mut out) {
+        Ok(Handled::Answered) if out.unencodable.is_none() => {}
+        _ => return refused,
+    }
+    let at = broker.controller.image().next_offset();
+    [&[SERVED][..], &at.to_be_bytes(), &out.bytes].concat()
+}
+
+/// Runs what may wait, without anything that waits for it.
+pub(super) fn in_own_thread(work: impl FnOnce() + Send + 'static) {
+    let spawned = std::thread::Builder::new().name("cluster-answer".into()).spawn(work);
+    if let Err(error) = spawned {
+        tracing::error!("a question of another node is not answered, since no thread can be made: {error}");
+    }
+}

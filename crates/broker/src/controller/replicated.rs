@@ -1,0 +1,369 @@
+//! The metadata of a cluster: what the metadata leader decides goes into a replicated log, and every node applies what is
+//! committed, in order, on one thread, and carries it out.
+//!
+//! ```text
+//!  change ─▶ decide (ahead) ─▶ append in the leader's epoch ─▶ wait ─────────────┐
+//!                                      │ commit                                  │ applied, same epoch: the reply
+//!                                      ▼                                         │
+//!                        metadata-applier: image ─▶ carry out ───────────────────┘
+//! ```
+//!
+//! A node decides from when everything in its log is committed and applied; when it leads no more, what it has decided and
+//! is not committed is rolled back. Its fate is unknown then: the next leader may have it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mainstem_controller::{Decision, MetadataChange, MetadataHeart};
+use mainstem_log::Origin;
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_replication::Role;
+use mainstem_wire::ErrorCode;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Controller, RollbackOnPanic, carry_out};
+use crate::broker::Broker;
+use crate::coordinators::replay::{Checksums, Entry, replay_range};
+use crate::scratch::with_scratch;
+use crate::storage::partition::{Partition, ReplicaEvents};
+
+/// How long a decision waits for its commit.
+const COMMIT_TIME: Duration = Duration::from_secs(10);
+
+/// How often the applier looks though nothing was said.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often it looks while it waits to decide.
+const SETTLE_EVERY: Duration = Duration::from_millis(20);
+
+/// What the applier was woken for.
+#[derive(Default)]
+pub(super) struct News {
+    state: Mutex<NewsState>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct NewsState {
+    any: bool,
+    ends: bool,
+}
+
+impl News {
+    fn tell(&self) {
+        self.state.lock().any = true;
+        self.woken.notify_one();
+    }
+
+    fn end(&self) {
+        self.state.lock().ends = true;
+        self.woken.notify_one();
+    }
+
+    /// Waits for news, or for so long. Returns false at the end.
+    fn wait(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.any && !state.ends {
+            self.woken.wait_for(&mut state, time);
+        }
+        state.any = false;
+        !state.ends
+    }
+}
+
+impl ReplicaEvents for News {
+    fn role_changed(&self, _partition: &Arc<Partition>, _role: Role) {
+        self.tell();
+    }
+
+    fn committed(&self, _partition: &Arc<Partition>, _high_watermark: i64) {
+        self.tell();
+    }
+
+    fn wants_commits(&self) -> bool {
+        true
+    }
+}
+
+/// What a controller has beside its state in a cluster.
+pub(super) struct Replicated {
+    news: Arc<News>,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    /// Held while changes are applied and carried out.
+    gate: Mutex<()>,
+    applier: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Everything below is applied, and carried out if this node has started.
+    applied: i64,
+    /// The epoch in which this node decides.
+    deciding: Option<i32>,
+    /// Changes are carried out: what was there before was.
+    carries_out: bool,
+}
+
+impl Replicated {
+    /// Nothing is applied yet. With it comes who is to be told of the metadata log.
+    pub(super) fn new() -> (Replicated, Arc<News>) {
+        let news = Arc::<News>::default();
+        let replicated = Replicated {
+            news: news.clone(),
+            progress: Mutex::default(),
+            moved: Condvar::new(),
+            gate: Mutex::new(()),
+            applier: Mutex::new(None),
+        };
+        (replicated, news)
+    }
+
+    fn deciding(&self) -> Option<i32> {
+        self.progress.lock().deciding
+    }
+
+    /// Waits until everything below `offset` is applied. With an epoch, this node has to decide in it all the time.
+    fn wait(&self, offset: i64, epoch: Option<i32>, time: Duration) -> Result<(), ErrorCode> {
+        let deadline = Instant::now() + time;
+        let mut progress = self.progress.lock();
+        loop {
+            if epoch.is_some() && progress.deciding != epoch {
+                return Err(ErrorCode::NOT_CONTROLLER);
+            }
+            if progress.applied >= offset {
+                return Ok(());
+            }
+            if self.moved.wait_until(&mut progress, deadline).timed_out() {
+                return Err(ErrorCode::REQUEST_TIMED_OUT);
+            }
+        }
+    }
+
+    fn set(&self, set: impl FnOnce(&mut Progress)) {
+        set(&mut self.progress.lock());
+        self.moved.notify_all();
+    }
+}
+
+impl Controller {
+    /// Whether this node is one of several.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replicated.is_some()
+    }
+
+    /// Whether this node decides: always without others.
+    pub(crate) fn decides(&self) -> bool {
+        self.replicated.as_ref().is_none_or(|replicated| replicated.deciding().is_some())
+    }
+
+    /// The node that decides, as far as it is known.
+    pub(crate) fn leader(&self, own: i32) -> Option<i32> {
+        match &self.replicated {
+            None => Some(own),
+            Some(_) => self.log.leadership().leader,
+        }
+    }
+
+    /// Waits until the metadata below an offset are applied here.
+    ///
+    /// # Errors
+    /// REQUEST_TIMED_OUT.
+    pub(crate) fn wait_for_image(&self, offset: i64, time: Duration) -> Result<(), ErrorCode> {
+        self.replicated.as_ref().map_or(Ok(()), |replicated| replicated.wait(offset, None, time))
+    }
+
+    /// Begins to apply. Changes are carried out from [`Self::carry_out_from_now`] on.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub(super) fn begin_to_apply(&self, broker: &Arc<Broker>) -> std::io::Result<()> {
+        let Some(replicated) = &self.replicated else { return Ok(()) };
+        let own = broker.clone();
+        let run = move || own.controller.apply_until_the_end(&own);
+        let thread = std::thread::Builder::new().name("metadata-applier".into()).spawn(run)?;
+        *replicated.applier.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the applier.
+    pub(crate) fn end_applying(&self) {
+        let Some(replicated) = &self.replicated else { return };
+        replicated.news.end();
+        let thread = replicated.applier.lock().take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// Calls a function while nothing is applied.
+    pub(super) fn while_nothing_is_applied<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _gate = self.replicated.as_ref().map(|replicated| replicated.gate.lock());
+        work()
+    }
+
+    /// Calls `start` while nothing is applied; what is applied afterwards is carried out.
+    pub(super) fn carry_out_from_now<T>(&self, start: impl FnOnce() -> T) -> T {
+        let Some(replicated) = &self.replicated else { return start() };
+        let _gate = replicated.gate.lock();
+        let started = start();
+        replicated.set(|progress| progress.carries_out = true);
+        started
+    }
+
+    fn apply_until_the_end(&self, broker: &Arc<Broker>) {
+        let Some(replicated) = &self.replicated else { return };
+        let mut pause = LOOK_EVERY;
+        while replicated.news.wait(pause) {
+            let is_settled = self.apply(broker, replicated);
+            pause = if is_settled { LOOK_EVERY } else { SETTLE_EVERY };
+        }
+    }
+
+    /// Applies what is committed. Returns false if this node leads and does not decide yet.
+    fn apply(&self, broker: &Arc<Broker>, replicated: &Replicated) -> bool {
+        let _gate = replicated.gate.lock();
+        let leadership = self.log.leadership();
+        let leads_in = |epoch: i32| leadership.is_leader && leadership.epoch == epoch;
+        if replicated.deciding().is_some_and(|epoch| !leads_in(epoch)) {
+            self.give_up_deciding(replicated);
+            tracing::info!(leader = ?leadership.leader, "this node is not the metadata leader any more");
+        }
+        let Ok(ends) = self.log.ends() else { return true };
+        let changes = match replicated.deciding() {
+            Some(epoch) if self.heart.read().has_pending() => {
+                // Still the same epoch: so what was committed is what was decided here.
+                let now = self.log.leadership();
+                if !now.is_leader || now.epoch != epoch {
+                    replicated.news.tell();
+                    return true;
+                }
+                let mut heart = self.heart.write();
+                let upto = ends.high_watermark.min(heart.ahead_offset());
+                heart.committed(upto)
+            }
+            _ => self.replay_committed(ends.high_watermark),
+        };
+        if !changes.is_empty() && replicated.progress.lock().carries_out {
+            carry_out(broker, &changes);
+        }
+        let applied = self.image().next_offset();
+        replicated.set(|progress| progress.applied = applied);
+        match leadership.is_leader && replicated.deciding().is_none() {
+            true => self.begin_to_decide(broker, replicated),
+            false => true,
+        }
+    }
+
+    /// What this node has decided and is not committed has an unknown fate.
+    fn give_up_deciding(&self, replicated: &Replicated) {
+        let _turn = self.turn.lock();
+        self.heart.write().rollback();
+        replicated.set(|progress| progress.deciding = None);
+    }
+
+    /// Decides from now on, if everything in the log is committed and applied.
+    fn begin_to_decide(&self, broker: &Arc<Broker>, replicated: &Replicated) -> bool {
+        let _turn = self.turn.lock();
+        let leadership = self.log.leadership();
+        let Ok(ends) = self.log.ends() else { return true };
+        let heart = self.heart.read();
+        let is_applied = heart.image().next_offset() == ends.log_end && !heart.has_pending();
+        if !(leadership.is_leader && leadership.is_settled && is_applied) {
+            return !leadership.is_leader;
+        }
+        drop(heart);
+        if let Some(cluster) = &broker.cluster {
+            cluster.begin_to_lead(broker.clock.mono_ms());
+        }
+        replicated.set(|progress| progress.deciding = Some(leadership.epoch));
+        tracing::info!(epoch = leadership.epoch, "this node is the metadata leader");
+        true
+    }
+
+    /// Applies records of the log up to the high watermark. What cannot be applied ends the process: this node would see
+    /// another cluster than the others.
+    fn replay_committed(&self, high_watermark: i64) -> Vec<MetadataChange> {
+        let next = self.image().next_offset();
+        let mut changes = Vec::new();
+        if high_watermark <= next {
+            return changes;
+        }
+        let mut records: Vec<(i64, Vec<u8>)> = Vec::new();
+        let read = self.log.with_log(|log| {
+            replay_range(log, next..high_watermark, Checksums::Verified, |entry| {
+                if let Entry::Record { record, .. } = entry
+                    && let Some(value) = record.value
+                {
+                    records.push((record.offset, value.to_vec()));
+                }
+            })
+        });
+        match read {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => end_process(&format!("the metadata log cannot be read: {error}")),
+            // It is closed, or will be.
+            Err(_) => return changes,
+        }
+        let mut heart = self.heart.write();
+        for (offset, value) in records {
+            match heart.replay(offset, &value) {
+                Ok(change) => changes.push(change),
+                Err(error) => end_process(&error.to_string()),
+            }
+        }
+        heart.skip_to(high_watermark);
+        changes
+    }
+
+    /// Decides a change on the metadata leader and waits until it is applied here.
+    pub(super) fn change_replicated<R>(
+        &self,
+        replicated: &Replicated,
+        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+    ) -> Result<R, ErrorCode> {
+        let (decision, epoch) = {
+            let _turn = self.turn.lock();
+            let epoch = replicated.deciding().ok_or(ErrorCode::NOT_CONTROLLER)?;
+            let decision = {
+                let _undo = RollbackOnPanic(self);
+                decide(&mut self.heart.write())
+            };
+            if let Err(error) = self.append_in(epoch, &decision.records) {
+                // Everything that is in the log is applied before the next decision.
+                self.heart.write().rollback();
+                replicated.set(|progress| progress.deciding = None);
+                replicated.news.tell();
+                return Err(error);
+            }
+            (decision, epoch)
+        };
+        replicated.wait(decision.reply_at, Some(epoch), COMMIT_TIME)?;
+        Ok(decision.reply)
+    }
+
+    fn append_in(&self, epoch: i32, records: &[Vec<u8>]) -> Result<(), ErrorCode> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        let wall_ms = crate::clock::wall_ms();
+        for value in records {
+            batch.append(wall_ms, None, Some(value), &[]).map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        }
+        let bytes = batch.build().map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        let clock = crate::clock::Clock::start();
+        let append =
+            |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
+        with_scratch(append).map(drop).map_err(|refused| match refused.code() {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_CONTROLLER,
+            other => other,
+        })
+    }
+}
+
+fn end_process(why: &str) -> ! {
+    tracing::error!("the process ends, since it would see other metadata than the other nodes: {why}");
+    std::process::abort()
+}

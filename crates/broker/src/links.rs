@@ -1,0 +1,414 @@
+//! Links between nodes: what groups say to each other, and small requests of a node to another.
+//!
+//! Each node dials each other one. What it says goes over the connection that it dialled; over the same come the answers to
+//! its requests, and nothing else. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first
+//! request is the hello ([`hello`]), and frames follow (`mainstem_replication::link`).
+//!
+//! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its partition, which orders it. A
+//! thread for each link writes: heartbeats first, then what has no batches, then appends, whose batches are read from
+//! the log at that moment. An outbox is bounded; what does not fit is dropped, and the group asks again. So it goes with
+//! all that waits when a link ends.
+//!
+//! Where a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader at once
+//! and not when they have missed it for long.
+
+mod accept;
+mod calls;
+mod dial;
+mod hello;
+mod outbox;
+
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mainstem_replication::eraftpb::MessageType;
+use mainstem_replication::{GroupId, Outgoing, ReplicaId};
+use parking_lot::{Condvar, Mutex, RwLock};
+use tokio::sync::oneshot;
+
+pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
+pub(crate) use hello::is_hello;
+
+use crate::clock::Clock;
+use crate::storage::partition::{Partition, is_append};
+use accept::Incoming;
+use calls::{Callers, OnAnswer};
+use outbox::{Item, Outbox};
+
+/// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
+/// batch can have.
+const BODY_BYTES_MAX: usize = 100 << 20;
+/// A link on which nothing is said says so after this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// A peer that says nothing for so long, or takes nothing, is not there.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Threads that serve the requests of other nodes.
+const CALL_THREADS: usize = 4;
+
+/// Who this node is to others.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkIdentity {
+    /// `node.id`.
+    pub(crate) node: i32,
+    /// Ascends from one start of the node to the next: a later one takes the place of an earlier one.
+    pub(crate) generation: u64,
+    /// The cluster: links begin when it is founded.
+    pub(crate) cluster_id: String,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its `node.id`.
+    pub(crate) node: i32,
+    /// Where its CONTROLLER listener is.
+    pub(crate) host: String,
+    /// The port there.
+    pub(crate) port: u16,
+}
+
+/// What links are started with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinksOptions {
+    /// The broker's clock.
+    pub(crate) clock: Clock,
+    /// `replica.lag.time.max.ms`.
+    pub(crate) replica_lag_max_ms: u64,
+}
+
+/// Links whose writers are to be woken, as bits in the order of peers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wakes(u64);
+
+/// There are at most so many other nodes.
+const PEERS_MAX: usize = 64;
+
+/// All links of this node.
+pub(crate) struct Links {
+    node: i32,
+    generation: u64,
+    cluster_id: String,
+    options: LinksOptions,
+    peers: Vec<Arc<PeerLink>>,
+    groups: RwLock<Groups>,
+    handler: OnceLock<Arc<dyn CallHandler>>,
+    callers: Callers,
+    counters: Counters,
+    is_stopping: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    own: Weak<Links>,
+}
+
+/// What happened, for the metrics.
+#[derive(Debug, Default)]
+struct Counters {
+    too_far_behind: AtomicU64,
+    refused: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// Partitions whose groups take part.
+#[derive(Default)]
+struct Groups {
+    by_id: HashMap<GroupId, Weak<Partition>>,
+    /// All of them; built anew after a change.
+    all: Option<Arc<[Weak<Partition>]>>,
+}
+
+/// What there is for one other node.
+struct PeerLink {
+    /// Its rank among the peers.
+    rank: usize,
+    peer: Peer,
+    outbox: Mutex<Outbox>,
+    /// The writer waits for something to write, or for its next attempt to dial.
+    wake: Condvar,
+    incoming: Incoming,
+}
+
+impl Links {
+    /// Starts to dial the peers. Of more than [`PEERS_MAX`] the last ones are left out.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(crate) fn start(
+        identity: LinkIdentity,
+        peers: Vec<Peer>,
+        options: LinksOptions,
+    ) -> std::io::Result<Arc<Links>> {
+        let LinkIdentity { node, generation, cluster_id } = identity;
+        let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
+        let peers: Vec<_> =
+            others.enumerate().map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer))).collect();
+        let links = Arc::new_cyclic(|own| Links {
+            node,
+            generation,
+            cluster_id,
+            options,
+            peers,
+            groups: RwLock::default(),
+            handler: OnceLock::new(),
+            callers: Callers::default(),
+            counters: Counters::default(),
+            is_stopping: AtomicBool::new(false),
+            threads: Mutex::default(),
+            own: own.clone(),
+        });
+        for peer in &links.peers {
+            let (links, peer) = (links.clone(), peer.clone());
+            links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
+        }
+        for number in 0..CALL_THREADS {
+            let worker = links.clone();
+            links.spawn(format!("calls-{number}"), move || worker.callers.run())?;
+        }
+        Ok(links)
+    }
+
+    /// Starts a thread that [`Links::stop`] joins. A panic in one ends the process: groups would wait for what it does.
+    fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let guarded = move || {
+            let _guard = crate::supervised::AbortOnPanic("links between nodes would be cut off");
+            run();
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(guarded)?;
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Serves requests of other nodes from now on. Called once.
+    pub(crate) fn serve_calls(&self, handler: Arc<dyn CallHandler>) {
+        let _ = self.handler.set(handler);
+    }
+
+    /// Ends all links and joins their threads.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        for peer in &self.peers {
+            peer.end();
+        }
+        self.callers.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A panic has ended the process already.
+            let _ = thread.join();
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Frames of a group go to this partition from now on, and it gets its ticks.
+    pub(crate) fn register(&self, group: GroupId, partition: &Arc<Partition>) {
+        let mut groups = self.groups.write();
+        groups.by_id.insert(group, Arc::downgrade(partition));
+        groups.all = None;
+        drop(groups);
+        partition.take_part(self.now_ms());
+    }
+
+    /// Frames of a group are dropped from now on.
+    pub(crate) fn unregister(&self, group: GroupId) {
+        let mut groups = self.groups.write();
+        groups.by_id.remove(&group);
+        groups.all = None;
+    }
+
+    /// The partition of a group, if it is here.
+    pub(crate) fn partition(&self, group: GroupId) -> Option<Arc<Partition>> {
+        self.groups.read().by_id.get(&group)?.upgrade()
+    }
+
+    /// All partitions that are registered.
+    pub(crate) fn partitions(&self) -> Arc<[Weak<Partition>]> {
+        if let Some(all) = &self.groups.read().all {
+            return all.clone();
+        }
+        let mut groups = self.groups.write();
+        let all: Arc<[_]> = groups.by_id.values().cloned().collect();
+        groups.all = Some(all.clone());
+        all
+    }
+
+    /// Puts messages of a replica into the outboxes of links. Called under the partition's lock, which keeps their order.
+    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas' entries were dropped.
+    pub(crate) fn send(
+        &self,
+        partition: &Partition,
+        group: GroupId,
+        from: ReplicaId,
+        messages: Vec<Outgoing>,
+    ) -> (Wakes, Vec<ReplicaId>) {
+        let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
+        for outgoing in messages {
+            let (to, append) = (outgoing.to, is_append(&outgoing.message));
+            let taken = self.peer(to.node()).is_some_and(|peer| {
+                let mut outbox = peer.outbox.lock();
+                let taken = outbox.push(Item { group, from, partition: partition.weak(), outgoing });
+                if outbox.wants_wake() {
+                    wakes.0 |= 1 << peer.rank;
+                }
+                taken
+            });
+            if !taken {
+                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+                if append && !lost.contains(&to) {
+                    lost.push(to);
+                }
+            }
+        }
+        (wakes, lost)
+    }
+
+    /// Wakes writers.
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        let mut left = wakes.0;
+        while left != 0 {
+            let rank = left.trailing_zeros() as usize;
+            left &= left - 1;
+            self.peers[rank].wake.notify_one();
+        }
+    }
+
+    fn peer(&self, node: i32) -> Option<&Arc<PeerLink>> {
+        self.peers.iter().find(|peer| peer.peer.node == node)
+    }
+
+    /// The nodes to which there is a link, in ascending order of ids.
+    pub(crate) fn connected(&self) -> Vec<i32> {
+        let connected = self.peers.iter().filter(|peer| peer.outbox.lock().is_open());
+        let mut nodes: Vec<_> = connected.map(|peer| peer.peer.node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// All other nodes that are known.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().map(|peer| &peer.peer)
+    }
+
+    /// This node's id.
+    pub(crate) fn node(&self) -> i32 {
+        self.node
+    }
+
+    /// Asks a node; resolves to its answer. `NotConnected` at once where there is no link.
+    pub(crate) fn call(
+        &self,
+        node: i32,
+        kind: CallKind,
+        body: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, CallError>> + use<> {
+        let (answer, answered) = oneshot::channel();
+        // Who has gone wants no answer.
+        self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
+        async move { answered.await.unwrap_or(Err(CallError::Disconnected)) }
+    }
+
+    /// As [`Links::call`], and waits for the answer on this thread, at most for so long.
+    pub(crate) fn call_blocking(
+        &self,
+        node: i32,
+        kind: CallKind,
+        body: Vec<u8>,
+        time: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
+        answered.recv_timeout(time).unwrap_or(Err(CallError::TimedOut))
+    }
+
+    /// As [`Links::call`]; the answer goes to a function, which must not block.
+    pub(crate) fn call_then(&self, node: i32, kind: CallKind, body: Vec<u8>, on_answer: OnAnswer) {
+        let Some(peer) = self.peer(node) else { return on_answer(Err(CallError::NotConnected)) };
+        let mut outbox = peer.outbox.lock();
+        let refused = outbox.push_call(kind, body, on_answer);
+        drop(outbox);
+        match refused {
+            None => _ = peer.wake.notify_one(),
+            Some((on_answer, error)) => on_answer(Err(error)),
+        }
+    }
+
+    /// Takes over a connection whose first request was a hello ([`is_hello`]); `frame` is that request without its length,
+    /// `rest` what was read behind it. Returns at once.
+    pub(crate) fn accept(self: &Arc<Self>, stream: TcpStream, frame: Vec<u8>, rest: Vec<u8>) {
+        let links = self.clone();
+        let run = move || accept::run(&links, stream, &frame, rest);
+        if let Err(error) = self.spawn("link-from".into(), run) {
+            tracing::error!("no thread can be made for a link of another node: {error}");
+        }
+    }
+
+    /// Milliseconds of the broker's clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.options.clock.mono_ms()
+    }
+
+    /// `replica.lag.time.max.ms`.
+    pub(crate) fn replica_lag_max_ms(&self) -> u64 {
+        self.options.replica_lag_max_ms
+    }
+
+    pub(crate) fn note_too_far_behind(&self) {
+        self.counters.too_far_behind.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replicas that were found too far behind, links that were refused, and messages that were dropped, since the start.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { too_far_behind, refused, dropped } = &self.counters;
+        (load(too_far_behind), load(refused), load(dropped))
+    }
+
+    /// A node's process is gone: the groups that it leads look for another leader.
+    fn node_gone(&self, node: i32) {
+        let connected = self.connected();
+        let now_ms = self.now_ms();
+        for partition in self.partitions().iter().filter_map(Weak::upgrade) {
+            partition.node_gone(node, &|other| connected.contains(&other), now_ms);
+        }
+    }
+
+    /// What was on its way to a node is lost.
+    fn report_unreachable(&self, node: i32) {
+        for partition in self.partitions().iter().filter_map(Weak::upgrade) {
+            partition.report_unreachable(node);
+        }
+    }
+}
+
+impl PeerLink {
+    fn new(rank: usize, peer: Peer) -> PeerLink {
+        PeerLink { rank, peer, outbox: Mutex::default(), wake: Condvar::new(), incoming: Incoming::default() }
+    }
+
+    fn end(&self) {
+        self.outbox.lock().end();
+        self.wake.notify_one();
+        self.incoming.end();
+    }
+}
+
+/// A peer that the network keeps away is noticed by what it does not acknowledge.
+fn set_silence_max(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let silence_ms = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, silence_ms)?)
+}
+
+/// Heartbeats that are like any other travel together.
+fn is_plain_heartbeat(outgoing: &Outgoing) -> bool {
+    outgoing.message.get_msg_type() == MessageType::MsgHeartbeat && outgoing.message.context.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

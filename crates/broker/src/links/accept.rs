@@ -1,0 +1,310 @@
+//! The other end of a link: it checks the hello, reads frames, and has them taken by their partitions.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
+use parking_lot::Mutex;
+
+use super::calls::{Answers, CallKind};
+use super::hello::{Hello, Welcome};
+use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX, set_silence_max};
+use crate::storage::partition::Partition;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+/// A buffer that has grown for a large frame goes back to this size.
+const KEPT_BYTES: usize = 1 << 20;
+/// Groups on one link.
+const ALIASES_MAX: usize = 1 << 20;
+
+/// The link that a peer has dialled.
+#[derive(Default)]
+pub(super) struct Incoming {
+    current: Mutex<Current>,
+    /// Held while frames are taken: a new link begins when the old one is out of the way.
+    turn: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Current {
+    generation: u64,
+    /// How many links there were: which one is the current.
+    number: u64,
+    stream: Option<TcpStream>,
+}
+
+impl Incoming {
+    pub(super) fn end(&self) {
+        self.current.lock().shut_down();
+    }
+
+    /// A link takes the place of the one that is there. Returns its number.
+    fn replace(&self, generation: u64, stream: TcpStream) -> u64 {
+        let mut current = self.current.lock();
+        current.shut_down();
+        let number = current.number + 1;
+        *current = Current { generation, number, stream: Some(stream) };
+        number
+    }
+
+    fn is_current(&self, number: u64) -> bool {
+        self.current.lock().number == number
+    }
+
+    fn release(&self, number: u64) {
+        let mut current = self.current.lock();
+        if current.number == number {
+            current.stream = None;
+        }
+    }
+}
+
+impl Current {
+    fn shut_down(&self) {
+        if let Some(stream) = &self.stream {
+            // It may be gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Serves a connection that began with a hello, until the link ends.
+pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest: Vec<u8>) {
+    let from = stream.peer_addr().map_or_else(|_| "a peer that has gone".into(), |peer| peer.to_string());
+    let prepared = prepare(&stream);
+    let checked = Hello::decode(frame)
+        .map_err(|error| error.to_string())
+        .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)));
+    let refusal = checked.as_ref().err().cloned().unwrap_or_default();
+    let welcome = Welcome { cluster_id: links.cluster_id.clone(), node: links.node, refusal };
+    let welcomed = prepared.and_then(|()| stream.write_all(&welcome.encode()));
+    let (hello, peer) = match checked {
+        Ok(checked) => checked,
+        Err(refusal) => {
+            links.counters.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("a link from {from} was refused: {refusal}");
+            return;
+        }
+    };
+    if welcomed.is_err() || links.is_stopping() {
+        return;
+    }
+    let (Ok(control), Ok(answers)) = (stream.try_clone(), stream.try_clone()) else { return };
+    let number = peer.incoming.replace(hello.generation, control);
+    {
+        let _turn = peer.incoming.turn.lock();
+        if !peer.incoming.is_current(number) || links.is_stopping() {
+            return;
+        }
+        let mut receiver =
+            Receiver { links, from: hello.node, aliases: Vec::new(), answers: Answers::new(answers) };
+        if let Err(error) = receiver.run(stream, rest) {
+            links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
+            tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
+        }
+    }
+    peer.incoming.release(number);
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    set_silence_max(stream)?;
+    stream.set_read_timeout(Some(SILENCE_MAX))
+}
+
+/// Whose link it is, if it is taken.
+fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
+    let (node, own) = (hello.node, links.node);
+    if hello.to != own {
+        return Err(format!(
+            "node {node} wants to reach node {}, and this is node {own}; check controller.quorum.voters of both",
+            hello.to
+        ));
+    }
+    if node == own {
+        return Err(format!("another process has this node's id, {own}; give each node its own node.id"));
+    }
+    let (own_cluster, other) = (&links.cluster_id, &hello.cluster_id);
+    if own_cluster != other {
+        return Err(format!(
+            "node {node} is of cluster {other}, this one of cluster {own_cluster}: one of both has another cluster's directory"
+        ));
+    }
+    let Some(peer) = links.peer(node) else {
+        return Err(format!("node {node} is not one of controller.quorum.voters of node {own}"));
+    };
+    let current = peer.incoming.current.lock();
+    if current.stream.is_some() && hello.generation < current.generation {
+        return Err(format!(
+            "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
+        ));
+    }
+    drop(current);
+    Ok(peer.clone())
+}
+
+/// Whether a link ended because of what was sent.
+fn is_fault(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
+}
+
+/// Takes frames.
+struct Receiver<'a> {
+    links: &'a Arc<Links>,
+    from: i32,
+    /// By number.
+    aliases: Vec<Known>,
+    answers: Arc<Answers>,
+}
+
+/// A group that has a number.
+struct Known {
+    alias: Alias,
+    partition: Weak<Partition>,
+}
+
+impl Receiver<'_> {
+    fn run(&mut self, mut stream: TcpStream, rest: Vec<u8>) -> io::Result<()> {
+        let mut input = Input::new(BODY_BYTES_MAX);
+        input.bytes = rest;
+        loop {
+            while let Some((frame, len)) = input.frame()? {
+                self.take(frame)?;
+                input.consume(len);
+            }
+            if !input.fill(&mut stream)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, frame: Frame<'_>) -> io::Result<()> {
+        match frame {
+            Frame::Call { id, kind, body } => {
+                self.take_call(id, CallKind(kind), body);
+                Ok(())
+            }
+            Frame::Group(alias) => self.take_group(alias),
+            Frame::Heartbeats(heartbeats) => {
+                heartbeats.into_iter().try_for_each(|heartbeat| self.take_heartbeat(heartbeat))
+            }
+            Frame::Message { alias, message } => self.step(alias, message, 0, &[]),
+            Frame::Append { alias, message, offset, batches } => self.step(alias, message, offset, batches),
+            Frame::Answer { .. } => Err(fault("it answers what was not asked on this link")),
+        }
+    }
+
+    fn take_group(&mut self, alias: Alias) -> io::Result<()> {
+        if alias.number as usize != self.aliases.len() || self.aliases.len() >= ALIASES_MAX {
+            return Err(fault("a group's number that does not follow"));
+        }
+        if alias.from.node() != self.from || alias.to.node() != self.links.node {
+            return Err(fault("it speaks for another node, or to one"));
+        }
+        self.aliases.push(Known { alias, partition: Weak::new() });
+        Ok(())
+    }
+
+    fn take_heartbeat(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
+        let Heartbeat { alias, term, commit } = heartbeat;
+        let message = Message { msg_type: MessageType::MsgHeartbeat, term, commit, ..Message::default() };
+        self.step(alias, message, 0, &[])
+    }
+
+    fn step(&mut self, alias: u32, mut message: Message, offset: i64, batches: &[u8]) -> io::Result<()> {
+        let known = self.aliases.get_mut(alias as usize).ok_or_else(|| fault("a group without a number"))?;
+        let partition = match known.partition.upgrade() {
+            Some(partition) => Some(partition),
+            None => {
+                let found = self.links.partition(known.alias.group);
+                known.partition = found.as_ref().map(Arc::downgrade).unwrap_or_default();
+                found
+            }
+        };
+        // A group that is not here, not yet or not any more, or another replica of it: nothing is answered.
+        let Some(partition) = partition.filter(|one| one.replica_id() == Some(known.alias.to)) else {
+            return Ok(());
+        };
+        (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
+        let stepped = partition.step(message, offset, batches);
+        stepped.map_err(|error| fault(&format!("{}-{}: {error}", partition.topic, partition.index)))
+    }
+
+    fn take_call(&self, id: u64, kind: CallKind, body: &[u8]) {
+        let Some(reply) = self.answers.begin(id, body.len()) else { return };
+        let Some(handler) = self.links.handler.get().cloned() else { return };
+        let (from, body) = (self.from, body.to_vec());
+        self.links.callers.push(Box::new(move || handler.call(from, kind, body, reply)));
+    }
+}
+
+fn fault(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// What was read from a link and is not taken yet.
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    /// So many of them are taken.
+    taken: usize,
+    body_max: usize,
+}
+
+impl Input {
+    pub(super) fn new(body_max: usize) -> Input {
+        Input { bytes: Vec::new(), taken: 0, body_max }
+    }
+
+    /// Reads more; it grows with what arrives and not with what a length promises. Returns false at the end of the
+    /// connection between two frames.
+    ///
+    /// # Errors
+    /// The socket's; the end of the connection within a frame.
+    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
+        self.bytes.drain(..self.taken);
+        self.taken = 0;
+        let filled = self.bytes.len();
+        let missing = link::needed(&self.bytes).saturating_sub(filled);
+        // At most as much again as there is, but for small frames.
+        let more = missing.clamp(READ_BYTES, filled.max(READ_BYTES));
+        self.bytes.resize(filled + more, 0);
+        let read = loop {
+            match stream.read(&mut self.bytes[filled..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.bytes.truncate(filled + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) if filled == 0 => Ok(false),
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame")),
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let seconds = SILENCE_MAX.as_secs();
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {seconds} s")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next frame, if it is whole, and its length.
+    pub(super) fn frame(&self) -> io::Result<Option<(Frame<'_>, usize)>> {
+        let decoded = link::decode(&self.bytes[self.taken..], self.body_max);
+        decoded.map_err(|error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// The frame was taken.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.taken += len;
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            self.taken = 0;
+        }
+    }
+}

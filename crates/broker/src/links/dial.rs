@@ -1,0 +1,318 @@
+//! The dialling end of a link: it writes what the outbox has, and reads answers to requests.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_replication::link::{self, Alias, Frame, Heartbeat};
+use mainstem_replication::{GroupId, ReplicaId};
+
+use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
+use super::hello::{Hello, Welcome, read_frame};
+use super::outbox::{Batch, Item};
+use super::{KEEP_ALIVE, Links, PeerLink, set_silence_max};
+use crate::storage::partition::is_append;
+
+/// Between two attempts to dial, at first and at most.
+const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// A connection, and the answer to a hello, take at most so long.
+const DIAL_TIME: Duration = Duration::from_secs(2);
+/// Frames up to this size are gathered before they are written.
+const GATHERED_BYTES: usize = 64 << 10;
+/// Heartbeats in one frame.
+const HEARTBEATS_MAX: usize = 10_000;
+
+/// Why a link did not begin.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    /// The peer's process is not there, or does not listen yet.
+    #[error("{0}")]
+    Absent(io::Error),
+    /// It cannot be reached, or does not answer.
+    #[error("{0}")]
+    Unreachable(#[from] io::Error),
+    /// It takes no link from this node.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Dials a peer, again and again, and writes what there is for it.
+pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
+    let (mut back_off, mut said) = (BACK_OFF_MIN, String::new());
+    let mut is_gone = false;
+    while !links.is_stopping() {
+        match dial(links, peer) {
+            Ok(stream) => {
+                (back_off, is_gone) = (BACK_OFF_MIN, false);
+                said.clear();
+                serve(links, peer, stream);
+                // At once: a peer that refuses now has died.
+                continue;
+            }
+            Err(error) => {
+                if matches!(error, DialError::Absent(_)) && !std::mem::replace(&mut is_gone, true) {
+                    links.node_gone(peer.peer.node);
+                }
+                let (node, text) = (peer.peer.node, error.to_string());
+                // What goes on is said once.
+                if said != text {
+                    let (host, port) = (&peer.peer.host, peer.peer.port);
+                    match error {
+                        DialError::Refused(_) => tracing::error!(node, "no link to {host}:{port}: {text}"),
+                        _ => tracing::warn!(node, "no link to {host}:{port}: {text}"),
+                    }
+                    said = text;
+                }
+            }
+        }
+        let mut outbox = peer.outbox.lock();
+        if !links.is_stopping() {
+            peer.wake.wait_for(&mut outbox, back_off);
+        }
+        back_off = (back_off * 2).min(BACK_OFF_MAX);
+    }
+}
+
+fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
+    let addresses = (peer.peer.host.as_str(), peer.peer.port).to_socket_addrs()?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut connected = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, DIAL_TIME) {
+            Ok(stream) => {
+                connected = Some(stream);
+                break;
+            }
+            Err(error) => last = error,
+        }
+    }
+    let Some(mut stream) = connected else {
+        return Err(match last.kind() {
+            io::ErrorKind::ConnectionRefused => DialError::Absent(last),
+            _ => DialError::Unreachable(last),
+        });
+    };
+    stream.set_nodelay(true)?;
+    set_silence_max(&stream)?;
+    stream.set_read_timeout(Some(DIAL_TIME))?;
+    let hello = Hello {
+        cluster_id: links.cluster_id.clone(),
+        node: links.node,
+        generation: links.generation,
+        to: peer.peer.node,
+    };
+    stream.write_all(&hello.encode())?;
+    // A node that starts takes links a little later than connections.
+    let frame = read_frame(&mut stream).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::other("it takes no links yet"),
+        _ => error,
+    })?;
+    let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
+    if !welcome.refusal.is_empty() {
+        return Err(DialError::Refused(welcome.refusal));
+    }
+    if welcome.node != peer.peer.node {
+        let (found, wanted) = (welcome.node, peer.peer.node);
+        return Err(DialError::Refused(format!(
+            "there is node {found}, not node {wanted}; check controller.quorum.voters"
+        )));
+    }
+    stream.set_read_timeout(None)?;
+    Ok(stream)
+}
+
+/// Writes until the link ends.
+fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
+    let (Ok(reader), Ok(control)) = (stream.try_clone(), stream.try_clone()) else {
+        tracing::error!(node = peer.peer.node, "no descriptor is left for a link");
+        return std::thread::sleep(BACK_OFF_MAX);
+    };
+    peer.outbox.lock().open(control);
+    tracing::info!(node = peer.peer.node, "linked to node {}", peer.peer.node);
+    let answers = {
+        let peer = peer.clone();
+        std::thread::Builder::new().name(format!("link-answers-{}", peer.peer.node)).spawn(move || {
+            let _guard = crate::supervised::AbortOnPanic("who waits for another node would wait for ever");
+            let ended = read_answers(&peer, reader);
+            peer.outbox.lock().end();
+            peer.wake.notify_one();
+            ended
+        })
+    };
+    let written = match &answers {
+        Ok(_) => Writer::new(stream).run(peer),
+        Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
+    };
+    let waiting = peer.outbox.lock().close();
+    waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));
+    let read = answers.map(std::thread::JoinHandle::join);
+    if !links.is_stopping() {
+        let why = match (written, read) {
+            (Err(error), _) => error.to_string(),
+            (Ok(()), Ok(Ok(Err(error)))) => error.to_string(),
+            _ => "the node has ended it".to_owned(),
+        };
+        tracing::warn!(node = peer.peer.node, "the link to node {} ended: {why}", peer.peer.node);
+        links.report_unreachable(peer.peer.node);
+    }
+}
+
+/// Reads answers until the link ends.
+fn read_answers(peer: &PeerLink, mut stream: TcpStream) -> io::Result<()> {
+    let mut input = super::accept::Input::new(CALL_BYTES_MAX);
+    while input.fill(&mut stream)? {
+        while let Some((frame, len)) = input.frame()? {
+            let Frame::Answer { id, status, body } = frame else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent what is no answer"));
+            };
+            let answer = if status == SERVED { Ok(body.to_vec()) } else { Err(CallError::Refused) };
+            let on_answer = peer.outbox.lock().take_waiting(id);
+            if let Some(on_answer) = on_answer {
+                on_answer(answer);
+            }
+            input.consume(len);
+        }
+    }
+    Ok(())
+}
+
+/// Writes frames to a connection.
+struct Writer {
+    stream: TcpStream,
+    /// The numbers of groups on this link, by group and receiver.
+    aliases: HashMap<(GroupId, ReplicaId), u32>,
+    out: Vec<u8>,
+    batches: Vec<u8>,
+    written_at: Instant,
+}
+
+impl Writer {
+    fn new(stream: TcpStream) -> Writer {
+        Writer {
+            stream,
+            aliases: HashMap::new(),
+            out: Vec::new(),
+            batches: Vec::new(),
+            written_at: Instant::now(),
+        }
+    }
+
+    fn run(mut self, peer: &PeerLink) -> io::Result<()> {
+        while let Some(batch) = self.next(peer) {
+            self.write(batch)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be written next; `None`: the link has ended.
+    fn next(&mut self, peer: &PeerLink) -> Option<Batch> {
+        let mut outbox = peer.outbox.lock();
+        loop {
+            if !outbox.is_open() {
+                return None;
+            }
+            let batch = outbox.take();
+            if !batch.is_empty() || !self.out.is_empty() || self.written_at.elapsed() >= KEEP_ALIVE {
+                return Some(batch);
+            }
+            peer.wake.wait_for(&mut outbox, KEEP_ALIVE);
+        }
+    }
+
+    fn write(&mut self, batch: Batch) -> io::Result<()> {
+        let is_last = batch.append.is_none();
+        if batch.is_empty() && self.out.is_empty() {
+            // Nothing but a sign of life.
+            link::heartbeats(&[], &mut self.out);
+        }
+        self.put_heartbeats(batch.heartbeats.into_values());
+        for item in batch.control {
+            let alias = self.alias(&item);
+            // A type that no replica sends is not sent.
+            link::message(alias, &item.outgoing.message, &mut self.out);
+        }
+        for call in batch.calls {
+            link::call(call.id, call.kind.0, &call.body, &mut self.out);
+        }
+        if let Some(item) = batch.append {
+            self.put_append(&item)?;
+        }
+        if is_last || self.out.len() >= GATHERED_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn put_heartbeats(&mut self, items: impl Iterator<Item = Item>) {
+        let mut heartbeats = Vec::new();
+        for item in items {
+            let (term, commit) = (item.outgoing.message.term, item.outgoing.message.commit);
+            heartbeats.push(Heartbeat { alias: self.alias(&item), term, commit });
+        }
+        for heartbeats in heartbeats.chunks(HEARTBEATS_MAX) {
+            link::heartbeats(heartbeats, &mut self.out);
+        }
+    }
+
+    fn put_append(&mut self, item: &Item) -> io::Result<()> {
+        debug_assert!(is_append(&item.outgoing.message));
+        let (alias, outgoing) = (self.alias(item), &item.outgoing);
+        self.batches.clear();
+        if !outgoing.offsets.is_empty() {
+            let gone = || io::Error::new(io::ErrorKind::NotFound, "the partition is gone");
+            let partition = item.partition.upgrade().ok_or_else(gone)?;
+            let read = partition.read_batches(&outgoing.offsets, &mut self.batches);
+            read.map_err(io::Error::other)?;
+        }
+        let len = u32::try_from(self.batches.len()).map_err(io::Error::other)?;
+        link::append_head(alias, &outgoing.message, outgoing.offset, len, &mut self.out);
+        if self.out.len() + self.batches.len() <= GATHERED_BYTES {
+            self.out.extend_from_slice(&self.batches);
+            return Ok(());
+        }
+        write_both(&mut self.stream, &self.out, &self.batches)?;
+        self.written_at = Instant::now();
+        self.out.clear();
+        // One large batch does not keep its memory.
+        self.batches.shrink_to(1 << 20);
+        Ok(())
+    }
+
+    /// The number of a group on this link, which the peer learns from a frame before its first use.
+    fn alias(&mut self, item: &Item) -> u32 {
+        let number = self.aliases.len() as u32;
+        let known = self.aliases.entry((item.group, item.outgoing.to));
+        *known.or_insert_with(|| {
+            let alias = Alias { number, group: item.group, from: item.from, to: item.outgoing.to };
+            link::group(&alias, &mut self.out);
+            number
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.out.is_empty() {
+            self.stream.write_all(&self.out)?;
+            self.written_at = Instant::now();
+            self.out.clear();
+            self.out.shrink_to(2 * GATHERED_BYTES);
+        }
+        Ok(())
+    }
+}
+
+fn write_both(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(head), IoSlice::new(body)];
+    let mut slices = &mut slices[..];
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What waits to be written to a link: messages by their urgency, within bounds, and requests with who waits for the answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Weak;
+
+use indexmap::IndexMap;
+use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, ReplicaId};
+
+use super::calls::{CALL_BYTES_MAX, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
+use super::is_plain_heartbeat;
+use crate::storage::partition::{Partition, is_append};
+
+/// Messages that wait have at most so many bytes, their batches not counted, which are in the log. Requests have their own
+/// bound.
+const BYTES_MAX: usize = 8 << 20;
+/// What a message takes beside its entries.
+const MESSAGE_BYTES: usize = 256;
+/// What an entry takes beside its data.
+const ENTRY_BYTES: usize = 96;
+/// Requests that wait to be written have at most so many bytes, unless it is one alone.
+const CALLS_BYTES_MAX: usize = 128 << 20;
+
+/// A message of a replica on its way.
+pub(super) struct Item {
+    pub(super) group: GroupId,
+    pub(super) from: ReplicaId,
+    /// In whose log the batches are.
+    pub(super) partition: Weak<Partition>,
+    pub(super) outgoing: Outgoing,
+}
+
+impl Item {
+    fn memory(&self) -> usize {
+        let entries = self.outgoing.message.get_entries();
+        let data: usize = entries.iter().map(|entry| entry.data.len() + ENTRY_BYTES).sum();
+        MESSAGE_BYTES + data + self.outgoing.message.context.len()
+    }
+
+    /// Whether the entries of `next` follow those of this append in the same term, so that they go as one.
+    fn joins(&self, next: &Item) -> bool {
+        let (one, other) = (&self.outgoing, &next.outgoing);
+        let last = one.message.get_entries().last();
+        is_append(&one.message)
+            && is_append(&other.message)
+            && (self.group, one.to, one.message.term) == (next.group, other.to, other.message.term)
+            && last
+                .is_some_and(|last| (last.index, last.term) == (other.message.index, other.message.log_term))
+            && one.offsets.end == other.offset
+            && one.bytes + other.bytes <= MESSAGE_BYTES_MAX
+    }
+
+    fn join(&mut self, next: Item) {
+        let (one, mut other) = (&mut self.outgoing, next.outgoing);
+        one.message.mut_entries().extend(other.message.take_entries());
+        one.message.commit = other.message.commit;
+        one.offsets.end = other.offsets.end;
+        one.bytes += other.bytes;
+    }
+}
+
+/// A request on its way.
+pub(super) struct Call {
+    pub(super) id: u64,
+    pub(super) kind: CallKind,
+    pub(super) body: Vec<u8>,
+}
+
+/// What is there for the writer, in the order in which it is to be written.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) heartbeats: IndexMap<GroupId, Item>,
+    pub(super) control: VecDeque<Item>,
+    pub(super) calls: VecDeque<Call>,
+    /// One append.
+    pub(super) append: Option<Item>,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.heartbeats.is_empty()
+            && self.control.is_empty()
+            && self.calls.is_empty()
+            && self.append.is_none()
+    }
+}
+
+/// What waits for one link.
+#[derive(Default)]
+pub(super) struct Outbox {
+    is_open: bool,
+    /// The connection, so that others can end it.
+    stream: Option<TcpStream>,
+    heartbeats: IndexMap<GroupId, Item>,
+    control: VecDeque<Item>,
+    appends: VecDeque<Item>,
+    bytes: usize,
+    calls: VecDeque<Call>,
+    calls_bytes: usize,
+    waiting: HashMap<u64, OnAnswer>,
+    next_call: u64,
+    /// The writer sleeps, and nobody has woken it yet.
+    is_idle: bool,
+}
+
+impl Outbox {
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// A link has begun.
+    pub(super) fn open(&mut self, stream: TcpStream) {
+        self.is_open = true;
+        self.stream = Some(stream);
+    }
+
+    /// The link has ended: what waits is dropped. Returns who waited for answers.
+    pub(super) fn close(&mut self) -> Vec<OnAnswer> {
+        self.end();
+        self.stream = None;
+        self.heartbeats.clear();
+        self.control.clear();
+        self.appends.clear();
+        self.calls.clear();
+        (self.bytes, self.calls_bytes) = (0, 0);
+        self.waiting.drain().map(|(_, on_answer)| on_answer).collect()
+    }
+
+    /// Ends the link; its writer closes.
+    pub(super) fn end(&mut self) {
+        self.is_open = false;
+        if let Some(stream) = &self.stream {
+            // It may be gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Adds a message. Returns false where it is dropped.
+    pub(super) fn push(&mut self, item: Item) -> bool {
+        if !self.is_open {
+            return false;
+        }
+        if is_plain_heartbeat(&item.outgoing) {
+            self.heartbeats.insert(item.group, item);
+            return true;
+        }
+        let memory = item.memory();
+        if self.bytes + memory > BYTES_MAX {
+            return false;
+        }
+        self.bytes += memory;
+        if !is_append(&item.outgoing.message) {
+            self.control.push_back(item);
+            return true;
+        }
+        match self.appends.back_mut().filter(|last| last.joins(&item)) {
+            Some(last) => {
+                last.join(item);
+                self.bytes -= MESSAGE_BYTES;
+            }
+            None => self.appends.push_back(item),
+        }
+        true
+    }
+
+    /// Adds a request. Returns it back to who asks where it cannot go.
+    pub(super) fn push_call(
+        &mut self,
+        kind: CallKind,
+        body: Vec<u8>,
+        on_answer: OnAnswer,
+    ) -> Option<(OnAnswer, CallError)> {
+        if !self.is_open {
+            return Some((on_answer, CallError::NotConnected));
+        }
+        let is_full = self.calls_bytes > 0 && self.calls_bytes + body.len() > CALLS_BYTES_MAX;
+        if body.len() > CALL_BYTES_MAX || self.waiting.len() >= IN_FLIGHT_MAX || is_full {
+            return Some((on_answer, CallError::TooMany));
+        }
+        let id = self.next_call;
+        self.next_call += 1;
+        self.calls_bytes += body.len();
+        self.waiting.insert(id, on_answer);
+        self.calls.push_back(Call { id, kind, body });
+        None
+    }
+
+    /// Who waits for an answer.
+    pub(super) fn take_waiting(&mut self, id: u64) -> Option<OnAnswer> {
+        self.waiting.remove(&id)
+    }
+
+    /// Whether the writer has to be woken; asked once after something was added.
+    pub(super) fn wants_wake(&mut self) -> bool {
+        std::mem::take(&mut self.is_idle)
+    }
+
+    /// What is to be written next: all that is urgent, and one append.
+    pub(super) fn take(&mut self) -> Batch {
+        let batch = Batch {
+            heartbeats: std::mem::take(&mut self.heartbeats),
+            control: std::mem::take(&mut self.control),
+            calls: std::mem::take(&mut self.calls),
+            append: self.appends.pop_front(),
+        };
+        self.calls_bytes = 0;
+        self.bytes -= batch.control.iter().chain(&batch.append).map(Item::memory).sum::<usize>();
+        self.is_idle = batch.is_empty();
+        batch
+    }
+}

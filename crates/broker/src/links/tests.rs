@@ -1,0 +1,319 @@
+//! Three replicas in one process, with real sockets and files between them.
+
+mod cluster;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_wire::ErrorCode;
+use parking_lot::Mutex;
+
+use super::hello::{Hello, Welcome, read_frame};
+use super::*;
+use cluster::{Cluster, Random};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Waits for a condition, and fails where it does not come about.
+#[track_caller]
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn records_are_on_a_majority_before_they_are_acknowledged_and_survive_their_leader() {
+    let mut cluster = Cluster::start(1);
+    let first = cluster.leader();
+    for value in 0..50 {
+        assert_eq!(cluster.produce(first, value), Ok(()));
+    }
+    let killed = Instant::now();
+    cluster.kill(first);
+    let second = cluster.leader();
+    assert_ne!(first, second);
+    cluster.acknowledge(second, 50);
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(3), "acknowledged {took:?} after the leader was gone");
+    println!("the second leader acknowledged after {took:?}");
+    cluster.restart(first);
+    cluster.check(51);
+}
+
+#[test]
+fn a_tail_that_was_not_acknowledged_is_cut_and_who_waits_for_it_hears_of_it() {
+    let mut cluster = Cluster::with_wires(2, false);
+    let first = cluster.leader();
+    assert_eq!(cluster.produce(first, 0), Ok(()));
+    cluster.cut_off(first);
+    let tail: Vec<_> = (100..110).map(|value| cluster.begin(first, value)).collect();
+    let second = wait_for("another leader", || cluster.leader_of_others(first));
+    assert_eq!(cluster.produce(second, 1), Ok(()));
+    cluster.join(first);
+    for wait in tail {
+        assert_eq!(wait.recv_timeout(SOON), Ok(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)));
+    }
+    assert_eq!(cluster.produce(second, 2), Ok(()));
+    cluster.check(3);
+}
+
+#[test]
+fn leadership_is_given_away_and_the_old_leader_refuses() {
+    let mut cluster = Cluster::start(3);
+    let first = cluster.leader();
+    assert_eq!(cluster.produce(first, 0), Ok(()));
+    let to = (first + 1) % 3;
+    assert!(cluster.partition(first).transfer(to as i32 + 1));
+    wait_for("the other leads", || (cluster.partition(to).leadership().is_settled).then_some(()));
+    wait_for("the first one knows", || {
+        (cluster.partition(first).leadership().leader == Some(to as i32 + 1)).then_some(())
+    });
+    assert_eq!(cluster.produce(first, 9), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(cluster.partition(first).lead(-1), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(cluster.produce(to, 1), Ok(()));
+    assert_eq!(cluster.partition(to).in_sync(), [1, 2, 3]);
+    cluster.check(2);
+}
+
+#[test]
+fn records_are_deleted_on_all_replicas() {
+    let mut cluster = Cluster::start(4);
+    let leader = cluster.leader();
+    (0..20).for_each(|value| assert_eq!(cluster.produce(leader, value), Ok(())));
+    let (wait, done) = cluster::waiter();
+    assert_eq!(cluster.partition(leader).delete_records_before(10, wait), Ok(10));
+    assert_eq!(done.recv_timeout(SOON), Ok(Ok(())));
+    for node in 0..3 {
+        let start = |cluster: &Cluster| cluster.partition(node).ends().map(|ends| ends.log_start);
+        wait_for("the log start", || (start(&cluster) == Ok(10)).then_some(()));
+    }
+    let (wait, _done) = cluster::waiter();
+    let follower = cluster.partition((leader + 1) % 3);
+    assert_eq!(follower.delete_records_before(11, wait), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+}
+
+/// Faults by seed: nodes are killed, cut off and come back while one producer sends on.
+#[test]
+fn nothing_acknowledged_is_lost_whatever_happens_to_links_and_nodes() {
+    let runs = std::env::var("MAINSTEM_LINK_SEEDS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
+    let first = std::env::var("MAINSTEM_LINK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(100);
+    for seed in first..first + runs {
+        println!("seed {seed} (MAINSTEM_LINK_SEED)");
+        let mut random = Random(seed);
+        let mut cluster = Cluster::with_wires(seed, seed % 2 == 1);
+        let mut value = 0;
+        for _ in 0..6 {
+            let leader = cluster.leader();
+            let victim = if random.below(2) == 0 { leader } else { random.below(3) as usize };
+            for _ in 0..random.below(30) {
+                cluster.acknowledge(leader, value);
+                value += 1;
+            }
+            match random.below(3) {
+                0 => {
+                    cluster.kill(victim);
+                    cluster.acknowledge_anywhere(value);
+                    cluster.restart(victim);
+                }
+                1 => {
+                    cluster.cut_off(victim);
+                    // Of these nothing is known.
+                    drop(
+                        (0..random.below(9))
+                            .map(|tail| cluster.begin(victim, 1_000_000 + tail))
+                            .collect::<Vec<_>>(),
+                    );
+                    let leader = wait_for("a leader", || cluster.leader_of_others(victim));
+                    cluster.acknowledge(leader, value);
+                    cluster.join(victim);
+                }
+                _ => {
+                    (0..3).for_each(|node| cluster.kill(node));
+                    (0..3).for_each(|node| cluster.restart(node));
+                    cluster.acknowledge_anywhere(value);
+                }
+            }
+            value += 1;
+        }
+        cluster.acknowledge_anywhere(value);
+        cluster.check_acknowledged();
+    }
+}
+
+/// Links of a node that others dial, without groups.
+struct Alone {
+    links: Arc<Links>,
+    port: u16,
+    stop: Arc<AtomicBool>,
+}
+
+impl Alone {
+    fn start(peers: Vec<Peer>) -> Alone {
+        let identity = LinkIdentity { node: 1, generation: 5, cluster_id: "c".into() };
+        let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
+        let links = Links::start(identity, peers, options).expect("threads can be made");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let stop = Arc::new(AtomicBool::new(false));
+        cluster::accept_for(listener, stop.clone(), Arc::new(Mutex::new(Some(links.clone()))));
+        Alone { links, port, stop }
+    }
+
+    fn knows_node_2() -> Alone {
+        Alone::start(vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }])
+    }
+
+    /// Says hello; the answer.
+    fn greet(&self, hello: &Hello) -> (TcpStream, Welcome) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        stream.set_read_timeout(Some(SOON)).expect("a time-out");
+        stream.write_all(&hello.encode()).expect("it reads");
+        let frame = read_frame(&mut stream).expect("an answer");
+        (stream, Welcome::decode(&frame).expect("an answer to a hello"))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.links.stop();
+    }
+}
+
+fn hello() -> Hello {
+    Hello { cluster_id: "c".into(), node: 2, generation: 1, to: 1 }
+}
+
+#[track_caller]
+fn is_ended(mut stream: TcpStream) {
+    let mut rest = [0; 64];
+    match stream.read(&mut rest) {
+        Ok(0) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("the link was not ended: {other:?}"),
+    }
+}
+
+#[test]
+fn who_is_no_peer_is_refused_by_name() {
+    let node = Alone::knows_node_2();
+    let check = |hello: Hello, why: &str| {
+        let (stream, welcome) = node.greet(&hello);
+        assert!(welcome.refusal.contains(why), "{:?}", welcome.refusal);
+        is_ended(stream);
+    };
+    check(Hello { cluster_id: "other".into(), ..hello() }, "of cluster other");
+    check(Hello { node: 3, ..hello() }, "not one of controller.quorum.voters");
+    check(Hello { node: 1, ..hello() }, "has this node's id");
+    check(Hello { to: 4, ..hello() }, "wants to reach node 4");
+    assert_eq!(node.links.counts().1, 4);
+    let (kept, welcome) = node.greet(&Hello { generation: 8, ..hello() });
+    assert_eq!(welcome.refusal, "");
+    check(hello(), "has started since");
+    // A later process takes the place, and so does the same one that dials again.
+    for generation in [8, 9] {
+        assert_eq!(node.greet(&Hello { generation, ..hello() }).1.refusal, "");
+    }
+    is_ended(kept);
+}
+
+#[test]
+fn garbage_ends_a_link_and_nothing_else() {
+    let node = Alone::knows_node_2();
+    let mut random = Random(7);
+    for round in 0..40 {
+        let (mut stream, welcome) = node.greet(&hello());
+        assert_eq!(welcome.refusal, "");
+        let mut garbage: Vec<u8> = (0..1 + random.below(2_000)).map(|_| random.below(256) as u8).collect();
+        match round % 4 {
+            // A length that is never kept.
+            0 => garbage.splice(..0, u32::MAX.to_be_bytes()).for_each(drop),
+            // A frame of a kind that is known, with nonsense in it.
+            1 => {
+                let head =
+                    [&(garbage.len() as u32 + 1).to_be_bytes()[..], &[1 + random.below(6) as u8]].concat();
+                garbage.splice(..0, head).for_each(drop);
+            }
+            // A group that is not there: it may be soon, so nothing happens; then an end within a frame.
+            2 => {
+                garbage.clear();
+                let group = GroupId { topic_id: [9; 16], partition: 0 };
+                let alias = mainstem_replication::link::Alias {
+                    number: 0,
+                    group,
+                    from: ReplicaId::new(2, 1),
+                    to: ReplicaId::new(1, 1),
+                };
+                mainstem_replication::link::group(&alias, &mut garbage);
+                garbage.extend_from_slice(&[0, 0, 0, 90, 3]);
+            }
+            _ => {}
+        }
+        // It may have been ended while this is written.
+        let _ = stream.write_all(&garbage);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        let ended = stream.take(1 << 20).read_to_end(&mut rest);
+        assert!(ended.is_ok_and(|_| rest.len() < 1 << 10) || rest.is_empty(), "it answered garbage");
+    }
+    let (_stream, welcome) = node.greet(&hello());
+    assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
+}
+
+#[test]
+fn one_node_does_not_speak_for_another() {
+    let node = Alone::knows_node_2();
+    let (mut stream, _) = node.greet(&hello());
+    let mut frame = Vec::new();
+    let group = GroupId { topic_id: [9; 16], partition: 0 };
+    let (from, to) = (ReplicaId::new(3, 1), ReplicaId::new(1, 1));
+    mainstem_replication::link::group(
+        &mainstem_replication::link::Alias { number: 0, group, from, to },
+        &mut frame,
+    );
+    stream.write_all(&frame).expect("it reads");
+    is_ended(stream);
+}
+
+/// Answers with what it was asked, backwards; refuses kind 9.
+struct Backwards;
+
+impl CallHandler for Backwards {
+    fn call(&self, from: i32, kind: CallKind, mut body: Vec<u8>, reply: CallReply) {
+        if kind != CallKind(9) {
+            body.reverse();
+            body.push(from as u8);
+            reply.answer(&body);
+        }
+    }
+}
+
+#[test]
+fn a_node_asks_another_and_gets_its_answer() {
+    let served = Alone::knows_node_2();
+    served.links.serve_calls(Arc::new(Backwards));
+    let asking = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
+    let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port: served.port }];
+    let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
+    let links = Links::start(asking, peers, options).expect("threads can be made");
+    let ask = |kind, body: &[u8]| links.call_blocking(1, CallKind(kind), body.to_vec(), SOON);
+    wait_for("a link", || (links.connected() == [1]).then_some(()));
+    let large = vec![7; 3 << 20];
+    assert_eq!(ask(1, &large), Ok([&large[..], b"\x02"].concat()));
+    assert_eq!(ask(9, b"abc"), Err(CallError::Refused));
+    assert_eq!(links.call_blocking(3, CallKind(1), Vec::new(), SOON), Err(CallError::NotConnected));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    assert_eq!(runtime.block_on(links.call(1, CallKind(1), b"xy".to_vec())), Ok(b"yx\x02".to_vec()));
+    drop(served);
+    wait_for("the end", || (ask(1, b"") == Err(CallError::NotConnected)).then_some(()));
+    links.stop();
+}

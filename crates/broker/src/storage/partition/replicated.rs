@@ -1,0 +1,851 @@
+//! A partition that is one replica of a Raft group: what its group decides, and who waits for that.
+//!
+//! Whoever has the lock drives the replica. What follows from it is put where it goes in the order in which it was
+//! decided: messages into the outboxes of links while the lock is held, notices into a queue; what wakes or calls others is
+//! done when the lock is free again.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mainstem_log::dir::LogDir;
+use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
+use mainstem_records::Batch;
+use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::{
+    Effects, GroupId, LeaderAppendError, MessageError, Replica, ReplicaError, ReplicaId, Role, RoleState,
+    StepError,
+};
+use mainstem_wire::ErrorCode;
+use parking_lot::Mutex;
+
+use super::stored::Stored;
+use super::{Durable, Locked, NoLog, Partition, Refused, State};
+use crate::links::{Links, Wakes};
+use crate::settings::TopicSettings;
+
+/// So long a replica tries to be elected in the place of a leader that is known to be gone.
+const SUCCESSION_MS: u64 = 1_000;
+/// No node has this id.
+const NO_NODE: i32 = -1;
+/// A link's read of batches asks for so many bytes at once.
+const READ_BYTES: usize = 256 << 10;
+/// Internal entries that say where the log starts: this, and the offset.
+const ENTRY_LOG_START: u8 = 1;
+
+/// Who leads a partition, as its replica knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leadership {
+    /// The leader's node. Of a partition that is not replicated: `None`, which is this node.
+    pub(crate) leader: Option<i32>,
+    /// The epoch in which it leads.
+    pub(crate) epoch: i32,
+    /// Whether this node leads.
+    pub(crate) is_leader: bool,
+    /// Whether what leaders before it have committed is known to be committed (KIP-207): only then is it known where the
+    /// partition ends, and what coordinators find in it is all there is.
+    pub(crate) is_settled: bool,
+}
+
+/// How a partition is replicated, of interest to who watches it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReplicationHealth {
+    /// Whether this node leads; the rest is then known, and 0 otherwise.
+    pub(crate) is_leader: bool,
+    /// Replicas.
+    pub(crate) replicas: usize,
+    /// Those of them that are in sync.
+    pub(crate) in_sync: usize,
+    /// `min.insync.replicas`.
+    pub(crate) min_insync: usize,
+}
+
+/// What is of interest outside of a group's replica. Called without any lock of the partition, in the order in which it
+/// happened, on the thread that drove the replica: implementations must not block.
+pub(crate) trait ReplicaEvents: Send + Sync {
+    /// The replica leads from now on, follows another one, or does not know who leads.
+    fn role_changed(&self, partition: &Arc<Partition>, role: Role);
+
+    /// The high watermark has moved. Only called where [`ReplicaEvents::wants_commits`] says so.
+    fn committed(&self, _partition: &Arc<Partition>, _high_watermark: i64) {}
+
+    /// Whether [`ReplicaEvents::committed`] is called.
+    fn wants_commits(&self) -> bool {
+        false
+    }
+}
+
+/// The replica of a group with those who wait for it.
+pub(super) struct Member {
+    pub(super) replica: Replica,
+    /// In the order of offsets.
+    commit_waits: VecDeque<CommitWait>,
+    /// Of a leader: the offset behind each batch that is not committed, and its bytes.
+    uncommitted: VecDeque<(i64, usize)>,
+    /// What the sync of the journal covers that is under way.
+    journal_upto: Option<u64>,
+    /// Replicas that were said to be too far behind.
+    behind: Vec<ReplicaId>,
+    /// It campaigns in the place of this node until then, unless there is another leader.
+    succession: Option<(i32, u64)>,
+    /// Those who wait for the log start to be at an offset.
+    log_start_waits: Vec<(i64, Durable)>,
+    /// It takes part in nothing any more: its log is being closed.
+    is_closing: bool,
+    /// It is out of service, and who has waited for it was notified.
+    has_ended: bool,
+}
+
+/// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
+struct CommitWait {
+    upto: i64,
+    durable: Durable,
+}
+
+/// What a replicated partition has beside its state.
+pub(super) struct Replication {
+    pub(super) group: GroupId,
+    own: ReplicaId,
+    links: Arc<Links>,
+    events: Arc<dyn ReplicaEvents>,
+    notices: Mutex<Notices>,
+}
+
+/// Notices that are not delivered yet, in order.
+#[derive(Default)]
+struct Notices {
+    queue: VecDeque<Notice>,
+    /// A thread is at it.
+    is_delivering: bool,
+}
+
+enum Notice {
+    Role(Role),
+    Committed(i64),
+}
+
+/// What is left to be done when the lock is free.
+#[derive(Default)]
+struct Aftermath {
+    wakes: Wakes,
+    ended: Vec<(Durable, Result<(), ErrorCode>)>,
+    flush: bool,
+    notices: bool,
+    /// The log start has moved: it is to be made durable.
+    log_start: Option<Arc<LogDir>>,
+}
+
+impl Member {
+    fn new(replica: Replica) -> Member {
+        Member {
+            replica,
+            commit_waits: VecDeque::new(),
+            uncommitted: VecDeque::new(),
+            journal_upto: None,
+            behind: Vec::new(),
+            succession: None,
+            log_start_waits: Vec::new(),
+            is_closing: false,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn into_log(self) -> Log {
+        if let Err(error) = self.replica.journal().lock().sync() {
+            tracing::error!(partition = %self.replica.log().partition(), "{error}");
+        }
+        self.replica.into_log()
+    }
+
+    fn is_running(&self) -> bool {
+        !self.is_closing && self.replica.failed().is_none()
+    }
+
+    /// Whether it leads, and can.
+    pub(super) fn leads(&self) -> bool {
+        self.replica.role().state == RoleState::Leader && self.is_running()
+    }
+
+    fn epoch(&self) -> i32 {
+        epoch_of(self.replica.role())
+    }
+
+    fn leader(&self) -> Option<i32> {
+        self.replica.role().leader(self.replica.own()).map(ReplicaId::node).filter(|_| self.is_running())
+    }
+
+    /// Appends what `write` makes in the epoch that it is given; see [`State::write`].
+    pub(super) fn write(
+        &mut self,
+        size: usize,
+        write: impl FnOnce(&mut Log, i32) -> Result<(Appended, usize), AppendError>,
+    ) -> Result<(Appended, usize), Refused> {
+        if self.is_closing {
+            return Err(NoLog::Gone.into());
+        }
+        let mut readable = 0;
+        let appended = self.replica.append_with(u32::try_from(size).unwrap_or(u32::MAX), |log, epoch| {
+            let (appended, bytes) = write(log, epoch)?;
+            readable = bytes;
+            Ok(appended)
+        });
+        let appended = appended.map_err(|error| match error {
+            LeaderAppendError::NotLeader { .. } => Refused::NotLeader,
+            LeaderAppendError::Append(error) => Refused::Log(error),
+            LeaderAppendError::Replica(_) => Refused::NoLog(NoLog::Offline),
+        })?;
+        if !appended.duplicate {
+            self.uncommitted.push_back((appended.last_offset + 1, readable));
+        }
+        Ok((appended, readable))
+    }
+
+    /// How a wait for the commit of what was appended up to `upto` in `epoch` has ended, or will never; `None`: not yet.
+    fn fate(&self, upto: i64, epoch: i32, min_insync: usize) -> Option<Result<(), ErrorCode>> {
+        if !self.is_running() {
+            return Some(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+        }
+        if !self.leads() || self.epoch() != epoch {
+            return Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        }
+        (self.replica.acknowledged_offset(min_insync) >= upto).then_some(Ok(()))
+    }
+
+    fn push_wait(&mut self, wait: CommitWait) {
+        let at = self.commit_waits.iter().rposition(|other| other.upto <= wait.upto).map_or(0, |at| at + 1);
+        self.commit_waits.insert(at, wait);
+    }
+
+    /// Takes out who waits for no more than what is acknowledged.
+    fn take_acknowledged(&mut self, min_insync: usize, ended: &mut Vec<(Durable, Result<(), ErrorCode>)>) {
+        if self.commit_waits.is_empty() {
+            return;
+        }
+        let acknowledged = self.replica.acknowledged_offset(min_insync);
+        while self.commit_waits.front().is_some_and(|wait| wait.upto <= acknowledged)
+            && let Some(wait) = self.commit_waits.pop_front()
+        {
+            ended.push((wait.durable, Ok(())));
+        }
+    }
+
+    pub(super) fn end_waits(&mut self, error: ErrorCode) -> Vec<(Durable, Result<(), ErrorCode>)> {
+        let commit = self.commit_waits.drain(..).map(|wait| wait.durable);
+        let log_start = self.log_start_waits.drain(..).map(|(_, wait)| wait);
+        commit.chain(log_start).map(|wait| (wait, Err(error))).collect()
+    }
+
+    /// Ends the waits for what is committed, but on fewer replicas than `min.insync.replicas` wants, where those are not in
+    /// sync any more.
+    fn end_short_waits(&mut self, links: &Links, min_insync: usize, aftermath: &mut Aftermath) {
+        if self.commit_waits.is_empty() || !self.leads() || self.in_sync(links).len() >= min_insync {
+            return;
+        }
+        let committed = self.replica.log().ends().high_watermark;
+        while self.commit_waits.front().is_some_and(|wait| wait.upto <= committed)
+            && let Some(wait) = self.commit_waits.pop_front()
+        {
+            aftermath.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
+        }
+    }
+
+    /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
+    fn raise_log_start(&mut self, offset: i64, aftermath: &mut Aftermath) {
+        let log = self.replica.log_mut();
+        if offset > log.ends().log_start && log.delete_records_before(offset).is_ok() {
+            aftermath.log_start = Some(log.dir().clone());
+        }
+        let waits = self.log_start_waits.extract_if(.., |(wanted, _)| *wanted <= offset);
+        aftermath.ended.extend(waits.map(|(_, wait)| (wait, Ok(()))));
+    }
+
+    /// How many bytes became readable up to the high watermark.
+    fn take_readable(&mut self, high_watermark: i64) -> usize {
+        let mut bytes = 0_usize;
+        while let Some((end, size)) = self.uncommitted.front().copied()
+            && end <= high_watermark
+        {
+            bytes = bytes.saturating_add(size);
+            self.uncommitted.pop_front();
+        }
+        bytes
+    }
+}
+
+fn epoch_of(role: Role) -> i32 {
+    // Terms beyond are refused by the replica.
+    i32::try_from(role.term).unwrap_or(i32::MAX)
+}
+
+impl Partition {
+    /// A partition that is one replica of a group. It takes part when it is registered with `links`
+    /// ([`Links::register`]).
+    pub(crate) fn replicated(
+        topic: Arc<str>,
+        index: i32,
+        dir: Arc<LogDir>,
+        settings: Arc<TopicSettings>,
+        replica: Replica,
+        events: Arc<dyn ReplicaEvents>,
+        links: Arc<Links>,
+    ) -> Arc<Partition> {
+        let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
+        let replication = Replication { group, own, links, events, notices: Mutex::default() };
+        let stored = Stored::Replicated(Box::new(Member::new(replica)));
+        Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
+    }
+
+    /// Whether it is one replica of a group.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication.is_some()
+    }
+
+    /// Which replica it is of its group, if it is replicated.
+    pub(crate) fn replica_id(&self) -> Option<ReplicaId> {
+        self.replication.as_ref().map(|replication| replication.own)
+    }
+
+    /// Who leads.
+    pub(crate) fn leadership(&self) -> Leadership {
+        let state = self.lock();
+        match &state.log {
+            Ok(Stored::Replicated(member)) => Leadership {
+                leader: member.leader(),
+                epoch: member.epoch(),
+                is_leader: member.leads(),
+                is_settled: member.leads() && member.replica.leads_settled(),
+            },
+            Ok(Stored::Alone(_)) => {
+                Leadership { leader: None, epoch: state.leader_epoch, is_leader: true, is_settled: true }
+            }
+            Err(_) => {
+                Leadership { leader: None, epoch: state.leader_epoch, is_leader: false, is_settled: false }
+            }
+        }
+    }
+
+    /// Whether it is known where the partition ends (KIP-207), of one that this node leads.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.replication.is_none() || self.leadership().is_settled
+    }
+
+    /// How many replicas it has, and how many are in sync.
+    pub(crate) fn replication_health(&self) -> ReplicationHealth {
+        let state = self.lock();
+        let (replicas, in_sync) = match (&state.log, &self.replication) {
+            (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
+                (member.replica.configuration().voters.len(), member.in_sync(&replication.links).len())
+            }
+            (Ok(Stored::Alone(_)), _) => (1, 1),
+            _ => return ReplicationHealth::default(),
+        };
+        ReplicationHealth { is_leader: true, replicas, in_sync, min_insync: self.min_insync() }
+    }
+
+    /// The nodes whose replicas are in sync, if this node leads; otherwise none.
+    pub(crate) fn in_sync(&self) -> Vec<i32> {
+        let state = self.lock();
+        match (&state.log, &self.replication) {
+            (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
+                member.in_sync(&replication.links).into_iter().map(ReplicaId::node).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// How far each replica of the group has the log, as an index, with the index of the last entry, if this node leads.
+    pub(crate) fn matched(&self) -> Option<(Vec<(i32, u64)>, u64)> {
+        let state = self.lock();
+        let Ok(Stored::Replicated(member)) = &state.log else { return None };
+        let matched = member.replica.matched().into_iter().map(|(id, index)| (id.node(), index)).collect();
+        let (last, ..) = member.replica.last_and_committed();
+        member.leads().then_some((matched, last))
+    }
+
+    /// Whether a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants.
+    pub(crate) fn has_min_insync(&self, wanted: i32) -> bool {
+        let Some(replication) = &self.replication else { return wanted <= 1 };
+        let state = self.lock();
+        match &state.log {
+            // Who leads says so, and others are refused for another cause.
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                i32::try_from(member.in_sync(&replication.links).len()).is_ok_and(|count| count >= wanted)
+            }
+            _ => true,
+        }
+    }
+
+    /// Has somebody notified when what was appended up to `upto` in `epoch` is acknowledged by as many replicas as
+    /// acks=all waits for; with an error when it is known that it never will be, or not in this epoch. Of a partition
+    /// that is not replicated: when it is durable.
+    pub(crate) fn when_committed(&self, upto: i64, epoch: i32, wait: Durable) {
+        if self.replication.is_none() {
+            return self.when_durable(upto, wait);
+        }
+        let mut state = self.lock();
+        let min_insync = self.min_insync();
+        let member = match &mut state.log {
+            Ok(Stored::Replicated(member)) => member,
+            Ok(Stored::Alone(_)) => unreachable!("a replicated partition has a replica"),
+            Err(no_log) => {
+                let code = no_log.code();
+                drop(state);
+                return wait.done(Err(code));
+            }
+        };
+        match member.fate(upto, epoch, min_insync) {
+            Some(result) => {
+                drop(state);
+                wait.done(result);
+            }
+            None => member.push_wait(CommitWait { upto, durable: wait }),
+        }
+    }
+
+    /// How a wait of [`Self::when_committed`] has ended; one that has not is a time-out.
+    pub(crate) fn commit_fate(&self, upto: i64, epoch: i32) -> Result<(), ErrorCode> {
+        if self.replication.is_none() {
+            return self.durability(upto);
+        }
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) => {
+                member.fate(upto, epoch, self.min_insync()).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
+            }
+            Ok(Stored::Alone(_)) => unreachable!("a replicated partition has a replica"),
+            Err(no_log) => Err(no_log.code()),
+        }
+    }
+
+    fn min_insync(&self) -> usize {
+        usize::try_from(self.settings.read().min_insync_replicas).unwrap_or(1)
+    }
+
+    /// Gives leadership to another node's replica. Returns false where this node does not lead, or that one has none.
+    pub(crate) fn transfer(&self, to_node: i32) -> bool {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return false };
+        let voters = &member.replica.configuration().voters;
+        let target = voters.iter().find(|voter| voter.node() == to_node).copied();
+        let (true, Some(target)) = (member.leads(), target) else { return false };
+        member.replica.transfer(target);
+        self.drive(state);
+        true
+    }
+
+    /// Takes a message of another replica.
+    ///
+    /// # Errors
+    /// The message is at fault: the link is to be ended. Of a replica that is out of service nothing is said.
+    pub(crate) fn step(&self, message: Message, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return Ok(()) };
+        if !member.is_running() {
+            return Ok(());
+        }
+        match member.replica.step(message, offset, batches) {
+            Ok(()) => {}
+            Err(StepError::Message(MessageError::LostPromise)) => {
+                let error = MessageError::LostPromise;
+                tracing::error!(topic = %self.topic, partition = self.index, "{error}");
+                member.replica.stop(error.to_string());
+            }
+            Err(StepError::Message(error)) => return Err(error),
+            // It says so itself; driving it ends who waits.
+            Err(StepError::Replica(_)) => {}
+        }
+        self.drive(state);
+        Ok(())
+    }
+
+    /// Lets the time pass; where another thread has the partition, the next tick makes up for it.
+    pub(crate) fn tick(&self, now_ms: u64) {
+        let Some(mut state) = self.try_lock() else { return };
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
+        if !member.is_running() {
+            return;
+        }
+        member.replica.tick(now_ms);
+        if let Some((gone, until_ms)) = member.succession {
+            let is_over = until_ms < now_ms || member.leader().is_some_and(|leader| leader != gone);
+            match is_over {
+                true => member.succession = None,
+                false => member.replica.succeed(),
+            }
+        }
+        let Some(replication) = &self.replication else { return };
+        let mut aftermath = self.drive_locked(replication, &mut state);
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            member.end_short_waits(&replication.links, self.min_insync(), &mut aftermath);
+        }
+        drop(state);
+        self.finish(replication, aftermath);
+    }
+
+    /// It takes part from now on. The first replica of a group does not wait for others to miss a leader: where there is
+    /// one, they refuse it.
+    pub(crate) fn take_part(&self, now_ms: u64) {
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+            && member.replica.configuration().voters.first() == Some(&member.replica.own())
+        {
+            member.succession = Some((NO_NODE, now_ms + SUCCESSION_MS));
+        }
+    }
+
+    /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
+    pub(crate) fn node_gone(&self, node: i32, is_alive: &dyn Fn(i32) -> bool, now_ms: u64) {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
+        if !member.is_running() || member.leader() != Some(node) {
+            return;
+        }
+        let own = member.replica.own();
+        let mut voters = member.replica.configuration().voters.iter();
+        let first = voters.find(|voter| **voter == own || (voter.node() != node && is_alive(voter.node())));
+        let succeeds = first == Some(&own);
+        member.succession = succeeds.then_some((node, now_ms + SUCCESSION_MS));
+        // The others have to know of it, too, before they are asked: the first request goes out with the next tick.
+        member.replica.expect_no_leader();
+        self.drive(state);
+    }
+
+    /// What was sent to a node may not have arrived.
+    pub(crate) fn report_unreachable(&self, node: i32) {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
+        let replicas: Vec<_> = member.replica.configuration().replicas().collect();
+        for replica in replicas.into_iter().filter(|replica| replica.node() == node) {
+            member.replica.report_unreachable(replica);
+        }
+        self.drive(state);
+    }
+
+    /// Adds the batches of a range of offsets to `out`, as they are in the log.
+    ///
+    /// # Errors
+    /// They are not there any more, as they were.
+    pub(crate) fn read_batches(
+        &self,
+        offsets: &Range<i64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadBatchesError> {
+        let mut next = offsets.start;
+        while next < offsets.end {
+            let plan = self.with_log(|log| log.read(next, ReadBound::LogEnd, READ_BYTES, true));
+            let plan = match plan.map_err(|_| ReadBatchesError::Gone)?? {
+                ReadPlan::Later(pending) => pending.resolve()?,
+                known => known,
+            };
+            let ReadPlan::Range(range) = plan else { return Err(ReadBatchesError::Gone) };
+            let start = out.len();
+            out.resize(start + range.len, 0);
+            let read = mainstem_log::storage::read_exact_at(&*range.file, &mut out[start..], range.position);
+            read.map_err(ReadError::Storage)?;
+            let (mut end, before) = (start, next);
+            while next < offsets.end
+                && let Ok((batch, _)) = Batch::split_first(&out[end..])
+            {
+                if batch.base_offset() != next {
+                    return Err(ReadBatchesError::Gone);
+                }
+                (next, end) = (batch.next_offset(), end + batch.size());
+            }
+            out.truncate(end);
+            if next == before {
+                return Err(ReadBatchesError::Gone);
+            }
+        }
+        match next == offsets.end {
+            true => Ok(()),
+            false => Err(ReadBatchesError::Gone),
+        }
+    }
+
+    /// Notes the high watermark where a restart begins with it.
+    pub(crate) fn note_high_watermark(&self) {
+        if self.replication.is_none() {
+            return;
+        }
+        if let Ok(Stored::Replicated(member)) = &self.lock().log {
+            let log = member.replica.log();
+            log.dir().checkpoints().replication.set(log.partition(), log.ends().high_watermark);
+        }
+    }
+
+    /// Carries out what the replica has decided, and gives the lock back.
+    pub(super) fn drive(&self, mut state: Locked<'_>) {
+        let Some(replication) = &self.replication else { return };
+        let aftermath = self.drive_locked(replication, &mut state);
+        drop(state);
+        self.finish(replication, aftermath);
+    }
+
+    fn drive_locked(&self, replication: &Replication, state: &mut State) -> Aftermath {
+        let State { log: Ok(Stored::Replicated(member)), fetches, leader_epoch, durable_waits, .. } = state
+        else {
+            return Aftermath::default();
+        };
+        if member.is_closing {
+            return Aftermath::default();
+        }
+        let mut aftermath = Aftermath::default();
+        if member.has_ended {
+            return aftermath;
+        }
+        let effects = match member.replica.drive() {
+            Ok(effects) => effects,
+            Err(_) => {
+                self.end_failed(replication, state, &mut aftermath);
+                return aftermath;
+            }
+        };
+        let Effects { messages, high_watermark, role, applied, configuration: _, flush, too_far_behind } =
+            effects;
+        aftermath.flush = flush;
+        if !messages.is_empty() {
+            let (wakes, lost) = replication.links.send(self, replication.group, replication.own, messages);
+            aftermath.wakes = wakes;
+            lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
+        }
+        if let Some(high_watermark) = high_watermark {
+            let bytes = member.take_readable(high_watermark);
+            if bytes > 0 && !fetches.is_empty() {
+                fetches.retain(|waiter| !waiter.readable(bytes));
+            }
+            if replication.events.wants_commits() {
+                replication.notices.lock().queue.push_back(Notice::Committed(high_watermark));
+                aftermath.notices = true;
+            }
+        }
+        if let Some(role) = role {
+            *leader_epoch = epoch_of(role);
+            member.uncommitted.clear();
+            member.behind.clear();
+            aftermath.ended = member.end_waits(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+            if role.state != RoleState::Leader {
+                let waits = std::mem::take(durable_waits).into_iter();
+                aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
+            }
+            // They look again, and learn who leads.
+            std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+            replication.notices.lock().queue.push_back(Notice::Role(role));
+            aftermath.notices = true;
+        }
+        member.take_acknowledged(self.min_insync(), &mut aftermath.ended);
+        for entry in applied {
+            if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
+                && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
+            {
+                member.raise_log_start(offset, &mut aftermath);
+            }
+        }
+        self.report_behind(replication, member, &too_far_behind);
+        aftermath
+    }
+
+    /// Its replica is out of service: who waits is notified, and others do without it.
+    fn end_failed(&self, replication: &Replication, state: &mut State, aftermath: &mut Aftermath) {
+        let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
+        member.has_ended = true;
+        aftermath.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
+        let waits = std::mem::take(durable_waits).into_iter();
+        aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
+        std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+        let role = Role { term: member.replica.role().term, state: RoleState::Follower { leader: None } };
+        replication.notices.lock().queue.push_back(Notice::Role(role));
+        aftermath.notices = true;
+    }
+
+    fn report_behind(&self, replication: &Replication, member: &mut Member, behind: &[ReplicaId]) {
+        for replica in behind {
+            if member.behind.contains(replica) {
+                continue;
+            }
+            member.behind.push(*replica);
+            replication.links.note_too_far_behind();
+            let (topic, partition, node) = (&self.topic, self.index, replica.node());
+            tracing::error!(
+                %topic,
+                partition,
+                node,
+                "the replica of node {node} needs records that retention has removed here; copying a whole partition is not \
+                 built yet: the group goes on without it. Raise retention, or delete and create the topic"
+            );
+        }
+    }
+
+    /// What is to be done without the lock.
+    fn finish(&self, replication: &Replication, aftermath: Aftermath) {
+        let Aftermath { wakes, ended, flush, notices, log_start } = aftermath;
+        replication.links.wake(wakes);
+        if flush {
+            self.request_flush();
+        }
+        ended.into_iter().for_each(|(durable, result)| durable.done(result));
+        if let Some(dir) = log_start {
+            dir.commit(&dir.checkpoints().log_start, Box::new(|_| {}));
+        }
+        if notices {
+            self.deliver(replication);
+        }
+    }
+
+    /// Delivers notices in their order, unless another thread is at it: that one delivers these, too.
+    fn deliver(&self, replication: &Replication) {
+        let Some(own) = self.own.upgrade() else { return };
+        let mut notices = replication.notices.lock();
+        if std::mem::replace(&mut notices.is_delivering, true) {
+            return;
+        }
+        while let Some(notice) = notices.queue.pop_front() {
+            drop(notices);
+            match notice {
+                Notice::Role(role) => replication.events.role_changed(&own, role),
+                Notice::Committed(high_watermark) => replication.events.committed(&own, high_watermark),
+            }
+            notices = replication.notices.lock();
+        }
+        notices.is_delivering = false;
+    }
+
+    /// Moves the log start of all replicas. Whoever leads proposes it; each replica does it when it is committed.
+    pub(super) fn propose_log_start(&self, offset: i64, on_done: Durable) -> Result<i64, ErrorCode> {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else {
+            return Err(ErrorCode::KAFKA_STORAGE_ERROR);
+        };
+        if !member.leads() {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
+        let ends = member.replica.log().ends();
+        let target = if offset == -1 { ends.high_watermark } else { offset };
+        if target < 0 || target > ends.high_watermark {
+            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+        }
+        let mut data = vec![ENTRY_LOG_START];
+        data.extend_from_slice(&target.to_be_bytes());
+        match member.replica.propose(data) {
+            Ok(()) => member.log_start_waits.push((target, on_done)),
+            Err(LeaderAppendError::NotLeader { .. }) => return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Err(_) => return Err(ErrorCode::KAFKA_STORAGE_ERROR),
+        }
+        self.drive(state);
+        Ok(target.max(ends.log_start))
+    }
+
+    /// What the flusher is to sync, for a replica: what it has decided first, so that no entry misses the sync that covers
+    /// it, and the journal of its directory where something waits for that.
+    pub(super) fn begin_replica_flush(&self, mut state: Locked<'_>) -> mainstem_log::flusher::FlushWork {
+        let Some(replication) = &self.replication else { return Default::default() };
+        let mut aftermath = self.drive_locked(replication, &mut state);
+        // What it wants synced is in this round.
+        aftermath.flush = false;
+        let mut work = mainstem_log::flusher::FlushWork::default();
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            work = member.replica.log_mut().flush_work();
+            if let Some(sync) = member.replica.journal_sync() {
+                member.journal_upto = Some(sync.upto);
+                work.shared = Some(sync.file);
+            }
+        }
+        drop(state);
+        self.finish(replication, aftermath);
+        work
+    }
+
+    /// What the flusher has synced is durable, or nothing more becomes so.
+    pub(super) fn end_replica_flush(&self, mut state: Locked<'_>, upto: i64, result: &std::io::Result<()>) {
+        let Some(replication) = &self.replication else { return };
+        let State { log: Ok(Stored::Replicated(member)), .. } = &mut *state else { return };
+        let journal_upto = member.journal_upto.take();
+        let mut aftermath = match result {
+            Ok(()) => {
+                member.replica.log_mut().flushed(upto);
+                if let Some(upto) = journal_upto {
+                    note_synced(&member.replica, upto);
+                }
+                member.replica.persisted();
+                self.drive_locked(replication, &mut state)
+            }
+            Err(error) => {
+                member.replica.log_mut().failed(error);
+                if journal_upto.is_some() {
+                    member.replica.journal().lock().failed();
+                }
+                member.replica.stop(format!("a sync failed: {error}"));
+                let mut aftermath = Aftermath::default();
+                self.end_failed(replication, &mut state, &mut aftermath);
+                aftermath
+            }
+        };
+        if let Ok(log) = &state.log {
+            let durable = log.ends().durable_end;
+            aftermath.ended.extend(state.waits_until(durable).into_iter().map(|(_, wait)| (wait, Ok(()))));
+        }
+        drop(state);
+        self.finish(replication, aftermath);
+    }
+
+    /// It takes part in its group no more.
+    pub(super) fn leave_group(&self) {
+        if let Some(replication) = &self.replication {
+            replication.links.unregister(replication.group);
+        }
+    }
+
+    /// Retention may have removed segments: the group begins behind them.
+    pub(super) fn follow_log_start(&self) {
+        if self.replication.is_none() {
+            return;
+        }
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+            && member.is_running()
+            && let Err(error) = member.replica.follow_log_start()
+        {
+            tracing::error!(topic = %self.topic, partition = self.index, "{error}");
+        }
+    }
+}
+
+/// The journal was synced; where it has grown, it is written anew.
+fn note_synced(replica: &Replica, upto: u64) {
+    let mut journal = replica.journal().lock();
+    journal.synced(upto);
+    if journal.rewrite_due()
+        && let Err(error) = journal.rewrite()
+    {
+        tracing::error!("{error}");
+    }
+}
+
+impl Member {
+    fn in_sync(&self, links: &Links) -> Vec<ReplicaId> {
+        self.replica.in_sync(links.now_ms(), links.replica_lag_max_ms())
+    }
+
+    /// Writes what the next start begins with. Nothing happens to it any more.
+    pub(super) fn prepare_close(&mut self) -> Result<(), ReplicaError> {
+        if self.is_running() {
+            self.is_closing = true;
+            let log = self.replica.log();
+            log.dir().checkpoints().replication.set(log.partition(), log.ends().high_watermark);
+            self.replica.prepare_close()?;
+        }
+        Ok(())
+    }
+}
+
+/// Why batches that were to be sent are not.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadBatchesError {
+    /// They are not in the log as they were.
+    #[error("what was to be sent was cut off, or removed by retention")]
+    Gone,
+    /// The log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Whether a message carries entries: one that is lost has to be made up for.
+pub(crate) fn is_append(message: &Message) -> bool {
+    message.get_msg_type() == MessageType::MsgAppend
+}

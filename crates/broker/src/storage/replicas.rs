@@ -1,0 +1,136 @@
+//! Opening replicas of groups: the journal of a log directory knows which ones it has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mainstem_log::dir::LogDir;
+use mainstem_log::placement::DirectoryId;
+use mainstem_log::{Log, PartitionIdentity};
+use mainstem_replication::journal::{Frame, Journal, Start};
+use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions};
+use parking_lot::Mutex;
+
+use crate::controller::ControllerError;
+use crate::links::Links;
+use crate::random;
+use crate::settings::TopicSettings;
+use crate::storage::partition::{Partition, ReplicaEvents};
+
+/// Replicas have this number until they can be replaced: those that a topic was created with.
+const FIRST_INCARNATION: u32 = 1;
+
+/// The journal of each log directory, from its first group on.
+#[derive(Default)]
+pub(crate) struct Journals(Mutex<HashMap<DirectoryId, Arc<Mutex<Journal>>>>);
+
+impl Journals {
+    /// That of a directory. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub(crate) fn of(&self, dir: &LogDir) -> Result<Arc<Mutex<Journal>>, ControllerError> {
+        let mut journals = self.0.lock();
+        if let Some(journal) = journals.get(&dir.directory_id()) {
+            return Ok(journal.clone());
+        }
+        let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
+        if cut > 0 {
+            tracing::warn!(dir = %dir.path().display(), bytes = cut, "a torn tail of the journal of groups was cut off");
+        }
+        let journal = Arc::new(Mutex::new(journal));
+        journals.insert(dir.directory_id(), journal.clone());
+        Ok(journal)
+    }
+}
+
+impl Journals {
+    /// Forgets groups of a topic that is gone, wherever their replicas were. Their frames go when the journal is rewritten.
+    pub(crate) fn forget(&self, topic_id: [u8; 16]) {
+        for journal in self.0.lock().values() {
+            let mut journal = journal.lock();
+            let groups: Vec<_> =
+                journal.groups().map(|(group, _)| group).filter(|group| group.topic_id == topic_id).collect();
+            for group in groups {
+                if let Err(error) = journal.append(group, &[Frame::Removed]) {
+                    tracing::warn!("a group of a deleted topic stays in the journal: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// What a replica is opened with.
+pub(crate) struct OpenReplica<'a> {
+    pub(crate) dir: &'a Arc<LogDir>,
+    pub(crate) journals: &'a Journals,
+    pub(crate) identity: &'a PartitionIdentity,
+    /// The nodes that the group began with.
+    pub(crate) voters: &'a [i32],
+    /// This node.
+    pub(crate) own: i32,
+    pub(crate) events: Arc<dyn ReplicaEvents>,
+    pub(crate) links: &'a Arc<Links>,
+    /// Followers are told of commits at once.
+    pub(crate) broadcast_commit: bool,
+}
+
+impl OpenReplica<'_> {
+    /// Makes a replica of a log that was just opened. Blocks on the disk. It takes part when it is
+    /// [registered](Self::register).
+    ///
+    /// # Errors
+    /// When journal or log cannot be used.
+    pub(crate) fn open(
+        &self,
+        log: Log,
+        settings: Arc<TopicSettings>,
+    ) -> Result<Arc<Partition>, ControllerError> {
+        let group = self.group();
+        let journal = self.journals.of(self.dir)?;
+        let is_known = journal.lock().group(group).is_some();
+        if !is_known && log.ends().log_end > 0 {
+            return Err(ControllerError::JournalMissing { partition: self.identity.topic_partition() });
+        }
+        let replica = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);
+        let failed = |source| ControllerError::Replica { partition: self.identity.topic_partition(), source };
+        if !is_known {
+            let voters: Vec<_> = self.voters.iter().map(replica).collect();
+            let configuration = Configuration::of_voters(&voters);
+            let mut journal = journal.lock();
+            mainstem_replication::found(
+                &mut journal,
+                group,
+                replica(&self.own),
+                &configuration,
+                Start::default(),
+            )
+            .map_err(failed)?;
+        }
+        let partition = self.identity.topic_partition();
+        let options = ReplicaOptions {
+            write_caching: settings.write_caching,
+            seed: u64::from_ne_bytes(random::bytes()),
+            high_watermark: self.dir.checkpoints().replication.get(&partition).unwrap_or(0),
+            broadcast_commit: self.broadcast_commit,
+        };
+        let replica = Replica::open(log, group, journal, options, self.links.now_ms()).map_err(failed)?;
+        Ok(Partition::replicated(
+            self.identity.topic.clone(),
+            self.identity.partition,
+            self.dir.clone(),
+            settings,
+            replica,
+            self.events.clone(),
+            self.links.clone(),
+        ))
+    }
+
+    /// Has it take part.
+    pub(crate) fn register(&self, partition: &Arc<Partition>) {
+        self.links.register(self.group(), partition);
+    }
+
+    fn group(&self) -> GroupId {
+        GroupId { topic_id: self.identity.topic_id, partition: self.identity.partition }
+    }
+}

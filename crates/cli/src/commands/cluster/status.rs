@@ -1,0 +1,185 @@
+//! `mainstem cluster status`: nodes, votes, leaders, and what lacks replicas.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use clap::Args;
+use mainstem_client::{Admin, Quorum};
+use serde_json::{Value, json};
+
+use crate::output::{print, print_json, table};
+use crate::target::Target;
+
+/// Partitions without a leader that are named; more are counted.
+const NAMED_MAX: usize = 20;
+
+/// What `cluster status` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What is known of the cluster at one instant.
+#[derive(Debug, Default)]
+struct Found {
+    id: String,
+    metadata_leader: i32,
+    metadata_epoch: i32,
+    nodes: BTreeMap<i32, Node>,
+    partitions: usize,
+    /// Fewer replicas in sync than there are.
+    under_replicated: Vec<String>,
+    without_leader: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// None while it is not there.
+    address: Option<String>,
+    rack: Option<String>,
+    votes: bool,
+    /// Records of the metadata log that it does not have yet, as far as the leader knows.
+    metadata_lag: Option<i64>,
+    leads: usize,
+    replicas: usize,
+    in_sync: usize,
+    /// Partitions of which it is the preferred leader and does not lead.
+    preferred_elsewhere: usize,
+}
+
+/// Shows the cluster.
+pub(crate) async fn run(status: &Status) -> Result<()> {
+    let admin = status.target.connect().await?;
+    let found = collect(&admin).await?;
+    match status.json {
+        true => print_json(&found.to_json()),
+        false => print(&found.to_text()),
+    }
+}
+
+async fn collect(admin: &Admin) -> Result<Found> {
+    let cluster = admin.cluster().await?;
+    let quorum = admin.quorum().await?;
+    let mut found = Found {
+        id: cluster.cluster_id,
+        metadata_leader: quorum.leader,
+        metadata_epoch: quorum.leader_epoch,
+        ..Found::default()
+    };
+    found.note_voters(&quorum);
+    for (id, broker) in cluster.brokers {
+        let node = found.nodes.entry(id).or_default();
+        node.address = Some(format!("{}:{}", broker.host, broker.port));
+        node.rack = broker.rack;
+    }
+    for topic in admin.topics().await? {
+        for partition in &topic.partitions {
+            found.note(&topic.name, partition);
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn note_voters(&mut self, quorum: &Quorum) {
+        let end = quorum.voters.iter().filter_map(|voter| voter.log_end_offset).max().unwrap_or(0);
+        for voter in &quorum.voters {
+            let node = self.nodes.entry(voter.node).or_default();
+            node.votes = true;
+            node.metadata_lag = voter.log_end_offset.map(|offset| end - offset);
+        }
+    }
+
+    fn note(&mut self, topic: &str, partition: &mainstem_client::Partition) {
+        self.partitions += 1;
+        let name = || format!("{topic}-{}", partition.index);
+        if partition.isr.len() < partition.replicas.len() {
+            self.under_replicated.push(name());
+        }
+        match partition.leader {
+            Some(leader) => self.nodes.entry(leader).or_default().leads += 1,
+            None => self.without_leader.push(name()),
+        }
+        for replica in &partition.replicas {
+            let node = self.nodes.entry(*replica).or_default();
+            node.replicas += 1;
+            node.in_sync += usize::from(partition.isr.contains(replica));
+        }
+        if let Some(preferred) = partition.replicas.first().filter(|first| Some(**first) != partition.leader)
+        {
+            self.nodes.entry(*preferred).or_default().preferred_elsewhere += 1;
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let node = |(id, node): (&i32, &Node)| {
+            json!({
+                "id": id,
+                "address": node.address,
+                "rack": node.rack,
+                "votes": node.votes,
+                "leads_metadata": *id == self.metadata_leader,
+                "metadata_lag": node.metadata_lag,
+                "leads": node.leads,
+                "replicas": node.replicas,
+                "in_sync": node.in_sync,
+                "preferred_led_elsewhere": node.preferred_elsewhere,
+            })
+        };
+        json!({
+            "id": self.id,
+            "metadata_leader": self.metadata_leader,
+            "metadata_epoch": self.metadata_epoch,
+            "nodes": self.nodes.iter().map(node).collect::<Value>(),
+            "partitions": self.partitions,
+            "under_replicated": self.under_replicated,
+            "without_leader": self.without_leader,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let row = |(id, node): (&i32, &Node)| {
+            let vote = match (node.votes, *id == self.metadata_leader) {
+                (true, true) => "leader",
+                (true, false) => "voter",
+                (false, _) => "-",
+            };
+            vec![
+                id.to_string(),
+                node.address.clone().unwrap_or_else(|| "not there".to_owned()),
+                node.rack.clone().unwrap_or_else(|| "-".to_owned()),
+                vote.to_owned(),
+                node.metadata_lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
+                node.leads.to_string(),
+                node.replicas.to_string(),
+                node.in_sync.to_string(),
+            ]
+        };
+        let columns = [">NODE", "ADDRESS", "RACK", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
+        let mut lines = vec![
+            format!("cluster {}, metadata leader {}", self.id, self.metadata_leader),
+            table(&columns, self.nodes.iter().map(row).collect()),
+            String::new(),
+        ];
+        lines.push(match (self.under_replicated.len(), self.without_leader.len()) {
+            (0, 0) => format!("{} partitions, all replicas in sync", self.partitions),
+            (under, without) => {
+                format!("{} partitions: {under} lack a replica, {without} have no leader", self.partitions)
+            }
+        });
+        for (what, names) in [("lack a replica", &self.under_replicated), ("no leader", &self.without_leader)]
+        {
+            if !names.is_empty() {
+                let shown = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+                let more = names.len().saturating_sub(NAMED_MAX);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                lines.push(format!("{what}: {shown}{more}"));
+            }
+        }
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,25 @@
+//! Nodes that give no sign of life are fenced, and unfenced when they do again (KIP-631).
+
+use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
+
+use super::heart::{Decision, MetadataHeart};
+
+/// As the record spells it.
+const FENCE: i8 = 1;
+const UNFENCE: i8 = -1;
+
+impl MetadataHeart {
+    /// Fences a node, or lets it take part again. Nothing is decided where that is so already, or the node registered
+    /// again since `broker_epoch`.
+    pub fn set_fenced(&mut self, node: i32, broker_epoch: i64, fenced: bool) -> Decision<()> {
+        let broker = self.ahead().broker(node);
+        let broker = broker.filter(|broker| broker.epoch == broker_epoch && broker.fenced != fenced);
+        let change = broker.map(|broker| BrokerRegistrationChangeRecord {
+            broker_id: broker.id,
+            broker_epoch: broker.epoch,
+            fenced: if fenced { FENCE } else { UNFENCE },
+            ..BrokerRegistrationChangeRecord::default()
+        });
+        self.change_registration(change)
+    }
+}

@@ -1,0 +1,62 @@
+//! Who leads the partitions that elect their leader themselves: their leaders report it, and the metadata note it now and
+//! then, for tools that read the log and for nodes that start.
+
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::partition_record::PartitionRecord;
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::heart::{Decision, MetadataHeart};
+
+/// What the leader of a partition reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderNote {
+    /// The partition's topic.
+    pub topic_id: Uuid,
+    /// Its number.
+    pub partition: i32,
+    /// The node that leads it.
+    pub leader: i32,
+    /// Since which election.
+    pub leader_epoch: i32,
+    /// The nodes in sync, of the partition's replicas.
+    pub isr: Vec<i32>,
+}
+
+impl MetadataHeart {
+    /// Notes leaders. What is known already, older than what is known, or of partitions that are gone is left out.
+    ///
+    /// A full record each: one that only changes a partition can raise its leader epoch by no more than one.
+    pub fn note_leaders(&mut self, notes: &[LeaderNote]) -> Decision<()> {
+        let records = notes.iter().filter_map(|note| self.noted(note)).collect();
+        self.decide(records, ())
+    }
+
+    fn noted(&self, note: &LeaderNote) -> Option<MetadataRecord<'static>> {
+        let topic = self.ahead().topic_by_id(note.topic_id)?;
+        let partition = topic.partitions.get(usize::try_from(note.partition).ok()?)?;
+        if !self.elects_itself(partition) || !partition.replicas.contains(&note.leader) {
+            return None;
+        }
+        let isr: Vec<i32> =
+            partition.replicas.iter().copied().filter(|node| note.isr.contains(node)).collect();
+        let is_older = note.leader_epoch < partition.leader_epoch;
+        let is_known = (note.leader_epoch, note.leader) == (partition.leader_epoch, partition.leader);
+        if is_older || (is_known && isr == partition.isr) {
+            return None;
+        }
+        let some_of = |replicas: &Vec<i32>| (!replicas.is_empty()).then(|| replicas.clone());
+        Some(MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
+            partition_id: note.partition,
+            topic_id: topic.id,
+            replicas: partition.replicas.clone(),
+            isr,
+            leader: note.leader,
+            leader_epoch: note.leader_epoch,
+            partition_epoch: partition.partition_epoch.checked_add(1)?,
+            directories: partition.directories.clone(),
+            eligible_leader_replicas: some_of(&partition.eligible_leader_replicas),
+            last_known_elr: some_of(&partition.last_known_elr),
+            ..PartitionRecord::default()
+        })))
+    }
+}

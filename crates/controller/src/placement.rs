@@ -1,0 +1,116 @@
+//! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks.
+
+use super::image::BrokerImage;
+
+/// A node that takes partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NodeInRack {
+    id: i32,
+    rack: Option<String>,
+}
+
+impl NodeInRack {
+    pub(super) fn of(broker: &BrokerImage) -> NodeInRack {
+        NodeInRack { id: broker.id, rack: broker.rack.clone() }
+    }
+}
+
+/// Nodes in an order in which neighbours are in different racks, as far as that is possible.
+pub(super) struct Placement<'a> {
+    order: Vec<&'a NodeInRack>,
+}
+
+impl<'a> Placement<'a> {
+    /// An order of these nodes, which are sorted by id: one of each rack in turn.
+    pub(super) fn new(nodes: &'a [NodeInRack]) -> Self {
+        let mut left: Vec<&NodeInRack> = nodes.iter().collect();
+        let mut order = Vec::with_capacity(nodes.len());
+        while !left.is_empty() {
+            let mut seen = Vec::new();
+            left.retain(|node| {
+                let is_next = node.rack.is_none() || !seen.contains(&&node.rack);
+                if is_next {
+                    seen.push(&node.rack);
+                    order.push(*node);
+                }
+                !is_next
+            });
+        }
+        Placement { order }
+    }
+
+    /// Where a node is in the order.
+    pub(super) fn rank(&self, id: i32) -> Option<usize> {
+        self.order.iter().position(|node| node.id == id)
+    }
+
+    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes. With each round over
+    /// the nodes the followers move on by one, so that the work of a leader that is gone is shared by all others.
+    pub(super) fn replicas(&self, start: usize, partition: usize, factor: usize) -> Vec<i32> {
+        let count = self.order.len();
+        let first = start.wrapping_add(partition) % count;
+        let shift = partition / count;
+        let others =
+            (0..count - 1).map(|step| self.order[(first + 1 + (step + shift) % (count - 1)) % count]);
+        let others: Vec<_> = if count > 1 { others.collect() } else { Vec::new() };
+        let mut chosen = vec![self.order[first]];
+        // First those in racks that have none of the replicas, then whichever are left.
+        for any_rack in [false, true] {
+            for node in &others {
+                let is_apart = |other: &&NodeInRack| other.rack.is_none() || other.rack != node.rack;
+                let fits = if any_rack { !chosen.contains(node) } else { chosen.iter().all(is_apart) };
+                if chosen.len() < factor && fits {
+                    chosen.push(node);
+                }
+            }
+        }
+        chosen.iter().map(|node| node.id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn nodes(racks: &[Option<&str>]) -> Vec<NodeInRack> {
+        let node = |(id, rack): (i32, &Option<&str>)| NodeInRack { id, rack: rack.map(str::to_string) };
+        (1..).zip(racks).map(node).collect()
+    }
+
+    #[test]
+    fn leaders_take_turns_and_followers_move_on() {
+        let nodes = nodes(&[None; 3]);
+        let placement = Placement::new(&nodes);
+        let placed: Vec<_> = (0..6).map(|partition| placement.replicas(0, partition, 3)).collect();
+        assert_eq!(
+            placed,
+            [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
+                .map(|replicas| replicas.to_vec())
+        );
+        assert_eq!(placement.replicas(1, 0, 1), [2], "another topic begins with another node");
+        assert_eq!(placement.rank(3), Some(2));
+    }
+
+    #[test]
+    fn replicas_are_in_different_racks() {
+        let nodes = nodes(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c"), Some("c")]);
+        let placement = Placement::new(&nodes);
+        for partition in 0..24 {
+            for factor in 1..=6 {
+                let replicas = placement.replicas(5, partition, factor);
+                let distinct: BTreeSet<_> = replicas.iter().collect();
+                assert_eq!((replicas.len(), distinct.len()), (factor, factor), "each node once");
+                let racks: BTreeSet<_> = replicas.iter().map(|id| (id - 1) / 2).collect();
+                assert_eq!(racks.len(), factor.min(3), "{replicas:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_node_has_everything() {
+        let nodes = nodes(&[Some("a")]);
+        assert_eq!(Placement::new(&nodes).replicas(7, 3, 1), [1]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Three nodes with Kafka's own keys alone: they become a cluster, and what a producer was told is there survives `kill -9` of
+//! each of them in turn.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use mainstem_tests::broker::binary;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a node may take to start, also on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// How long all nodes serve between two kills, and one is away.
+const BETWEEN: Duration = Duration::from_millis(1_500);
+
+/// The nodes 1, 2 and 3.
+struct Nodes {
+    home: TempDir,
+    /// Of clients and of the other nodes.
+    ports: BTreeMap<u16, (u16, u16)>,
+    running: BTreeMap<u16, Child>,
+}
+
+impl Nodes {
+    fn new() -> Nodes {
+        let held: Vec<_> = (0..6).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> = held.iter().map(|one| one.local_addr().expect("it is bound").port()).collect();
+        let ports = (1..).zip(ports.chunks(2)).map(|(id, pair)| (id, (pair[0], pair[1]))).collect();
+        let home = tempfile::tempdir().expect("a directory can be made");
+        Nodes { home, ports, running: BTreeMap::new() }
+    }
+
+    fn bootstrap(&self) -> String {
+        let addresses: Vec<_> = self.ports.values().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
+        addresses.join(",")
+    }
+
+    /// Starts a node. What comes back receives its ready line.
+    fn start(&mut self, id: u16) -> mpsc::Receiver<Value> {
+        let voters: Vec<_> =
+            self.ports.iter().map(|(id, (_, port))| format!("{id}@127.0.0.1:{port}")).collect();
+        let (clients, nodes) = self.ports[&id];
+        let settings = [
+            "process.roles=broker,controller".to_owned(),
+            format!("node.id={id}"),
+            format!("controller.quorum.voters={}", voters.join(",")),
+            "controller.listener.names=CONTROLLER".to_owned(),
+            format!("listeners=PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{nodes}"),
+            format!("log.dirs={}", self.home.path().join(id.to_string()).display()),
+        ];
+        let log = self.home.path().join(format!("{id}.log"));
+        let log = File::options().create(true).append(true).open(log).expect("a log can be made");
+        let mut command = Command::new(binary());
+        command.args(["start", "--json"]).stdout(Stdio::piped()).stderr(log);
+        settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
+        let mut child = command.spawn().expect("the binary runs");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(serde_json::from_str(&line).expect("a line of JSON"));
+            }
+        });
+        self.running.insert(id, child);
+        ready
+    }
+
+    fn await_ready(&self, id: u16, ready: &mpsc::Receiver<Value>) -> Value {
+        ready.recv_timeout(READY_MAX).unwrap_or_else(|_| panic!("node {id} is not ready:\n{}", self.log(id)))
+    }
+
+    fn log(&self, id: u16) -> String {
+        std::fs::read_to_string(self.home.path().join(format!("{id}.log"))).unwrap_or_default()
+    }
+
+    fn kill(&mut self, id: u16) {
+        let mut child = self.running.remove(&id).expect("it runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+    }
+
+    /// Runs a command of the program against the cluster; what it printed.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = Command::new(binary())
+            .args(arguments)
+            .args(["--bootstrap", &self.bootstrap()])
+            .output()
+            .expect("the binary runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.run(&["cluster", "status", "--json"])).expect("JSON")
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for (id, child) in &mut self.running {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+            if std::thread::panicking() {
+                let log = std::fs::read_to_string(Path::new(self.home.path()).join(format!("{id}.log")));
+                println!("--- node {id}\n{}", log.unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// A producer whose lines are numbers; ends when it is told to.
+struct Load {
+    child: Child,
+    is_over: Arc<AtomicBool>,
+    written: std::thread::JoinHandle<usize>,
+}
+
+impl Load {
+    fn start(nodes: &Nodes, topic: &str) -> Load {
+        let mut child = Command::new(binary())
+            .args(["produce", topic, "--bootstrap", &nodes.bootstrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let written = std::thread::spawn(move || {
+            let mut count = 0;
+            while !over.load(Ordering::Acquire) && writeln!(stdin, "{count}").is_ok() {
+                count += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            count
+        });
+        Load { child, is_over, written }
+    }
+
+    /// Ends it; how many lines were acknowledged, which are all.
+    fn end(self) -> usize {
+        self.is_over.store(true, Ordering::Release);
+        let count = self.written.join().expect("it does not panic");
+        let output = self.child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        count
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_of_each_node() {
+    let mut nodes = Nodes::new();
+    let started: Vec<_> = [3, 1, 2].map(|id| (id, nodes.start(id))).into();
+    for (id, ready) in &started {
+        let line = nodes.await_ready(*id, ready);
+        assert_eq!(
+            (line["node_id"].as_u64(), line["voters"].as_array().map(Vec::len)),
+            (Some(u64::from(*id)), Some(3))
+        );
+        assert_eq!(line["acks_all_waits_for"], "disks of a majority of a partition's replicas");
+    }
+    nodes.run(&["topic", "create", "t", "--partitions", "3", "--replication-factor", "3"]);
+    let load = Load::start(&nodes, "t");
+    for id in [1, 2, 3] {
+        std::thread::sleep(BETWEEN);
+        nodes.kill(id);
+        std::thread::sleep(BETWEEN);
+        let ready = nodes.start(id);
+        nodes.await_ready(id, &ready);
+    }
+    let count = load.end();
+    assert!(count > 1_000, "{count} lines were written");
+    let read = nodes.run(&["consume", "t"]);
+    let mut numbers: Vec<usize> = read.lines().map(|line| line.parse().expect("a number")).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(0..count), "{} records of {count}, or other ones", numbers.len());
+
+    let to = 2;
+    nodes.run(&["cluster", "transfer", "t", "0", &to.to_string()]);
+    let described = nodes.run(&["topic", "describe", "t", "--json"]);
+    let described: Value = serde_json::from_str(&described).expect("JSON");
+    assert_eq!(described[0]["partitions"][0]["leader"], to, "{described}");
+    let status = nodes.status();
+    assert_eq!(status["without_leader"], Value::Array(Vec::new()), "{status}");
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
+}
