@@ -167,7 +167,8 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     );
     if let Some(cluster) = &broker.cluster {
         let (behind, refused, dropped) = cluster.links.counts();
-        let mut counter = |name: &str, help: &str, value: u64| text.one(name, Kind::Counter, help, value as f64);
+        let mut counter =
+            |name: &str, help: &str, value: u64| text.one(name, Kind::Counter, help, value as f64);
         let name = "mainstem_replicas_too_far_behind_total";
         counter(name, "Replicas that needed records which retention has removed here.", behind);
         let name = "mainstem_links_refused_total";

@@ -87,7 +87,7 @@ impl Node {
             write_caching: self.write_caching,
             seed: self.seed,
             high_watermark: 0,
-            broadcast_commit: self.seed % 2 == 0,
+            broadcast_commit: self.seed.is_multiple_of(2),
         };
         let replica = Replica::open(log, GROUP, journal.clone(), options, now_ms).expect("the replica opens");
         replica.check();

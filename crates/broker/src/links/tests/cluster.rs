@@ -219,11 +219,8 @@ impl Cluster {
             port: self.wires.get(&(node, to)).map_or(other.port, |wire| wire.port),
         };
         let peers = self.nodes.iter().enumerate().map(peer).collect();
-        let identity = LinkIdentity {
-            node: node as i32 + 1,
-            generation: self.generation,
-            cluster_id: "cluster".into(),
-        };
+        let identity =
+            LinkIdentity { node: node as i32 + 1, generation: self.generation, cluster_id: "cluster".into() };
         let options = LinksOptions { clock: self.clock, replica_lag_max_ms: 30_000 };
         Links::start(identity, peers, options).expect("threads can be made")
     }
