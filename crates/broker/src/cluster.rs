@@ -287,11 +287,11 @@ impl Cluster {
                 None => Answered::NotHere,
             };
             match answered {
-                Answered::Is { answer: Answer::Epoch(epoch), at } => {
-                    if broker.controller.wait_for_image(at, PATIENCE).is_ok() {
-                        *self.registered.lock() = Some((epoch, start.clone()));
-                        return Ok(epoch);
-                    }
+                Answered::Is { answer: Answer::Epoch(epoch), at }
+                    if broker.controller.wait_for_image(at, PATIENCE).is_ok() =>
+                {
+                    *self.registered.lock() = Some((epoch, start.clone()));
+                    return Ok(epoch);
                 }
                 Answered::Refused(code) if !is_transient(ErrorCode(code)) => {
                     return Err(ControllerError::Register(ErrorCode(code)));

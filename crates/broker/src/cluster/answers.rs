@@ -65,7 +65,7 @@ pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: As
                 producer_epoch: note.producer_epoch,
                 coordinator_epoch: note.coordinator_epoch,
                 committed: note.committed,
-                transaction_version: note.transaction_version.into(),
+                transaction_version: note.transaction_version,
             };
             Ok(Answer::Marked(write_markers(broker, marker, note.partitions)))
         }

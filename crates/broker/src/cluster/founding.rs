@@ -615,7 +615,7 @@ mod tests {
         assert_eq!(step(empty(1), &[empty(2), empty(3)]), Ok(Step::MakeId));
         assert_eq!(step(empty(2), &[empty(1), empty(3)]), Ok(Step::Wait { missing: vec![] }));
         let one = statement(1, named(1));
-        assert_eq!(step(empty(2), &[one.clone()]), Ok(Step::Take("c".into())));
+        assert_eq!(step(empty(2), std::slice::from_ref(&one)), Ok(Step::Take("c".into())));
         assert_eq!(step(one.clone(), &[empty(2), empty(3)]), Ok(Step::Wait { missing: vec![] }));
         let two = statement(2, named(2));
         assert_eq!(step(one.clone(), &[two.clone(), empty(3)]), Ok(Step::Wait { missing: vec![] }));
@@ -633,11 +633,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said() {
         let founded = statement(1, Standing::Founded(founded()));
-        let wiped = step(statement(2, Standing::Empty), &[founded.clone()]);
+        let wiped = step(statement(2, Standing::Empty), std::slice::from_ref(&founded));
         assert!(matches!(wiped, Err(FoundingError::LostDirectory { node: 2, .. })), "{wiped:?}");
         let mut other = statement(2, Standing::Empty);
         other.voters = vec![1, 2];
-        let disagree = step(other, &[founded.clone()]);
+        let disagree = step(other, std::slice::from_ref(&founded));
         assert!(matches!(disagree, Err(FoundingError::VotersDisagree { node: 1, .. })), "{disagree:?}");
         let foreign = Standing::Named { cluster_id: "other".into(), directory: "d2".into() };
         let foreign = step(statement(2, foreign), &[founded]);

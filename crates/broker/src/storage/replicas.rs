@@ -125,12 +125,9 @@ impl OpenReplica<'_> {
         ))
     }
 
-    /// Has it take part. In a group that is new the first voter asks for votes at once.
+    /// Has it take part.
     pub(crate) fn register(&self, partition: &Arc<Partition>) {
         self.links.register(self.group(), partition);
-        if self.voters.first() == Some(&self.own) {
-            partition.begin_to_lead(self.links.now_ms());
-        }
     }
 
     fn group(&self) -> GroupId {

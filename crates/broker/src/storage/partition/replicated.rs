@@ -24,8 +24,6 @@ use super::{Durable, Locked, NoLog, Partition, Refused, State};
 use crate::links::{Links, Wakes};
 use crate::settings::TopicSettings;
 
-/// No node has this id.
-const NO_NODE: i32 = -1;
 /// So long a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
 /// A link's read of batches asks for so many bytes at once.
@@ -506,17 +504,6 @@ impl Partition {
         // The others have to know of it, too, before they are asked: the first request goes out with the next tick.
         member.replica.expect_no_leader();
         self.drive(state);
-    }
-
-    /// The group is new, and this replica is to lead it: it asks for votes from the next tick on, for a while. A group that
-    /// has had a leader is left alone.
-    pub(crate) fn begin_to_lead(&self, now_ms: u64) {
-        let mut state = self.lock();
-        if let Ok(Stored::Replicated(member)) = &mut state.log
-            && member.epoch() == 0
-        {
-            member.succession = Some((NO_NODE, now_ms + SUCCESSION_MS));
-        }
     }
 
     /// What was sent to a node may not have arrived.
