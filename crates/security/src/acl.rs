@@ -151,7 +151,7 @@ pub struct AclBinding {
     pub pattern_type: PatternType,
     /// `User:NAME`, or [`WILDCARD_PRINCIPAL`].
     pub principal: String,
-    /// An address, or [`WILDCARD`]. What is neither matches nobody, as in Kafka; an IPv6 address may be spelled in any
+    /// An address, or [`WILDCARD`]. What is neither matches no client, as in Kafka; an IPv6 address may be spelled in any
     /// way, where Kafka knows one.
     pub host: String,
     /// The operation.

@@ -5,7 +5,7 @@
 //! The broker is the whole one, in this process, on a simulated disk. One thread does everything, so that the seed decides
 //! what is asked for and in which order; what is under way in the broker when it dies is not decided.
 //!
-//! `PROPTEST_CASES` is sixteen times the number of runs, `TEST_SEED` is the seed of the first one.
+//! `PROPTEST_CASES` is 32 times the number of runs, `TEST_SEED` is the seed of the first one.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const KEYS: u64 = 5;
 const DEATHS_OF_A_RUN: u64 = 5;
 const STEPS_OF_A_LIFE: u64 = 200;
 /// Cases of `PROPTEST_CASES` for a run.
-const CASES_OF_A_RUN: u64 = 16;
+const CASES_OF_A_RUN: u64 = 32;
 const CASES: u64 = 256;
 /// Longer than a run.
 const NO_TIME_OUT_MS: u64 = 60_000;

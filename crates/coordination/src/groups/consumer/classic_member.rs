@@ -160,7 +160,7 @@ fn joined(turn: &Turn<'_>, id: &MemberId) -> JoinGroupResponse<'static> {
     }
 }
 
-/// The protocol that a classic member goes by: its first choice. Nobody else reads what it carries.
+/// The protocol that a classic member goes by: its first choice. No other reads what it carries.
 fn protocol(member: &Member) -> Option<&str> {
     member.profile.classic.as_ref()?.protocols.first().map(|protocol| &*protocol.name)
 }
@@ -241,7 +241,7 @@ pub(crate) fn heartbeat(
     Err(ErrorCode::REBALANCE_IN_PROGRESS)
 }
 
-/// Whether a partition of the member's target is held by somebody else.
+/// Whether a partition of the member's target is held by another one.
 fn waits_for_others(group: &ConsumerGroup, member: &Member) -> bool {
     let target = group.target(&member.id).into_iter().flat_map(Assignment::iter);
     target.into_iter().any(|at| !member.current.assigned.contains(at) && group.is_owned(at))

@@ -379,7 +379,7 @@ pub(crate) fn reconcile(
     Ok(())
 }
 
-/// Whether the member was told to give something up, so that it has a time by which it must have.
+/// Whether the member was asked to give something up, so that it has a time by which it must have.
 pub(crate) fn must_revoke(current: &Current) -> bool {
     current.state == MemberState::UnrevokedPartitions
 }
