@@ -1,6 +1,7 @@
 //! The cases: how each kind of workload is run once on one system, and the figures that it gives.
 
 mod bandwidth;
+mod cluster;
 mod cpu;
 mod heap;
 mod idle;
@@ -103,6 +104,7 @@ impl Case<'_> {
             Kind::HeapSweep(shape) => heap::run(self, shape),
             Kind::Soak(shape) => soak::run(self, shape),
             Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
+            Kind::Cluster(kind) => cluster::run(self, kind),
         }
     }
 

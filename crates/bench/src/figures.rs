@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 34] = [
+pub(crate) const FIGURES: [Figure; 37] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -38,6 +38,8 @@ pub(crate) const FIGURES: [Figure; 34] = [
     figure("end_to_end_p999_us", "end-to-end p99.9, us", 1),
     figure("end_to_end_p9999_us", "end-to-end p99.99, us", 1),
     figure("end_to_end_max_us", "end-to-end max, us", 1),
+    figure("pause_ms", "longest pause of acknowledgements, ms", 1),
+    figure("shortest_pause_ms", "the same of the partition with the shortest, ms", 1),
     figure("first_ack_ms", "start to first ack, ms", 1),
     figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
     figure("vm_hwm_mib", "VmHWM, MiB", 1),
@@ -45,6 +47,7 @@ pub(crate) const FIGURES: [Figure; 34] = [
     figure("vm_rss_growth_mib", "VmRSS growth, MiB", 1),
     figure("idle_cpu_percent", "CPU at rest, % of one", 2),
     circumstance("offered_per_s", "offered, messages/s", 0),
+    circumstance("undisturbed_ack_p99_us", "ack p99 before the harm, us", 1),
     circumstance("unsent", "due in the window and never sent", 0),
     circumstance("late_p99_us", "made late by the driver p99, us", 1),
     circumstance("visits", "clients that came, and went or died", 0),
@@ -59,12 +62,13 @@ pub(crate) const FIGURES: [Figure; 34] = [
 ];
 
 /// What is said of a run as soon as it is done.
-const HEADLINE: [&str; 9] = [
+const HEADLINE: [&str; 10] = [
     "messages_per_s",
     "messages_per_cpu_s",
     "ack_p50_us",
     "ack_p99_us",
     "end_to_end_p99_us",
+    "pause_ms",
     "first_ack_ms",
     "smallest_heap_mib",
     "vm_hwm_mib",
