@@ -386,7 +386,7 @@ fn free_port() -> u16 {
 }
 
 /// Kafka's jars, where they and a JVM are.
-fn jars(release: &Release) -> Option<PathBuf> {
+pub(crate) fn jars(release: &Release) -> Option<PathBuf> {
     let lib = format!("../target/interop/kafka-{}/lib", release.version);
     let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join(lib);
     let has_java =

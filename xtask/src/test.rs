@@ -28,6 +28,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_QUEUE_KILLS", "10000"),
     ("TEST_HANDLER_KILLS", "1000"),
     ("TEST_DIRECT_KILLS", "1000"),
+    ("TEST_CLUSTER_ROUNDS", "1000"),
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),

@@ -1,6 +1,7 @@
 //! The systems under test, started fresh for each run and stopped after it.
 
 mod kafka;
+pub(crate) mod nodes;
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -34,7 +35,7 @@ const UNWANTED_PREFIXES: [&str; 6] = ["MAINSTEM_", "KAFKA_", "LOG4J_", "RUST_", 
 /// The same without a prefix of their own.
 const UNWANTED_VARIABLES: [&str; 3] = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "GLIBC_TUNABLES"];
 /// Lines of a broker's log that an error shows.
-const LOG_TAIL_LINES: usize = 15;
+pub(crate) const LOG_TAIL_LINES: usize = 15;
 /// What a JVM prints whose heap is too small for what it does, or to begin with.
 const OUT_OF_MEMORY: [&str; 2] = ["java.lang.OutOfMemoryError", "Error occurred during initialization of VM"];
 
@@ -141,6 +142,24 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) struct DataDir(PathBuf);
 
+impl DataDir {
+    /// An empty one, for one run of a system.
+    pub(crate) fn make(environment: &Environment, system: System) -> Result<Self> {
+        let name = format!("{}-{}", system.name(), std::process::id());
+        let directory = environment.data_root.join(name);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)
+                .with_context(|| format!("{} has to be removed", directory.display()))?;
+        }
+        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+        Ok(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
 impl Drop for DataDir {
     fn drop(&mut self) {
         // There is nobody to tell of a directory left behind.
@@ -176,14 +195,7 @@ pub(crate) struct Running {
 impl Running {
     /// Makes an empty data directory, and finds a free address; [`Self::start_on`] takes both.
     pub(crate) fn prepare(environment: &Environment, launch: Launch) -> Result<(DataDir, SocketAddr)> {
-        let name = format!("{}-{}", launch.system.name(), std::process::id());
-        let directory = environment.data_root.join(name);
-        if directory.exists() {
-            fs::remove_dir_all(&directory)
-                .with_context(|| format!("{} has to be removed", directory.display()))?;
-        }
-        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
-        let directory = DataDir(directory);
+        let directory = DataDir::make(environment, launch.system)?;
         let address = environment.next_address()?;
         if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
             kafka.prepare(&directory.0, address, launch.settings)?;
@@ -312,7 +324,7 @@ impl Running {
 
 /// A child that does not outlive the one who holds it.
 #[derive(Debug)]
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {

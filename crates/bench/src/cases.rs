@@ -1,6 +1,7 @@
 //! The cases: how each kind of workload is run once on one system, and the figures that it gives.
 
 mod bandwidth;
+mod cluster;
 mod cpu;
 mod embedded;
 mod heap;
@@ -109,6 +110,7 @@ impl Case<'_> {
             Kind::Transactions => transactions::run_commits(self),
             Kind::ReadCommitted => transactions::run_reads(self),
             Kind::TransactionalIds(count) => transactions::run_ids(self, count),
+            Kind::Cluster(kind) => cluster::run(self, kind),
         }
     }
 

@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 63] = [
+pub(crate) const FIGURES: [Figure; 66] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -67,6 +67,8 @@ pub(crate) const FIGURES: [Figure; 63] = [
     figure("rss_file_mib", "mapped files resident, most, MiB", 1),
     circumstance("written_mib", "written, MiB", 0),
     circumstance("process_cpus", "CPUs used by the process", 2),
+    figure("pause_ms", "longest pause of acknowledgements, ms", 1),
+    figure("shortest_pause_ms", "the same of the partition with the shortest, ms", 1),
     figure("first_ack_ms", "start to first ack, ms", 1),
     figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
     figure("vm_hwm_mib", "VmHWM, MiB", 1),
@@ -74,6 +76,7 @@ pub(crate) const FIGURES: [Figure; 63] = [
     figure("vm_rss_growth_mib", "VmRSS growth, MiB", 1),
     figure("idle_cpu_percent", "CPU at rest, % of one", 2),
     circumstance("offered_per_s", "offered, messages/s", 0),
+    circumstance("undisturbed_ack_p99_us", "ack p99 before the harm, us", 1),
     circumstance("unsent", "due in the window and never sent", 0),
     circumstance("late_p99_us", "made late by the driver p99, us", 1),
     circumstance("visits", "clients that came, and went or died", 0),
@@ -88,7 +91,7 @@ pub(crate) const FIGURES: [Figure; 63] = [
 ];
 
 /// What is said of a run as soon as it is done.
-const HEADLINE: [&str; 13] = [
+const HEADLINE: [&str; 14] = [
     "messages_per_s",
     "messages_per_cpu_s",
     "transactions_per_s",
@@ -98,6 +101,7 @@ const HEADLINE: [&str; 13] = [
     "ack_p50_us",
     "ack_p99_us",
     "end_to_end_p99_us",
+    "pause_ms",
     "first_ack_ms",
     "smallest_heap_mib",
     "vm_hwm_mib",

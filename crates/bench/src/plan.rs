@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::broker::System;
 use crate::cases::Extent;
-use crate::workload::{Durability, Kind, Left, Workload};
+use crate::workload::{ClusterKind, Durability, Kind, Left, Workload};
 
 /// What is to be measured.
 #[derive(Debug, Clone)]
@@ -69,6 +69,10 @@ impl Step {
             Kind::HeapSweep(_) => 8.0 * load_s,
             Kind::SlowConsumers(_) => load_s + 2.0 + extent.cold_mib as f64 / 300.0,
             Kind::Embedded(load) => load_s + if load.is_of_peer() { 1.5 } else { 0.5 },
+            Kind::Cluster(ClusterKind::Replica(..)) => 4.0 + 2.0 * load_s,
+            Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Leader(_)) => 8.0 + load_s,
+            Kind::Cluster(ClusterKind::Idle) => 40.0,
+            Kind::Cluster(ClusterKind::Start) => 4.0,
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.

@@ -47,13 +47,16 @@ pub(crate) mod error {
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
     pub(crate) const LEADER_NOT_AVAILABLE: i16 = 5;
     pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+    pub(crate) const REQUEST_TIMED_OUT: i16 = 7;
     pub(crate) const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
     pub(crate) const COORDINATOR_NOT_AVAILABLE: i16 = 15;
     pub(crate) const NOT_COORDINATOR: i16 = 16;
+    pub(crate) const NOT_ENOUGH_REPLICAS: i16 = 19;
+    pub(crate) const NOT_ENOUGH_REPLICAS_AFTER_APPEND: i16 = 20;
     pub(crate) const REBALANCE_IN_PROGRESS: i16 = 27;
+    pub(crate) const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
     pub(crate) const MEMBER_ID_REQUIRED: i16 = 79;
     pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
-    const NOT_ENOUGH_REPLICAS: i16 = 19;
     const CONCURRENT_TRANSACTIONS: i16 = 51;
     /// Those that a transactional client asks again for.
     pub(crate) const PASSING: [i16; 5] = [

@@ -101,6 +101,31 @@ pub(crate) enum Left {
     Killed,
 }
 
+/// What is done to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// `kill -9`.
+    Kill,
+    /// SIGSTOP.
+    Stop,
+    /// Each of its syncs takes 200 ms longer.
+    DelaySyncs,
+}
+
+/// What is measured of three nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ClusterKind {
+    Load(LoadShape),
+    /// This load on partitions that the harmed node does not lead.
+    Replica(LoadShape, Harm),
+    /// The pause of acknowledgements after harm to a leader.
+    Leader(Harm),
+    /// 1,000 partitions at rest.
+    Idle,
+    /// Process start to the first acknowledged record.
+    Start,
+}
+
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
@@ -128,6 +153,8 @@ pub(crate) enum Kind {
     ReadCommitted,
     /// So many transactional ids are known.
     TransactionalIds(u32),
+    /// Three nodes, with three replicas of everything.
+    Cluster(ClusterKind),
 }
 
 /// A workload by the name that it has in reports.
@@ -152,6 +179,11 @@ const SMALL: LoadShape = LoadShape {
 const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
 const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
 
+/// The family of three nodes.
+const REPLICATED: &str = "replicated";
+const REPLICA: LoadShape =
+    LoadShape { value_bytes: 1_024, partitions: 18, acks: Acks::All, idempotent: true, ..SMALL };
+
 const fn at_rate(per_s: u32) -> LoadShape {
     let pace = Pace::Rate { per_s };
     LoadShape { value_bytes: 1_024, pace, acks: Acks::All, idempotent: true, ..SMALL }
@@ -162,7 +194,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 30] = [
+const WORKLOADS: [Workload; 40] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -344,6 +376,76 @@ const WORKLOADS: [Workload; 30] = [
         "212 B, a reader that sleeps is woken 1,000 times a second; then nothing comes",
         Kind::Embedded(EmbeddedLoad::Wake),
     ),
+    workload(
+        "replicated-closed",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, four producers that await each acknowledgement, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape { producers: 4, ..REPLICA })),
+    ),
+    workload(
+        "replicated-rate-1000",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, 1,000 records/s by schedule, linger 1 ms, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA })),
+    ),
+    workload(
+        "replicated-rate-5000",
+        REPLICATED,
+        "the same with 5,000 records/s",
+        Kind::Cluster(ClusterKind::Load(LoadShape { pace: Pace::Rate { per_s: 5_000 }, ..REPLICA })),
+    ),
+    workload(
+        "replicated-pipelined",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, four producers, up to 512 records outstanding each, linger 1 ms, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape {
+            producers: 4,
+            pace: Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(1) },
+            ..REPLICA
+        })),
+    ),
+    workload(
+        "replica-stopped",
+        REPLICATED,
+        "replicated-rate-1000 on partitions that the last node does not lead, which is stopped (SIGSTOP)",
+        Kind::Cluster(ClusterKind::Replica(
+            LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA },
+            Harm::Stop,
+        )),
+    ),
+    workload(
+        "replica-slow-disk",
+        REPLICATED,
+        "the same with each sync of that node delayed by 200 ms (strace)",
+        Kind::Cluster(ClusterKind::Replica(
+            LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA },
+            Harm::DelaySyncs,
+        )),
+    ),
+    workload(
+        "leader-killed",
+        REPLICATED,
+        "three nodes, 18 partitions: the longest pause of acknowledgements after kill -9 of a leader",
+        Kind::Cluster(ClusterKind::Leader(Harm::Kill)),
+    ),
+    workload(
+        "leader-stopped",
+        REPLICATED,
+        "the same after SIGSTOP",
+        Kind::Cluster(ClusterKind::Leader(Harm::Stop)),
+    ),
+    workload(
+        "replicated-idle",
+        REPLICATED,
+        "three nodes, 1,000 partitions with a record each, at rest; of the node with the most",
+        Kind::Cluster(ClusterKind::Idle),
+    ),
+    workload(
+        "replicated-start",
+        REPLICATED,
+        "start of three empty nodes to the first acknowledged record",
+        Kind::Cluster(ClusterKind::Start),
+    ),
 ];
 
 const fn hops(per_s: u32, event: Event, waiting: Waiting) -> Kind {
@@ -390,7 +492,11 @@ impl Workload {
     /// Whether it can be run on a system, and with that durability. The probe is no whole broker; what writes nothing
     /// while it is measured does not depend on the durability.
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
-        let writes = matches!(self.kind, Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions);
+        let writes = match self.kind {
+            Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions => true,
+            Kind::Cluster(kind) => !matches!(kind, ClusterKind::Idle | ClusterKind::Start),
+            _ => false,
+        };
         if durability == Durability::Fsync && !writes {
             return false;
         }

@@ -78,14 +78,18 @@ impl KafkaInstall {
     pub(super) fn prepare(&self, directory: &Path, address: SocketAddr, settings: &[&str]) -> Result<()> {
         let further = settings.iter().map(|setting| format!("{setting}\n"));
         let properties = properties(directory, address) + &further.collect::<String>();
+        self.prepare_with(directory, &properties, &["--standalone"])
+    }
+
+    /// The same with a whole server.properties; `voters` is how `kafka-storage format` hears of them.
+    pub(crate) fn prepare_with(&self, directory: &Path, properties: &str, voters: &[&str]) -> Result<()> {
         fs::write(directory.join("server.properties"), properties)?;
         fs::write(directory.join("log4j2.properties"), LOGGING)?;
         let mut format = Command::new(&self.java.program);
         without_developers_variables(&mut format);
         format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");
-        format
-            .args(["format", "--standalone", "-t", CLUSTER_ID, "-c"])
-            .arg(directory.join("server.properties"));
+        format.arg("format").args(voters).args(["-t", CLUSTER_ID, "-c"]);
+        format.arg(directory.join("server.properties"));
         let output = format.output().context("formatting Kafka's data directory")?;
         ensure!(
             output.status.success(),
@@ -97,7 +101,7 @@ impl KafkaInstall {
     }
 
     /// The broker on a prepared directory.
-    pub(super) fn command(&self, directory: &Path, heap_mib: u32) -> Command {
+    pub(crate) fn command(&self, directory: &Path, heap_mib: u32) -> Command {
         let mut command = Command::new(&self.java.program);
         command.args([format!("-Xmx{heap_mib}M"), format!("-Xms{heap_mib}M")]).args(JVM_FLAGS);
         let gc_log = directory.join("gc.log");

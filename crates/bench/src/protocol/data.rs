@@ -84,14 +84,32 @@ pub(crate) fn read_produced(
     Ok(())
 }
 
+/// The error code of an answer for one partition.
+pub(crate) fn read_produced_code(mut reader: Reader<'_>) -> Result<i16> {
+    ensure!(reader.compact_len()? == 1, "Produce was answered for other topics");
+    reader.uuid()?;
+    ensure!(reader.compact_len()? == 1, "Produce was answered for other partitions");
+    reader.i32()?;
+    reader.i16()
+}
+
 /// Whether every partition of a topic can be read; a broker tells of a leader before it has opened the log.
 pub(crate) fn all_partitions_serve(
     connection: &mut Connection,
     topic: &TopicId,
     partitions: i32,
 ) -> Result<bool> {
+    partitions_serve(connection, topic, &(0..partitions).collect::<Vec<_>>())
+}
+
+/// The same of some partitions.
+pub(crate) fn partitions_serve(
+    connection: &mut Connection,
+    topic: &TopicId,
+    partitions: &[i32],
+) -> Result<bool> {
     let request = FetchRequest { max_wait_ms: 0, min_bytes: 0, ..FetchRequest::outside_of_sessions(topic) };
-    let positions = (0..partitions).map(|partition| (partition, 0));
+    let positions = partitions.iter().map(|&partition| (partition, 0));
     let mut response =
         FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, positions))?)?;
     let mut serving = 0;
@@ -101,7 +119,7 @@ pub(crate) fn all_partitions_serve(
             code => check(FETCH, code).map(|()| serving += 1)?,
         }
     }
-    Ok(serving == partitions)
+    Ok(serving == partitions.len())
 }
 
 /// A fetch session of one consumer (KIP-227), kept as the Java consumer does: the first request names every
