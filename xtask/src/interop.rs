@@ -40,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors, security
+                 kafkajs, tools, errors, security, attached
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -108,7 +108,9 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));
     let of_security = of_security.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors, of_security };
+    let of_queues = checks::attached::CLIENTS.into_iter().filter(|_| options.wants("attached"));
+    let of_queues = of_queues.filter(|client| is_installed(client.facts().toolchain)).collect();
+    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors, of_security, of_queues };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -180,6 +182,8 @@ struct Wanted {
     of_errors: Vec<Client>,
     /// Clients whose users log in.
     of_security: Vec<Client>,
+    /// Clients of attached queues.
+    of_queues: Vec<Client>,
 }
 
 fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Result<()> {
@@ -198,6 +202,10 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
     let mut broker = Broker::start(options.kind, &dir, port, Vec::new())?;
     run_clients(&world, wanted, report);
+    if wanted.kind == Kind::Mainstem && !wanted.of_queues.is_empty() {
+        let with_tools = wanted.of_queues.contains(&Client::Java);
+        checks::attached::run(&dir, report, &wanted.of_queues, with_tools);
+    }
     if report.counts().failed > 0 {
         println!("the broker's last lines:\n{}", broker.log_tail());
     }
