@@ -329,9 +329,12 @@ impl Cluster {
     /// # Errors
     /// The metadata leader's.
     pub(crate) fn producer_ids(&self, broker: &Arc<Broker>) -> Result<ProducerIdBlock, ErrorCode> {
-        match self.ask_leader(broker, &Ask::ProducerIds { node: self.own })? {
-            Answer::ProducerIds(from, to) => Ok(from..to),
-            _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+        match self.ask_leader(broker, &Ask::ProducerIds { node: self.own }) {
+            Ok(Answer::ProducerIds(from, to)) => Ok(from..to),
+            Ok(_) => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+            // As from Kafka: the code on which producers try again.
+            Err(error) if is_transient(error) => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            Err(error) => Err(error),
         }
     }
 

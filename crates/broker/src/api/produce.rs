@@ -573,8 +573,8 @@ async fn finish_verified(
         let Some(asked) = verified.asked.take() else { break };
         let refusals = asked.later().await.map_err(|_| "the coordinator ended".to_owned())?;
         verified.judge(&refusals);
-        if refusals.is_empty() {
-            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+        if refusals.is_empty() && verified.is_stale {
+            // The producer's last transaction has ended here meanwhile, and its guard with it.
             let request = crate::net::dispatch::body(&mut body.decoder(), context.version);
             let request = last_of_each(request.expect("it was decoded before"));
             verified = transactional(&broker, &context, &request).expect("it is transactional");

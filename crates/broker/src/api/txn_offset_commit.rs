@@ -119,7 +119,11 @@ fn ask(
         base_sequence: NO_SEQUENCE,
         supports_epoch_bump: terms.adds,
     };
-    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| refused.code())?;
+    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| match refused.code() {
+        // The client asks who coordinates the group.
+        ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_COORDINATOR,
+        other => other,
+    })?;
     let Some(guard) = guard else { return Ok(None) };
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
@@ -222,8 +226,8 @@ async fn commit_later(
         let mut decoder = owned.decoder();
         let request = body(&mut decoder, context.version).expect("it was decoded before");
         verified = guarded.judge(&refusals);
-        if verified.is_ok() {
-            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+        if verified.is_ok() && !guarded.partition.is_verification(guarded.producer_id, guarded.guard) {
+            // The producer's last transaction has ended here meanwhile, and its guard with it.
             (verified, waiting) = match verify(&broker, &context, &request) {
                 Verified::Now(verified) => (verified, None),
                 Verified::Later(guarded, again) => {
