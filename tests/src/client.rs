@@ -8,6 +8,8 @@ use std::time::Duration;
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
+use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
+use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
 use mainstem_wire::{ApiKey, Decoder, Message, Request, frame};
 
 use crate::wait::PATIENCE;
@@ -45,6 +47,21 @@ impl Client {
     pub fn named(mut self, client_id: &str) -> Client {
         client_id.clone_into(&mut self.client_id);
         self
+    }
+
+    /// Authenticates by PLAIN.
+    ///
+    /// # Errors
+    /// The connection's; `PermissionDenied` where the broker refuses.
+    pub fn log_in(&mut self, user: &str, password: &str) -> io::Result<()> {
+        let shaken = self.try_call(&SaslHandshakeRequest { mechanism: "PLAIN".into() }, 1)?.error_code;
+        let auth_bytes = format!("\0{user}\0{password}").into_bytes().into();
+        let request = SaslAuthenticateRequest { auth_bytes, ..Default::default() };
+        let refused = match shaken {
+            0 => self.try_call(&request, 2)?.error_code,
+            error => error,
+        };
+        if refused == 0 { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
     /// The socket, for what no well-behaved client does.

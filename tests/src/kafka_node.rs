@@ -21,6 +21,8 @@ use crate::broker::binary;
 const DATA: &str = "takeover/TakeoverData.java";
 
 /// A JVM on a busy machine takes its time.
+/// Files that one argument of a program has room to name.
+const FILES_OF_A_DUMP: usize = 1000;
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The release that most is compared with.
@@ -108,6 +110,12 @@ impl Home {
         )
     }
 
+    /// Appends to its server.properties; the last value of a key counts.
+    pub fn set(&self, settings: &[(&str, String)]) {
+        let mut file = File::options().append(true).open(self.properties()).unwrap();
+        settings.iter().for_each(|(key, value)| writeln!(file, "{key}={value}").unwrap());
+    }
+
     /// `kafka-storage format`.
     pub fn format(&self, more: &[&str]) {
         let mut command = self.java();
@@ -161,10 +169,7 @@ impl Home {
 
     /// The command of a JVM with the jars of the release.
     fn java(&self) -> Command {
-        let mut command = Command::new("java");
-        command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
-        command.arg(format!("{}/*", self.jars.display()));
-        command
+        java(&self.jars)
     }
 
     /// The command of a program of one source file, named from this crate's folder: what it is to do, the node's address,
@@ -218,33 +223,48 @@ impl Home {
 
     /// Kafka's own dump tool finds nothing wrong in any file of a partition.
     pub fn assert_no_fault_in_the_files(&self) {
-        let mut decoders = Vec::new();
-        for dir in ["one", "other"].map(|name| self.path(name)) {
-            for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let decoder = match name.rsplit_once('-').map_or("", |(topic, _)| topic) {
-                    "__transaction_state" => "--transaction-log-decoder",
-                    "__consumer_offsets" => "--offsets-decoder",
-                    "__cluster_metadata" => "--cluster-metadata-decoder",
-                    _ => "--deep-iteration",
-                };
-                if entry.path().is_dir() {
-                    decoders.push((entry.path(), decoder));
-                }
+        assert_no_fault(&self.jars, &["one", "other"].map(|name| self.path(name)));
+    }
+}
+
+/// Kafka's own dump tool finds nothing wrong in any file of a partition in these log directories, where Kafka is.
+pub fn assert_kafka_finds_no_fault(log_dirs: &[PathBuf]) {
+    if let Some(jars) = jars(&NEWEST) {
+        assert_no_fault(&jars, log_dirs);
+    }
+}
+
+fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) {
+    let mut decoders = Vec::new();
+    for dir in log_dirs {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let decoder = match name.rsplit_once('-').map_or("", |(topic, _)| topic) {
+                "__transaction_state" => "--transaction-log-decoder",
+                "__consumer_offsets" => "--offsets-decoder",
+                "__cluster_metadata" => "--cluster-metadata-decoder",
+                _ => "--deep-iteration",
+            };
+            if entry.path().is_dir() {
+                decoders.push((entry.path(), decoder));
             }
         }
-        decoders.sort_by_key(|(_, decoder)| *decoder);
-        for group in decoders.chunk_by(|one, other| one.1 == other.1) {
-            let files = group.iter().flat_map(|(dir, _)| data_files(dir)).collect::<Vec<_>>().join(",");
-            let mut command = self.java();
-            command.args(["org.apache.kafka.tools.DumpLogSegments", group[0].1, "--files", &files]);
-            let output = command.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-            for fault in ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"] {
-                let at = said.lines().find(|line| line.contains(fault));
-                assert!(output.status.success() && at.is_none(), "{}: {at:?}", group[0].1);
-            }
-        }
+    }
+    decoders.sort_by_key(|(_, decoder)| *decoder);
+    for group in decoders.chunk_by(|one, other| one.1 == other.1) {
+        let files: Vec<_> = group.iter().flat_map(|(dir, _)| data_files(dir)).collect();
+        files.chunks(FILES_OF_A_DUMP).for_each(|files| dump(jars, group[0].1, &files.join(",")));
+    }
+}
+
+fn dump(jars: &Path, decoder: &str, files: &str) {
+    let mut command = java(jars);
+    command.args(["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", files]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    for fault in ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"] {
+        let at = said.lines().find(|line| line.contains(fault));
+        assert!(output.status.success() && at.is_none(), "{decoder}: {at:?}");
     }
 }
 
@@ -354,12 +374,19 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
 }
 
+fn java(jars: &Path) -> Command {
+    let mut command = Command::new("java");
+    command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+    command.arg(format!("{}/*", jars.display()));
+    command
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Kafka's jars, where they and a JVM are.
-fn jars(release: &Release) -> Option<PathBuf> {
+pub(crate) fn jars(release: &Release) -> Option<PathBuf> {
     let lib = format!("../target/interop/kafka-{}/lib", release.version);
     let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join(lib);
     let has_java =

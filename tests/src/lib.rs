@@ -2,6 +2,7 @@
 
 pub mod broker;
 pub mod client;
+pub mod cluster;
 pub mod hostile;
 pub mod kafka;
 pub mod kafka_node;

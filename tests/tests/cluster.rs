@@ -113,7 +113,7 @@ impl Drop for Nodes {
             let _ = child.wait();
             if std::thread::panicking() {
                 let log = std::fs::read_to_string(Path::new(self.home.path()).join(format!("{id}.log")));
-                println!("--- node {id}\n{}", log.unwrap_or_default());
+                eprintln!("--- node {id}\n{}", log.unwrap_or_default());
             }
         }
     }

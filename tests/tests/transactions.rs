@@ -4,14 +4,22 @@
 
 #[path = "transactions/expiry.rs"]
 mod expiry;
+#[path = "transactions/held_up.rs"]
+mod held_up;
 #[path = "transactions/kills.rs"]
 mod kills;
 #[path = "transactions/late.rs"]
 mod late;
+#[path = "transactions/machine.rs"]
+mod machine;
+#[path = "transactions/model.rs"]
+mod model;
 #[path = "transactions/producer.rs"]
 mod producer;
 #[path = "transactions/reader.rs"]
 mod reader;
+#[path = "transactions/simulated.rs"]
+mod simulated;
 
 use std::time::{Duration, Instant};
 

@@ -321,7 +321,7 @@ mod tests {
             examples.iter().filter_map(|example| Some((example, example.file.as_ref()?))).collect();
         files.iter().for_each(|(example, file)| ensure_is_shown(example, file).unwrap());
         assert_eq!(files.iter().filter(|(_, file)| name_of_example(file).is_some()).count(), 3);
-        assert_eq!(files.len(), 5);
+        assert_eq!(files.len(), 7);
         let other = Example { code: files[0].0.code.replace("letters", "words"), ..Example::default() };
         ensure_is_shown(&other, files[0].1).unwrap_err();
     }

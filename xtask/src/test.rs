@@ -24,11 +24,15 @@ name; under CI=true it is an error.";
 const DEPTH: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "4096"),
     ("TEST_KILLS", "1000"),
+    ("TEST_QUEUE_POWER_CUTS", "3000"),
     ("TEST_QUEUE_KILLS", "10000"),
     ("TEST_HANDLER_KILLS", "1000"),
+    ("TEST_DIRECT_KILLS", "1000"),
+    ("TEST_CLUSTER_ROUNDS", "1000"),
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),
+    ("TEST_KAFKA_ANEW", "1"),
 ];
 
 struct Stage {

@@ -13,6 +13,8 @@ const LAST_OFFSET_DELTA_AT: usize = 23;
 const MAX_TIMESTAMP_AT: usize = 35;
 const PRODUCER_AT: usize = 43;
 const COUNT_AT: usize = 57;
+/// The attribute of batches that are part of a transaction.
+const TRANSACTIONAL: i16 = 0x10;
 /// Where the records begin.
 const HEADER_BYTES: usize = 61;
 
@@ -87,12 +89,21 @@ impl BatchBuilder {
 
     /// Fills in the header and returns the whole batch.
     pub(crate) fn finish(&mut self, producer: ProducerFields) -> &[u8] {
+        self.finish_as(0, producer)
+    }
+
+    /// The same within a transaction.
+    pub(crate) fn finish_transactional(&mut self, producer: ProducerFields) -> &[u8] {
+        self.finish_as(TRANSACTIONAL, producer)
+    }
+
+    fn finish_as(&mut self, attributes: i16, producer: ProducerFields) -> &[u8] {
         assert!(self.count > 0, "a batch has records");
         let writer = &mut self.writer;
         writer.patch(LENGTH_AT, &((writer.len() - PREFIX_BYTES) as i32).to_be_bytes());
         writer.patch(LENGTH_AT + 4, &(-1i32).to_be_bytes()); // leader epoch: not known to a producer
         writer.patch(LENGTH_AT + 8, &[2]); // magic
-        writer.patch(CRC_AT + 4, &[0, 0]); // attributes: no compression, create time
+        writer.patch(CRC_AT + 4, &attributes.to_be_bytes()); // and no compression, create time
         writer.patch(LAST_OFFSET_DELTA_AT, &(self.count - 1).to_be_bytes());
         writer.patch(LAST_OFFSET_DELTA_AT + 4, &self.base_timestamp_ms.to_be_bytes());
         writer.patch(MAX_TIMESTAMP_AT, &self.max_timestamp_ms.to_be_bytes());

@@ -1,6 +1,7 @@
 //! The systems under test, started fresh for each run and stopped after it.
 
 mod kafka;
+pub(crate) mod nodes;
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -15,7 +16,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 
-pub(crate) use self::kafka::{DEFAULT_HEAP_MIB, KafkaInstall, VERSION as KAFKA_VERSION};
+pub(crate) use self::kafka::{
+    DEFAULT_HEAP_MIB, Java, KafkaInstall, VERSION as KAFKA_VERSION, newest_java, resolve_pom,
+};
 use crate::connection::Connection;
 use crate::disk;
 use crate::environment::Environment;
@@ -32,7 +35,7 @@ const UNWANTED_PREFIXES: [&str; 6] = ["MAINSTEM_", "KAFKA_", "LOG4J_", "RUST_", 
 /// The same without a prefix of their own.
 const UNWANTED_VARIABLES: [&str; 3] = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "GLIBC_TUNABLES"];
 /// Lines of a broker's log that an error shows.
-const LOG_TAIL_LINES: usize = 15;
+pub(crate) const LOG_TAIL_LINES: usize = 15;
 /// What a JVM prints whose heap is too small for what it does, or to begin with.
 const OUT_OF_MEMORY: [&str; 2] = ["java.lang.OutOfMemoryError", "Error occurred during initialization of VM"];
 
@@ -49,12 +52,23 @@ pub enum System {
     MainstemSplit,
     /// The minimal server of this crate: what the machine allows.
     Probe,
+    /// Chronicle Queue, the open source edition.
+    Chronicle,
+    /// The embedded queue of Mainstem.
+    Queue,
 }
 
 impl System {
     /// In the order of reports.
-    pub const ALL: [Self; 5] =
-        [Self::Kafka, Self::Mainstem, Self::MainstemSame, Self::MainstemSplit, Self::Probe];
+    pub const ALL: [Self; 7] = [
+        Self::Kafka,
+        Self::Mainstem,
+        Self::MainstemSame,
+        Self::MainstemSplit,
+        Self::Probe,
+        Self::Chronicle,
+        Self::Queue,
+    ];
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -64,6 +78,8 @@ impl System {
             Self::MainstemSame => "mainstem-same",
             Self::MainstemSplit => "mainstem-split",
             Self::Probe => "probe",
+            Self::Chronicle => "chronicle",
+            Self::Queue => "mainstem-queue",
         }
     }
 
@@ -76,12 +92,27 @@ impl System {
 
     /// Whether it is a whole broker; the probe serves the two requests of a load alone.
     pub fn is_broker(self) -> bool {
-        self != Self::Probe
+        self == Self::Kafka || self.is_mainstem_broker()
+    }
+
+    /// Whether it is our broker.
+    pub fn is_mainstem_broker(self) -> bool {
+        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
     }
 
     /// Whether it is ours.
     pub fn is_mainstem(self) -> bool {
-        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
+        self == Self::Queue || self.is_mainstem_broker()
+    }
+
+    /// Whether it is a queue within processes, which no broker serves.
+    pub fn is_embedded(self) -> bool {
+        matches!(self, Self::Chronicle | Self::Queue)
+    }
+
+    /// Whether ours are compared with it, and it with none.
+    pub(crate) fn is_peer(self) -> bool {
+        matches!(self, Self::Kafka | Self::Chronicle)
     }
 
     /// What is set beyond the defaults.
@@ -89,7 +120,7 @@ impl System {
         match self {
             Self::MainstemSame => &["num.network.threads=1"],
             Self::MainstemSplit => &["num.network.threads=2"],
-            Self::Mainstem | Self::Kafka | Self::Probe => &[],
+            _ => &[],
         }
     }
 }
@@ -110,6 +141,24 @@ pub(crate) struct Launch {
 /// A data directory, which is removed when nobody needs it any more.
 #[derive(Debug)]
 pub(crate) struct DataDir(PathBuf);
+
+impl DataDir {
+    /// An empty one, for one run of a system.
+    pub(crate) fn make(environment: &Environment, system: System) -> Result<Self> {
+        let name = format!("{}-{}", system.name(), std::process::id());
+        let directory = environment.data_root.join(name);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)
+                .with_context(|| format!("{} has to be removed", directory.display()))?;
+        }
+        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+        Ok(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for DataDir {
     fn drop(&mut self) {
@@ -146,14 +195,7 @@ pub(crate) struct Running {
 impl Running {
     /// Makes an empty data directory, and finds a free address; [`Self::start_on`] takes both.
     pub(crate) fn prepare(environment: &Environment, launch: Launch) -> Result<(DataDir, SocketAddr)> {
-        let name = format!("{}-{}", launch.system.name(), std::process::id());
-        let directory = environment.data_root.join(name);
-        if directory.exists() {
-            fs::remove_dir_all(&directory)
-                .with_context(|| format!("{} has to be removed", directory.display()))?;
-        }
-        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
-        let directory = DataDir(directory);
+        let directory = DataDir::make(environment, launch.system)?;
         let address = environment.next_address()?;
         if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
             kafka.prepare(&directory.0, address, launch.settings)?;
@@ -282,7 +324,7 @@ impl Running {
 
 /// A child that does not outlive the one who holds it.
 #[derive(Debug)]
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -351,7 +393,7 @@ fn probe(environment: &Environment, launch: Launch, directory: &Path, address: S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Settings;
+    use crate::environment::{Needs, Settings};
 
     /// What is said of a program that prints its arguments, such as this one, and ends instead of serving.
     fn fault_of_one_that_prints(words: &str) -> anyhow::Error {
@@ -360,11 +402,12 @@ mod tests {
             mainstem: "/bin/echo".into(),
             mainstem_settings: vec![words.to_owned()],
             kafka_jars: PathBuf::new(),
+            chronicle_jars: PathBuf::new(),
             java: None,
             data_root: root.path().to_owned(),
             first_port: 0,
         };
-        let environment = Environment::prepare(&settings, &[System::Mainstem], false).unwrap();
+        let environment = Environment::prepare(&settings, &[System::Mainstem], Needs::default()).unwrap();
         let (system, durability) = (System::Mainstem, Durability::PageCache);
         let launch = Launch { system, durability, heap_mib: 0, partitions: 0, settings: &[] };
         Running::start_ready(&environment, launch).unwrap_err()

@@ -1,13 +1,16 @@
 //! The cases: how each kind of workload is run once on one system, and the figures that it gives.
 
 mod bandwidth;
+mod cluster;
 mod cpu;
+mod embedded;
 mod heap;
 mod idle;
 pub(crate) mod load;
 mod slow_consumers;
 mod soak;
 mod start;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,6 +106,11 @@ impl Case<'_> {
             Kind::HeapSweep(shape) => heap::run(self, shape),
             Kind::Soak(shape) => soak::run(self, shape),
             Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
+            Kind::Embedded(load) => embedded::run(self, load),
+            Kind::Transactions => transactions::run_commits(self),
+            Kind::ReadCommitted => transactions::run_reads(self),
+            Kind::TransactionalIds(count) => transactions::run_ids(self, count),
+            Kind::Cluster(kind) => cluster::run(self, kind),
         }
     }
 

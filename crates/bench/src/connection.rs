@@ -65,12 +65,8 @@ impl Connection {
 
     /// Waits until bytes arrive, at most for `timeout`, and reads them once. False after the timeout.
     pub(crate) fn read_within(&mut self, timeout: Duration) -> Result<bool> {
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
+        match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(0) | Err(Errno::INTR) => Ok(false),
             Ok(_) => self.read().map(|()| true),
             Err(error) => Err(error).context("waiting for a socket"),
@@ -105,6 +101,31 @@ impl Connection {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Waits until bytes arrive on one of several connections, at most for `timeout`, and reads each of them once that has some.
+/// False after the timeout.
+pub(crate) fn read_any_within(mut connections: Vec<&mut Connection>, timeout: Duration) -> Result<bool> {
+    let mut ready = {
+        let mut fds: Vec<_> =
+            connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&timespec(timeout))) {
+            Ok(0) | Err(Errno::INTR) => return Ok(false),
+            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>(),
+            Err(error) => return Err(error).context("waiting for sockets"),
+        }
+    };
+    for (connection, _) in connections.iter_mut().zip(ready.drain(..)).filter(|(_, is_ready)| *is_ready) {
+        connection.read()?;
+    }
+    Ok(true)
+}
+
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::broker::{KafkaInstall, System};
+use crate::embedded::chronicle::ChronicleInstall;
 
 /// Ports go round in this many pairs, so that a run does not meet the closing connections of the one before.
 const PORT_PAIRS: u16 = 100;
@@ -21,7 +22,9 @@ pub struct Settings {
     pub mainstem_settings: Vec<String>,
     /// The folder of Kafka's jars; they are fetched by Maven if they are not there.
     pub kafka_jars: PathBuf,
-    /// The `java` that runs Kafka; the newest of the machine unless it is given.
+    /// The same for Chronicle Queue.
+    pub chronicle_jars: PathBuf,
+    /// The `java` that runs the peers; the newest of the machine that they are made for unless it is given.
     pub java: Option<PathBuf>,
     /// Where data directories are made: on the disk that is to be measured.
     pub data_root: PathBuf,
@@ -40,26 +43,37 @@ pub(crate) struct Environment {
     pub(crate) tool: PathBuf,
     /// Present if Kafka or its tools are needed.
     pub(crate) kafka: Option<KafkaInstall>,
+    /// Present if Chronicle Queue is measured.
+    pub(crate) chronicle: Option<ChronicleInstall>,
     pub(crate) data_root: PathBuf,
     first_port: u16,
     starts: Cell<u16>,
 }
 
+/// Which peers have to be there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Kafka or its tools.
+    pub(crate) kafka: bool,
+    pub(crate) chronicle: bool,
+}
+
 impl Environment {
-    /// Finds what the systems need; Kafka is fetched if it is wanted and not there.
-    pub(crate) fn prepare(settings: &Settings, systems: &[System], needs_kafka: bool) -> Result<Self> {
+    /// Finds what the systems need; peers are fetched if they are wanted and not there.
+    pub(crate) fn prepare(settings: &Settings, systems: &[System], needs: Needs) -> Result<Self> {
         ensure!(
             u32::from(settings.first_port) + u32::from(2 * PORT_PAIRS) <= 1 << 16,
             "port {} leaves no room for the {} ports of a benchmark: choose a lower one by --port",
             settings.first_port,
             2 * PORT_PAIRS
         );
-        if systems.iter().any(|system| system.is_mainstem()) {
+        if systems.iter().any(|system| system.is_mainstem_broker()) {
             require_program(&settings.mainstem)?;
         }
-        let kafka = needs_kafka
-            .then(|| KafkaInstall::find(&settings.kafka_jars, settings.java.clone()))
-            .transpose()?;
+        let java = || settings.java.clone();
+        let kafka = needs.kafka.then(|| KafkaInstall::find(&settings.kafka_jars, java())).transpose()?;
+        let chronicle =
+            needs.chronicle.then(|| ChronicleInstall::find(&settings.chronicle_jars, java())).transpose()?;
         std::fs::create_dir_all(&settings.data_root).with_context(|| {
             format!("{} cannot be made: choose another by --data-root", settings.data_root.display())
         })?;
@@ -68,6 +82,7 @@ impl Environment {
             mainstem_settings: settings.mainstem_settings.clone(),
             tool: std::env::current_exe().context("the path of this program is not known")?,
             kafka,
+            chronicle,
             data_root: settings.data_root.canonicalize()?,
             first_port: settings.first_port,
             starts: Cell::new(0),

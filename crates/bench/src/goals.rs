@@ -14,6 +14,8 @@ pub(crate) enum Goal {
     EachMin { peer: &'static str, times: f64 },
     /// At most this.
     AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
     /// At most so many times the p99 of one fdatasync under the load, as the probe tells it of the same rounds.
     MaxOfSync { times: f64 },
     /// At most so many times the p99 of one fdatasync on the disk that was idle before the same runs.
@@ -21,6 +23,7 @@ pub(crate) enum Goal {
 }
 
 const KAFKA: &str = "kafka";
+const CHRONICLE: &str = "chronicle";
 const PROBE: &str = "probe";
 const SYNC: &str = "fdatasync_loaded_p99_us";
 const IDLE_SYNC: &str = "fdatasync_p99_us";
@@ -29,6 +32,9 @@ const IDLE_SYNC: &str = "fdatasync_p99_us";
 pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Goal> {
     let (max, min) = (|times| Goal::Max { peer: KAFKA, times }, |times| Goal::Min { peer: KAFKA, times });
     let is_cached = durability == Durability::PageCache;
+    if workload.starts_with("two-hops") || workload.starts_with("queue-") {
+        return embedded(workload, key).into_iter().collect();
+    }
     match (workload, key) {
         (_, "first_ack_ms" | "idle_cpu_percent" | "vm_hwm_mib" | "vm_rss_growth_mib") => {
             limit(workload, key).into_iter().collect()
@@ -58,7 +64,34 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         }
         ("bandwidth-in-acks-1" | "bandwidth-in-acks-all", "broker_cpu_s") if is_cached => vec![max(0.35)],
         ("bandwidth-out", "broker_cpu_s") => vec![max(0.6)],
+        ("transactions", "transactions_per_s") if is_cached => vec![min(2.0)],
+        ("transactions", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
+        ("transactions", "commit_p99_us") if is_cached => vec![max(0.5)],
+        ("read-committed", "committed_cost_percent") => vec![Goal::AtMost(5.0)],
         _ => Vec::new(),
+    }
+}
+
+/// Goals of embedded queues.
+fn embedded(workload: &str, key: &str) -> Option<Goal> {
+    let (max, min) = (
+        |times| Some(Goal::Max { peer: CHRONICLE, times }),
+        |times| Some(Goal::Min { peer: CHRONICLE, times }),
+    );
+    match (workload, key) {
+        ("queue-write", "messages_per_s") => min(2.0),
+        ("queue-contend", "messages_per_s") => min(1.0),
+        ("queue-contend", "least_writer") => Some(Goal::AtLeast(0.1)),
+        ("queue-wake", "wake_p50_us") => Some(Goal::AtMost(15.0)),
+        ("queue-wake", "idle_cpu_percent") => Some(Goal::AtMost(0.5)),
+        // Two appenders and two tailers, each with its window: docs/format.md.
+        (_, "rss_file_mib") => Some(Goal::AtMost(112.0)),
+        (_, "publish_p50_us") => max(0.5),
+        (_, "publish_p99_us") => max(0.35),
+        (_, "publish_p999_us") => max(0.2),
+        (_, "end_to_end_p50_us") => max(1.0),
+        (_, "end_to_end_p99_us" | "end_to_end_p999_us") => max(0.5),
+        _ => None,
     }
 }
 
@@ -71,7 +104,7 @@ fn limit(workload: &str, key: &str) -> Option<Goal> {
         ("idle", "idle_cpu_percent") => 0.2,
         ("idle" | "many-partitions", "vm_hwm_mib") => 40.0,
         // The table of docs/memory.md: the program, and 64 responses of 256 KiB each.
-        ("slow-consumers", "vm_hwm_mib") => 32.0,
+        ("slow-consumers" | "transactional-ids", "vm_hwm_mib") => 32.0,
         ("soak", "vm_hwm_mib") => 32.0,
         ("soak", "vm_rss_growth_mib") => 2.0,
         ("small-msg-saturate" | "local-1kb-saturate", "vm_hwm_mib") => 16.0,
@@ -94,6 +127,7 @@ impl Goal {
             Self::Max { peer, times } => judged(ratio(peer, None)?.median, |value| value <= times),
             Self::EachMin { peer, times } => judged(ratio(peer, None)?.min, |value| value >= times),
             Self::AtMost(most) => judged(ours, |value| value <= most),
+            Self::AtLeast(least) => judged(ours, |value| value >= least),
             Self::MaxOfSync { times } => judged(ratio(PROBE, Some(SYNC))?.median, |value| value <= times),
             Self::MaxOfIdleSync { times } => judged(ours / other(IDLE_SYNC)?, |value| value <= times),
         };
@@ -115,6 +149,7 @@ impl Goal {
             Self::Max { peer, times } => format!("<= {times}x {peer}"),
             Self::EachMin { peer, times } => format!(">= {times}x {peer} in every round"),
             Self::AtMost(most) => format!("<= {most}"),
+            Self::AtLeast(least) => format!(">= {least}"),
             Self::MaxOfSync { times } => format!("<= {times}x the p99 of one fdatasync under the load"),
             Self::MaxOfIdleSync { times } => {
                 format!(
@@ -126,7 +161,7 @@ impl Goal {
 
     /// Whether the value that is judged is a ratio.
     pub(crate) fn is_ratio(self) -> bool {
-        !matches!(self, Self::AtMost(_))
+        !matches!(self, Self::AtMost(_) | Self::AtLeast(_))
     }
 }
 
@@ -155,6 +190,7 @@ mod tests {
         assert_eq!(judge(Goal::Max { peer: "kafka", times: 0.5 }, 1.0, 0.6, 0.1), Some((0.6, false)));
         assert_eq!(judge(Goal::EachMin { peer: "kafka", times: 0.9 }, 1.0, 1.2, 0.8), Some((0.8, false)));
         assert_eq!(judge(Goal::AtMost(16.0), 16.0, 0.0, 0.0), Some((16.0, true)));
+        assert_eq!(judge(Goal::AtLeast(0.1), 0.09, 0.0, 0.0), Some((0.09, false)));
     }
 
     #[test]
@@ -180,11 +216,20 @@ mod tests {
         assert_eq!(goals("small-msg-saturate", "messages_per_s", Durability::Fsync), []);
         assert_eq!(goals("fixed-rate-2000", "ack_p99_us", Durability::Fsync).len(), 2);
         let keys = ["broker_cpu_s", "idle_cpu_percent", "vm_hwm_mib", "end_to_end_p999_us", "first_ack_ms"];
-        let mut keys = keys.into_iter().chain([SYNC, IDLE_SYNC]);
+        let of_queues = ["publish_p999_us", "least_writer", "wake_p50_us", "rss_file_mib"];
+        let mut keys = keys.into_iter().chain([SYNC, IDLE_SYNC]).chain(of_queues);
         assert_eq!(keys.find(|key| Figure::named(key).is_none()), None);
-        for name in
-            ["bandwidth-out", "bandwidth-in-acks-1", "bandwidth-in-acks-all", "many-partitions", "idle"]
-        {
+        for name in [
+            "two-hops-25k",
+            "queue-write",
+            "queue-contend",
+            "queue-wake",
+            "bandwidth-out",
+            "bandwidth-in-acks-1",
+            "bandwidth-in-acks-all",
+            "many-partitions",
+            "idle",
+        ] {
             assert!(Workload::parse(name).is_ok(), "{name}");
         }
     }

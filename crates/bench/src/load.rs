@@ -3,6 +3,7 @@
 
 mod accumulator;
 mod closed;
+pub(crate) mod cluster;
 mod consumer;
 mod member;
 mod paced;

@@ -5,7 +5,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{list, probe, profile, report, run};
+use commands::{handlers, list, probe, profile, report, run, side};
 
 /// Measures Mainstem and its peers side by side.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ enum Command {
     List(list::List),
     /// Run workloads on Mainstem and its peers, and report.
     Run(run::Run),
+    /// Run frameworks of handlers beside each other.
+    Handlers(handlers::Handlers),
     /// Make the summary and the plots of a folder of runs anew.
     Report(report::Report),
     /// Run one load under strace or perf, and count per message.
@@ -28,6 +30,9 @@ enum Command {
     /// Serve as the probe (`run` starts it).
     #[command(hide = true)]
     Probe(probe::Probe),
+    /// Put a load on an embedded queue (`run` starts it).
+    #[command(hide = true)]
+    Side(side::Side),
 }
 
 impl Command {
@@ -36,9 +41,10 @@ impl Command {
         match self {
             Command::List(list) => list.json,
             Command::Run(run) => run.json,
+            Command::Handlers(handlers) => handlers.json,
             Command::Report(report) => report.json,
             Command::Profile(profile) => profile.json,
-            Command::Probe(_) => false,
+            Command::Probe(_) | Command::Side(_) => false,
         }
     }
 }
@@ -48,9 +54,11 @@ fn main() -> ExitCode {
     let outcome = match &command {
         Command::List(list) => list::run(list),
         Command::Run(run) => run::run(run),
+        Command::Handlers(handlers) => handlers::run(handlers),
         Command::Report(report) => report::run(report),
         Command::Profile(profile) => profile::run(profile),
         Command::Probe(probe) => probe::run(probe),
+        Command::Side(side) => side::run(side),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,7 +52,7 @@ fn write_head(text: &mut String, about: &Value) -> Result {
         writeln!(text, "\nFiles filled the memory before each run (--fill-memory).")?;
     }
     if about["measured_on_a_busy_machine"] == true {
-        writeln!(text, "\nMeasured with --force: nobody looked whether the machine was busy.")?;
+        writeln!(text, "\nMeasured with --force: whether the machine was busy was not looked at.")?;
     }
     Ok(())
 }

@@ -37,6 +37,14 @@ impl PayloadCodec {
         Self { filler: (0..filler_bytes).map(|_| next()).collect() }
     }
 
+    /// The same with zeros in the second half.
+    pub(crate) fn half_random(value_bytes: usize) -> Self {
+        let mut codec = Self::new(value_bytes);
+        let random = codec.filler.len() / 2;
+        codec.filler[random..].fill(0);
+        codec
+    }
+
     pub(crate) fn value_bytes(&self) -> usize {
         FIELD_BYTES + self.filler.len()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::broker::System;
 use crate::cases::Extent;
-use crate::workload::{Durability, Kind, Left, Workload};
+use crate::workload::{ClusterKind, Durability, Kind, Left, Workload};
 
 /// What is to be measured.
 #[derive(Debug, Clone)]
@@ -58,7 +58,8 @@ impl Step {
         let records = extent.records as f64;
         let killed_gib = extent.killed_mib as f64 / 1024.0;
         let busy_s = match self.workload.kind {
-            Kind::Load(_) => load_s,
+            Kind::Load(_) | Kind::Transactions => load_s,
+            Kind::ReadCommitted | Kind::TransactionalIds(_) => 10.0,
             Kind::BandwidthIn(_) => 5.0 + 1.25 * records / 80_000.0,
             Kind::BandwidthOut => 12.0 + records / 80_000.0 + 1.25 * records / 400_000.0,
             Kind::Idle => 9.0,
@@ -67,6 +68,11 @@ impl Step {
             Kind::Start(Left::Killed) => 7.0 + 4.0 * killed_gib,
             Kind::HeapSweep(_) => 8.0 * load_s,
             Kind::SlowConsumers(_) => load_s + 2.0 + extent.cold_mib as f64 / 300.0,
+            Kind::Embedded(load) => load_s + if load.is_of_peer() { 1.5 } else { 0.5 },
+            Kind::Cluster(ClusterKind::Replica(..)) => 4.0 + 2.0 * load_s,
+            Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Leader(_)) => 8.0 + load_s,
+            Kind::Cluster(ClusterKind::Idle) => 40.0,
+            Kind::Cluster(ClusterKind::Start) => 4.0,
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.

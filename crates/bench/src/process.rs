@@ -46,6 +46,26 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
     memory_of_status(&status).with_context(|| format!("reading /proc/{pid}/status"))
 }
 
+/// Resident memory in bytes, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Resident {
+    /// RssAnon: its own.
+    pub(crate) anonymous: u64,
+    /// RssFile and RssShmem: pages of files, which others may have too and the kernel can take back.
+    pub(crate) of_files: u64,
+}
+
+pub(crate) fn resident(pid: u32) -> Result<Resident> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid} has ended"))?;
+    resident_of_status(&status).with_context(|| format!("reading /proc/{pid}/status"))
+}
+
+fn resident_of_status(status: &str) -> Option<Resident> {
+    let of_files = kib_of_status(status, "RssFile:")? + kib_of_status(status, "RssShmem:")?;
+    Some(Resident { anonymous: kib_of_status(status, "RssAnon:")? * 1024, of_files: of_files * 1024 })
+}
+
 /// Bytes that a process has had read from disks, by the kernel's count: what was in the page cache is not in it.
 pub(crate) fn bytes_from_disk(pid: u32) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io"))
@@ -90,11 +110,13 @@ fn busy_ticks_of_stat(stat: &str) -> Option<u64> {
 }
 
 fn memory_of_status(status: &str) -> Option<Memory> {
-    let kib = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
+    let kib = |key: &str| kib_of_status(status, key);
     Some(Memory { peak: kib("VmHWM:")? * 1024, resident: kib("VmRSS:")? * 1024 })
+}
+
+fn kib_of_status(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -110,6 +132,8 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(memory_of_status(status), Some(Memory { peak: 2 << 20, resident: 1 << 20 }));
         assert_eq!(memory_of_status("Name:\tzombie\n"), None);
+        let status = "RssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\n";
+        assert_eq!(resident_of_status(status), Some(Resident { anonymous: 8 << 10, of_files: 6 << 10 }));
         assert_eq!(read_bytes_of_io("rchar: 9\nread_bytes: 4096\nwrite_bytes: 7\n"), Some(4096));
     }
 

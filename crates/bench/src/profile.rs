@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::broker::{DEFAULT_HEAP_MIB, Launch, Running, System};
 use crate::cases::Extent;
-use crate::environment::{Environment, Settings};
+use crate::environment::{Environment, Needs, Settings};
 use crate::load::{Keeps, Load, Plan};
 use crate::workload::{Durability, Workload};
 
@@ -118,7 +118,11 @@ pub fn profile(order: &ProfileOrder, settings: &Settings) -> Result<Profile> {
     let shape = workload.shape().with_context(|| {
         format!("{} cannot be profiled: take a load by the driver's own clients", workload.name())
     })?;
-    let environment = Environment::prepare(settings, &[system], system == System::Kafka)?;
+    let environment = Environment::prepare(
+        settings,
+        &[system],
+        Needs { kafka: system == System::Kafka, chronicle: false },
+    )?;
     fs::create_dir_all(&order.out)
         .with_context(|| format!("{} cannot be made: choose another by --out", order.out.display()))?;
     let name = format!("{}-{}-{}.out", system.name(), workload.name(), order.tool.name());

@@ -6,6 +6,7 @@ pub(crate) mod admin;
 pub(crate) mod data;
 pub(crate) mod group;
 pub(crate) mod sync_costs;
+pub(crate) mod transactions;
 
 use anyhow::{Result, bail};
 
@@ -35,6 +36,7 @@ pub(crate) const SYNC_GROUP: Api = api("SyncGroup", 14, 5);
 pub(crate) const API_VERSIONS: Api = api("ApiVersions", 18, 4);
 pub(crate) const CREATE_TOPICS: Api = api("CreateTopics", 19, 7);
 pub(crate) const INIT_PRODUCER_ID: Api = api("InitProducerId", 22, 5);
+pub(crate) const END_TXN: Api = api("EndTxn", 26, 5);
 pub(crate) const LIST_OFFSETS: Api = api("ListOffsets", 2, 9);
 /// Of the probe alone; Kafka's keys will not come so far.
 pub(crate) const SYNC_COSTS: Api = api("SyncCosts", i16::MAX, 0);
@@ -45,12 +47,25 @@ pub(crate) mod error {
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
     pub(crate) const LEADER_NOT_AVAILABLE: i16 = 5;
     pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+    pub(crate) const REQUEST_TIMED_OUT: i16 = 7;
     pub(crate) const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
     pub(crate) const COORDINATOR_NOT_AVAILABLE: i16 = 15;
     pub(crate) const NOT_COORDINATOR: i16 = 16;
+    pub(crate) const NOT_ENOUGH_REPLICAS: i16 = 19;
+    pub(crate) const NOT_ENOUGH_REPLICAS_AFTER_APPEND: i16 = 20;
     pub(crate) const REBALANCE_IN_PROGRESS: i16 = 27;
+    pub(crate) const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
     pub(crate) const MEMBER_ID_REQUIRED: i16 = 79;
     pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
+    const CONCURRENT_TRANSACTIONS: i16 = 51;
+    /// Those that a transactional client asks again for.
+    pub(crate) const PASSING: [i16; 5] = [
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        NOT_ENOUGH_REPLICAS,
+        CONCURRENT_TRANSACTIONS,
+    ];
 }
 
 /// Fails with the API's name unless the code is 0.

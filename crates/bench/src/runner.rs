@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::broker::{KAFKA_VERSION, System};
 use crate::cases::{Case, Extent, Measured};
 use crate::clock;
-use crate::environment::{self, Environment, Settings};
+use crate::embedded::chronicle::VERSION as CHRONICLE_VERSION;
+use crate::environment::{self, Environment, Needs, Settings};
 use crate::figures;
 use crate::filler::Filler;
 use crate::machine;
@@ -52,9 +53,12 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
          says which do)"
     );
     prepare_out(&order.out)?;
-    let environment = Environment::prepare(settings, &order.selection.systems, needs_kafka(&steps))?;
+    let environment = Environment::prepare(settings, &order.selection.systems, needs(&steps))?;
     if let Some(kafka) = &environment.kafka {
-        eprintln!("Apache Kafka {KAFKA_VERSION} runs on {}", kafka.java_version);
+        eprintln!("Apache Kafka {KAFKA_VERSION} runs on {}", kafka.java.version);
+    }
+    if let Some(chronicle) = &environment.chronicle {
+        eprintln!("Chronicle Queue {CHRONICLE_VERSION} runs on {}", chronicle.java.version);
     }
     if !order.force {
         machine::require_quiet()?;
@@ -80,8 +84,11 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
     report(&order.out)
 }
 
-fn needs_kafka(steps: &[Step]) -> bool {
-    steps.iter().any(|step| step.system == System::Kafka || step.workload.needs_kafka_tools())
+fn needs(steps: &[Step]) -> Needs {
+    Needs {
+        kafka: steps.iter().any(|step| step.system == System::Kafka || step.workload.needs_kafka_tools()),
+        chronicle: steps.iter().any(|step| step.system == System::Chronicle),
+    }
 }
 
 /// Results of two benchmarks in one folder would be summed up as one.
@@ -131,7 +138,10 @@ fn about(order: &Order, environment: &Environment) -> Value {
         "machine": machine::describe(),
         "commit": environment::commit(),
         "mainstem": env!("CARGO_PKG_VERSION"),
-        "kafka": kafka.map(|kafka| json!({ "version": KAFKA_VERSION, "java": kafka.java_version })),
+        "kafka": kafka.map(|kafka| json!({ "version": KAFKA_VERSION, "java": kafka.java.version })),
+        "chronicle": environment.chronicle.as_ref().map(|chronicle| {
+            json!({ "version": CHRONICLE_VERSION, "java": chronicle.java.version })
+        }),
         "mainstem_settings": environment.mainstem_settings,
         "systems": names(&order.selection.systems),
         "rounds": order.selection.rounds,
@@ -181,7 +191,7 @@ mod tests {
                 durabilities: vec![Durability::PageCache],
                 rounds: 1,
             };
-            needs_kafka(&selection.steps())
+            super::needs(&selection.steps()).kafka
         };
         assert!(!needs("small-msg-saturate", &[System::Mainstem, System::Probe]));
         assert!(needs("small-msg-saturate", &[System::Kafka]));

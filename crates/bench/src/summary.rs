@@ -147,10 +147,10 @@ fn summarize_row(runs: &[&Run], figure: &Figure, systems: &[System]) -> Option<R
     })
 }
 
-/// Every other system to Kafka, and all but Kafka to the probe.
+/// Every other system to Kafka or to Chronicle Queue, and all but those to the probe.
 fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
-    let ours = || systems.iter().copied().filter(|&system| system != System::Kafka);
-    let pairs = [System::Kafka, System::Probe]
+    let ours = || systems.iter().copied().filter(|&system| !system.is_peer());
+    let pairs = [System::Kafka, System::Chronicle, System::Probe]
         .into_iter()
         .flat_map(|peer| ours().filter(move |&system| system != peer).map(move |system| (system, peer)));
     let ratios = pairs.filter_map(|(system, peer)| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::broker::System;
+use crate::embedded::{EmbeddedLoad, Event, Waiting};
 
 /// Partitions of a topic, unless a workload says otherwise.
 const PARTITIONS: i32 = 6;
@@ -100,6 +101,31 @@ pub(crate) enum Left {
     Killed,
 }
 
+/// What is done to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// `kill -9`.
+    Kill,
+    /// SIGSTOP.
+    Stop,
+    /// Each of its syncs takes 200 ms longer.
+    DelaySyncs,
+}
+
+/// What is measured of three nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ClusterKind {
+    Load(LoadShape),
+    /// This load on partitions that the harmed node does not lead.
+    Replica(LoadShape, Harm),
+    /// The pause of acknowledgements after harm to a leader.
+    Leader(Harm),
+    /// 1,000 partitions at rest.
+    Idle,
+    /// Process start to the first acknowledged record.
+    Start,
+}
+
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
@@ -119,6 +145,16 @@ pub(crate) enum Kind {
     Soak(LoadShape),
     /// This load beside 64 consumers that read old data slowly.
     SlowConsumers(LoadShape),
+    /// Messages through a queue in shared memory, without a broker.
+    Embedded(EmbeddedLoad),
+    /// A transactional producer that commits every 100 records.
+    Transactions,
+    /// What transactions have written, read with both isolation levels.
+    ReadCommitted,
+    /// So many transactional ids are known.
+    TransactionalIds(u32),
+    /// Three nodes, with three replicas of everything.
+    Cluster(ClusterKind),
 }
 
 /// A workload by the name that it has in reports.
@@ -143,6 +179,11 @@ const SMALL: LoadShape = LoadShape {
 const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
 const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
 
+/// The family of three nodes.
+const REPLICATED: &str = "replicated";
+const REPLICA: LoadShape =
+    LoadShape { value_bytes: 1_024, partitions: 18, acks: Acks::All, idempotent: true, ..SMALL };
+
 const fn at_rate(per_s: u32) -> LoadShape {
     let pace = Pace::Rate { per_s };
     LoadShape { value_bytes: 1_024, pace, acks: Acks::All, idempotent: true, ..SMALL }
@@ -153,7 +194,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 17] = [
+const WORKLOADS: [Workload; 40] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -232,6 +273,24 @@ const WORKLOADS: [Workload; 17] = [
         "--soak seconds at 80 % of local-1kb-saturate, beside clients that come, go, stall and die; once",
         Kind::Soak(LOCAL),
     ),
+    workload(
+        "transactions",
+        "transactions",
+        "100 B, one transactional producer that commits every 100 records, acks=all",
+        Kind::Transactions,
+    ),
+    workload(
+        "read-committed",
+        "transactions",
+        "2,000 transactions of 100 records of 100 B, a tenth aborted, read with both isolation levels",
+        Kind::ReadCommitted,
+    ),
+    workload(
+        "transactional-ids",
+        "transactions",
+        "10,000 transactional ids, each initialised once",
+        Kind::TransactionalIds(10_000),
+    ),
     workload("idle", "idle", "1,000 partitions with a record each, 1,000 connections at rest", Kind::Idle),
     workload(
         "start",
@@ -257,7 +316,141 @@ const WORKLOADS: [Workload; 17] = [
         "the smallest JVM heap with which Kafka still holds local-1kb-saturate",
         Kind::HeapSweep(LOCAL),
     ),
+    workload(
+        "two-hops-25k",
+        "embedded",
+        "212 B, generator, queue, service, queue, recorder, 25,000/s by schedule, spinning",
+        hops(25_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-100k",
+        "embedded",
+        "the same with 100,000/s",
+        hops(100_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-500k",
+        "embedded",
+        "the same with 500,000/s",
+        hops(500_000, Event::Binary(212), Waiting::Spin),
+    ),
+    workload(
+        "two-hops-json-100k",
+        "embedded",
+        "512 B of JSON, 100,000/s",
+        hops(100_000, Event::Json, Waiting::Spin),
+    ),
+    workload(
+        "two-hops-yield-100k",
+        "embedded",
+        "212 B, 100,000/s, yielding",
+        hops(100_000, Event::Binary(212), Waiting::Yield),
+    ),
+    workload(
+        "two-hops-sleep-25k",
+        "embedded",
+        "212 B, 25,000/s, the service sleeps and is woken",
+        hops(25_000, Event::Binary(212), Waiting::Sleep),
+    ),
+    workload(
+        "queue-write",
+        "embedded",
+        "96 B, one writer as fast as it can, a message at a time; then read",
+        Kind::Embedded(EmbeddedLoad::Write),
+    ),
+    workload(
+        "queue-write-batches",
+        "embedded",
+        "the same in batches of 32",
+        Kind::Embedded(EmbeddedLoad::WriteBatches),
+    ),
+    workload(
+        "queue-contend",
+        "embedded",
+        "96 B, four writers that want the same queue",
+        Kind::Embedded(EmbeddedLoad::Contend),
+    ),
+    workload(
+        "queue-wake",
+        "embedded",
+        "212 B, a reader that sleeps is woken 1,000 times a second; then nothing comes",
+        Kind::Embedded(EmbeddedLoad::Wake),
+    ),
+    workload(
+        "replicated-closed",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, four producers that await each acknowledgement, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape { producers: 4, ..REPLICA })),
+    ),
+    workload(
+        "replicated-rate-1000",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, 1,000 records/s by schedule, linger 1 ms, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA })),
+    ),
+    workload(
+        "replicated-rate-5000",
+        REPLICATED,
+        "the same with 5,000 records/s",
+        Kind::Cluster(ClusterKind::Load(LoadShape { pace: Pace::Rate { per_s: 5_000 }, ..REPLICA })),
+    ),
+    workload(
+        "replicated-pipelined",
+        REPLICATED,
+        "three nodes, 1,024 B over 18 partitions, four producers, up to 512 records outstanding each, linger 1 ms, acks=all",
+        Kind::Cluster(ClusterKind::Load(LoadShape {
+            producers: 4,
+            pace: Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(1) },
+            ..REPLICA
+        })),
+    ),
+    workload(
+        "replica-stopped",
+        REPLICATED,
+        "replicated-rate-1000 on partitions that the last node does not lead, which is stopped (SIGSTOP)",
+        Kind::Cluster(ClusterKind::Replica(
+            LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA },
+            Harm::Stop,
+        )),
+    ),
+    workload(
+        "replica-slow-disk",
+        REPLICATED,
+        "the same with each sync of that node delayed by 200 ms (strace)",
+        Kind::Cluster(ClusterKind::Replica(
+            LoadShape { pace: Pace::Rate { per_s: 1_000 }, ..REPLICA },
+            Harm::DelaySyncs,
+        )),
+    ),
+    workload(
+        "leader-killed",
+        REPLICATED,
+        "three nodes, 18 partitions: the longest pause of acknowledgements after kill -9 of a leader",
+        Kind::Cluster(ClusterKind::Leader(Harm::Kill)),
+    ),
+    workload(
+        "leader-stopped",
+        REPLICATED,
+        "the same after SIGSTOP",
+        Kind::Cluster(ClusterKind::Leader(Harm::Stop)),
+    ),
+    workload(
+        "replicated-idle",
+        REPLICATED,
+        "three nodes, 1,000 partitions with a record each, at rest; of the node with the most",
+        Kind::Cluster(ClusterKind::Idle),
+    ),
+    workload(
+        "replicated-start",
+        REPLICATED,
+        "start of three empty nodes to the first acknowledged record",
+        Kind::Cluster(ClusterKind::Start),
+    ),
 ];
+
+const fn hops(per_s: u32, event: Event, waiting: Waiting) -> Kind {
+    Kind::Embedded(EmbeddedLoad::Hops { event, per_s, waiting })
+}
 
 impl Workload {
     /// Every workload, in the order of reports.
@@ -299,12 +492,19 @@ impl Workload {
     /// Whether it can be run on a system, and with that durability. The probe is no whole broker; what writes nothing
     /// while it is measured does not depend on the durability.
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
-        let writes = matches!(self.kind, Kind::Load(_) | Kind::BandwidthIn(_));
+        let writes = match self.kind {
+            Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions => true,
+            Kind::Cluster(kind) => !matches!(kind, ClusterKind::Idle | ClusterKind::Start),
+            _ => false,
+        };
         if durability == Durability::Fsync && !writes {
             return false;
         }
         match self.kind {
-            Kind::Load(_) => true,
+            Kind::Embedded(load) => {
+                system == System::Queue || system == System::Chronicle && load.is_of_peer()
+            }
+            Kind::Load(_) => !system.is_embedded(),
             Kind::HeapSweep(_) => system == System::Kafka,
             _ => system.is_broker(),
         }

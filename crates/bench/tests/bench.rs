@@ -176,6 +176,25 @@ fn check_goals(cell: &Value, sync: &str) {
     assert_eq!(goals.len(), 2, "{cell}");
 }
 
+#[test]
+fn an_embedded_queue_is_measured_without_a_broker() {
+    let bench = Bench::new();
+    let told = bench.run("embedded --systems mainstem-queue --mainstem /nowhere").json();
+    let cells = told["summary"]["cells"].as_array().unwrap();
+    let figures = |workload: &str| match workload {
+        "queue-write" | "queue-write-batches" => ["messages_per_s", "read_per_s"],
+        "queue-contend" => ["messages_per_s", "least_writer"],
+        "queue-wake" => ["wake_p50_us", "publish_p99_us"],
+        _ => ["publish_p50_us", "end_to_end_p999_us"],
+    };
+    assert_eq!(cells.len(), 10, "{told}");
+    for cell in cells {
+        for key in figures(cell["workload"].as_str().unwrap()) {
+            assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
+        }
+    }
+}
+
 /// All that the summary shows is there, and is what its name says.
 fn check_report(out: &Path) {
     let summary = fs::read_to_string(out.join("SUMMARY.md")).unwrap();

@@ -1,6 +1,6 @@
 //! The APIs that are served: one table, one file each.
 //!
-//! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the heart or the
+//! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the state machine or the
 //! log, encode.
 
 pub(crate) mod add_offsets_to_txn;
@@ -84,7 +84,8 @@ enum Serve {
             &mut ResponseBuffer,
         ) -> Result<Handled, DecodeError>,
     ),
-    /// On a thread where waiting for the disk is allowed: plain code that ends with the answer.
+    /// On a thread where waiting for the disk is allowed: plain code that ends with the answer. Also where an answer may be
+    /// about everything there is, which would hold up a loop.
     InBackground(Blocking),
 }
 
@@ -102,7 +103,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::LeaveGroup, OnLoop(leave_group::serve)),
     (ApiKey::SyncGroup, OnLoop(sync_group::serve)),
     (ApiKey::DescribeGroups, OnLoop(describe_groups::serve)),
-    (ApiKey::ListGroups, OnLoop(list_groups::serve)),
+    (ApiKey::ListGroups, InBackground(list_groups::serve)),
     (ApiKey::SaslHandshake, OnLoop(sasl_handshake::serve)),
     (ApiKey::ApiVersions, OnLoop(api_versions::serve)),
     (ApiKey::CreateTopics, InBackground(create_topics::serve)),
@@ -118,7 +119,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeAcls, InBackground(describe_acls::serve)),
     (ApiKey::CreateAcls, InBackground(create_acls::serve)),
     (ApiKey::DeleteAcls, InBackground(delete_acls::serve)),
-    (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
+    (ApiKey::DescribeConfigs, InBackground(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
@@ -140,7 +141,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
     (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
     (ApiKey::DescribeTransactions, OnLoop(describe_transactions::serve)),
-    (ApiKey::ListTransactions, OnLoop(list_transactions::serve)),
+    (ApiKey::ListTransactions, InBackground(list_transactions::serve)),
     (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
     (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
     (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),

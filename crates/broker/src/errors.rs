@@ -3,7 +3,7 @@
 use mainstem_log::{AppendError, DeleteRecordsError, ReadError};
 use mainstem_wire::ErrorCode;
 
-/// What a producer is told of a refused append.
+/// The error code of a refused append.
 pub(crate) fn append_error_code(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Invalid(invalid) => ErrorCode::from(invalid.kafka_error().code()),
@@ -36,7 +36,7 @@ pub(crate) fn record_errors(error: &AppendError) -> Vec<(i32, String)> {
     }
 }
 
-/// What a reader is told.
+/// The error code of a refused read.
 pub(crate) fn read_error_code(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
@@ -44,7 +44,7 @@ pub(crate) fn read_error_code(error: &ReadError) -> ErrorCode {
     }
 }
 
-/// What is told of a refused DeleteRecords.
+/// The error code of a refused DeleteRecords.
 pub(crate) fn delete_records_error_code(error: &DeleteRecordsError) -> ErrorCode {
     match error {
         DeleteRecordsError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,

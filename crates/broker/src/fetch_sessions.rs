@@ -1,6 +1,6 @@
 //! Fetch sessions (KIP-227): what a consumer fetches is remembered, so that each request names only what changed.
 //!
-//! Pure: no clock, no I/O. A session belongs to one principal's consumer, and its id is random: nobody finds another's; its partitions rotate, so that those which
+//! Pure: no clock, no I/O. A session belongs to one principal's consumer, and its id is random: none finds another's; its partitions rotate, so that those which
 //! come late in a full response come first in the next.
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) current_leader_epoch: i32,
     /// The epoch of the record before `offset`, or -1.
     pub(crate) last_fetched_epoch: i32,
-    /// What the client was told last; -1: it has to be told again.
+    /// What the client has seen last; -1: it has to be sent again.
     sent: Sent,
 }
 
@@ -275,7 +275,7 @@ impl Session {
         let Some((index, _, wanted)) = self.partitions.get_full_mut(key) else { return true };
         let now = Sent { high_watermark: answer.high_watermark, log_start_offset: answer.log_start_offset };
         let moved = wanted.sent != now;
-        // After an error the client is told the ends again, whatever they are.
+        // After an error the client is sent the ends again, whatever they are.
         wanted.sent = if answer.is_error { NOTHING_SENT } else { now };
         if answer.has_records {
             self.start = index + 1;

@@ -50,6 +50,6 @@ pub use loggers::Loggers;
 pub use mainstem_config as config;
 pub use mainstem_log::RecoveryWatch;
 pub use mainstem_log::dir::LastStop;
-pub use server::{Ready, Server, StartError, StartOptions};
+pub use server::{Machine, Ready, Server, StartError, StartOptions};
 pub use storage::dir_failures::OnFatal;
 pub use storage::log_dirs::LogDirsError;

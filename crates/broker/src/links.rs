@@ -29,6 +29,7 @@ use std::time::Duration;
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{GroupId, Outgoing, ReplicaId};
 use parking_lot::{Condvar, Mutex, RwLock};
+#[cfg(test)]
 use tokio::sync::oneshot;
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
@@ -101,7 +102,6 @@ pub(crate) struct Links {
     counters: Counters,
     is_stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    own: Weak<Links>,
 }
 
 /// What happened, for the metrics.
@@ -145,7 +145,7 @@ impl Links {
         let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
         let peers: Vec<_> =
             others.enumerate().map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer))).collect();
-        let links = Arc::new_cyclic(|own| Links {
+        let links = Arc::new(Links {
             node,
             generation,
             cluster_id,
@@ -157,7 +157,6 @@ impl Links {
             counters: Counters::default(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
-            own: own.clone(),
         });
         for peer in &links.peers {
             let (links, peer) = (links.clone(), peer.clone());
@@ -290,17 +289,8 @@ impl Links {
         nodes
     }
 
-    /// All other nodes that are known.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter().map(|peer| &peer.peer)
-    }
-
-    /// This node's id.
-    pub(crate) fn node(&self) -> i32 {
-        self.node
-    }
-
     /// Asks a node; resolves to its answer. `NotConnected` at once where there is no link.
+    #[cfg(test)]
     pub(crate) fn call(
         &self,
         node: i32,

@@ -185,7 +185,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     text.one(
         "mainstem_log_lines_lost_total",
         Kind::Counter,
-        "Lines of the log that could not be written, because nobody read them.",
+        "Lines of the log that could not be written, because they were not read.",
         broker.loggers.lines_lost() as f64,
     );
     text.one("mainstem_connections", Kind::Gauge, "Connections open now.", broker.connections.open() as f64);

@@ -55,7 +55,7 @@ pub(crate) struct Quotas {
     resolving: Mutex<()>,
 }
 
-/// The time that threads spent on a request, event loops and those in the background; counted only while somebody has
+/// The time that threads spent on a request, event loops and those in the background; counted only while any client has
 /// a quota on it.
 pub(crate) struct ThreadTime {
     work: Mutex<Work>,
@@ -102,7 +102,7 @@ impl Work {
 pub(crate) type UsageByKind = [(&'static str, Vec<Usage>); 4];
 
 impl Quotas {
-    /// Nobody has a quota yet.
+    /// No client has a quota yet.
     pub(crate) fn new(config: &QuotaConfig) -> Self {
         let windows = config.windows;
         let rates = || Gate::new(RateQuota::new(windows));
@@ -118,7 +118,7 @@ impl Quotas {
         }
     }
 
-    /// Takes over the quotas of the metadata. Those of host names count once these are looked up, which nobody waits for.
+    /// Takes over the quotas of the metadata. Those of host names count once these are looked up, which is not waited for.
     pub(crate) fn update(&self, quotas: &BTreeMap<QuotaEntity, BTreeMap<String, f64>>) {
         let rates = [
             (&self.produce, QuotaKey::ProducerByteRate),
@@ -189,7 +189,7 @@ impl Quotas {
         Some(most as usize)
     }
 
-    /// Begins to count a request's time, if somebody has a quota on it.
+    /// Begins to count a request's time, if it has a quota on it.
     pub(crate) fn begin_request(&self) -> Option<ThreadTime> {
         self.request.is_active().then(ThreadTime::begin)
     }

@@ -15,8 +15,10 @@ use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SecurityProtocol};
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
+use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
+use mainstem_log::storage::{RealStorage, Storage};
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -149,6 +151,23 @@ pub struct StartOptions {
     /// Starts although the metadata has access control entries, SCRAM credentials or delegation tokens: nothing here
     /// obeys them.
     pub accept_unprotected: bool,
+    /// Where the log directories are, if not on this machine.
+    pub machine: Option<Machine>,
+}
+
+/// Another machine than this one, as far as logs know it: a simulated one.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Its file system.
+    pub storage: Arc<dyn Storage>,
+    /// What it was started with: the page cache has not survived where a directory was written under another one.
+    pub boot_id: String,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine { storage: Arc::new(RealStorage), boot_id: boot_id() }
+    }
 }
 
 /// A running broker.
@@ -460,7 +479,7 @@ fn warn_of_reach(endpoint: &Endpoint) {
         _ if endpoint.is_loopback() => {}
         SecurityProtocol::Plaintext => tracing::warn!(
             listener,
-            "listening beyond this host without authentication: whoever reaches {endpoint} may read and write everything"
+            "listening beyond this host without authentication: every client that reaches {endpoint} may read and write everything"
         ),
         SecurityProtocol::SaslPlaintext => tracing::warn!(
             listener,
@@ -651,7 +670,7 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
     let first = broker.event_loops.first();
     for (index, (_, socket)) in bound.listeners.into_iter().enumerate() {
         let accept = listener::accept(broker.clone(), index, socket);
-        first.spawn(supervised::vital("nobody would be let in any more", accept));
+        first.spawn(supervised::vital("clients would not be accepted any more", accept));
     }
     first.spawn(supervised::vital(
         "the time-outs of groups would not be kept any more",

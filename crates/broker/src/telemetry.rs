@@ -29,7 +29,7 @@ pub(crate) struct ClientTelemetry {
 }
 
 impl ClientTelemetry {
-    /// Nobody is subscribed.
+    /// There is no subscription.
     pub(crate) fn new(bytes_max: usize) -> Self {
         ClientTelemetry {
             start: Instant::now(),

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod consume;
 pub(crate) mod dead_letters;
+pub(crate) mod direct;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod man;

@@ -61,6 +61,8 @@ enum Command {
     Log(commands::log::LogArguments),
     /// Run a replicated partition with faults, in virtual time, by seed.
     Simulate(commands::simulate::Simulate),
+    /// Streams from service to service without a broker: show, manage and serve them.
+    Direct(commands::direct::DirectArguments),
     /// Append to an embedded queue, read it, check it, repair it; no broker is needed.
     Queue(commands::queue::QueueArguments),
     /// Print a script that lets a shell complete the commands.
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Log(log) => commands::log::run(&log),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Direct(direct) => wait_for(commands::direct::run(&direct)),
         Command::Queue(queue) => wait_for(commands::queue::run(&queue)),
         Command::Completions(completions) => commands::completions::run(&completions, Arguments::command()),
         Command::Man(manual) => commands::man::run(&manual, Arguments::command()),

@@ -524,7 +524,7 @@ async fn read(mut socket: impl AsyncRead + Unpin, broker: &str, in_flight: &InFl
                 Ok(Some(frame)) => match in_flight.lock().pop_front() {
                     // Who asked may have given up.
                     Some(awaited) => drop(awaited.answer.send(frame)),
-                    None => return End::Lost("it sent a response that nobody asked for".to_owned()),
+                    None => return End::Lost("it sent a response that was not asked for".to_owned()),
                 },
                 Ok(None) => break,
                 Err(error) => return End::NoFrame(error.to_string()),

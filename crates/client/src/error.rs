@@ -173,7 +173,7 @@ pub enum Error {
     /// Offsets were not committed, as a partition of them is not this member's, or was given up while that was tried: another
     /// member may have committed further by now, and would be taken back.
     #[error(
-        "the offsets of group {group} were not committed: {partition} is not this member's, or was given up meanwhile; whoever has it now goes on from what was committed before"
+        "the offsets of group {group} were not committed: {partition} is not this member's, or was given up meanwhile; its member goes on from what was committed before"
     )]
     CommitFailed {
         /// Name of the group.

@@ -187,7 +187,7 @@ pub struct ConfigKey {
     pub scope: Scope,
     /// The type of its values.
     pub kind: ConfigType,
-    /// The value when nobody sets one, as text; `None` is unset.
+    /// The value when none is set, as text; `None` is unset.
     pub default: Option<&'static str>,
     /// The allowed values.
     pub valid: Valid,

@@ -28,9 +28,9 @@ pub const LOGGERS: [&str; 9] = [
 pub enum LogLevel {
     /// Nothing: no message here is fatal.
     Fatal,
-    /// What somebody has to look after.
+    /// What an operator has to look after.
     Error,
-    /// What somebody may want to look after.
+    /// What an operator may want to look after.
     Warn,
     /// What was done.
     Info,

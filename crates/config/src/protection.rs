@@ -1,4 +1,4 @@
-//! What a configuration may ask for that would keep somebody out, and that this version does not have.
+//! What a configuration may ask for that would keep clients out, and that this version does not have.
 //!
 //! Such a key must not be passed over: the node would start open where its operator believes it closed. It is a
 //! problem at start, in whatever place it was written. A key with the value that it has anyway asks for nothing.
@@ -85,7 +85,9 @@ pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
 
 /// Completes "LISTENER uses PROTOCOL, ..." and the like.
 pub(super) fn without(what: &str) -> String {
-    format!("{what}, which this version does not have, so that it would be open to whoever reaches it")
+    format!(
+        "{what}, which this version does not have, so that it would be open to every client that reaches it"
+    )
 }
 
 fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
@@ -93,7 +95,7 @@ fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
     Problem { origin: Some(origin), message }
 }
 
-/// Empty, or what the key says when nobody sets it.
+/// Empty, or what the key says when it is not set.
 fn asks_for_nothing(name: &str, text: &str) -> bool {
     if text.is_empty() {
         return true;

@@ -203,7 +203,7 @@ mod tests {
             expect![
                 "listeners=SASL_PLAINTEXT://:1: sasl.enabled.mechanisms, which \
                  listener.name.sasl_plaintext.sasl.enabled.mechanisms overrides, asks for GSSAPI, which this version does not \
-                 have, so that it would be open to whoever reaches it. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
+                 have, so that it would be open to every client that reaches it. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
             ],
         );
         check(

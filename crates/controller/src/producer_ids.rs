@@ -56,7 +56,7 @@ impl ProducerIds {
 
     /// Adds a block whose record is committed. One at a time: only when [`ProducerIds::wants_block`].
     pub fn add(&mut self, block: ProducerIdBlock) {
-        assert!(self.next_block.is_empty(), "a block was added that nobody asked for: {block:?}");
+        assert!(self.next_block.is_empty(), "a block was added that was not asked for: {block:?}");
         assert!(block.start >= self.block.end, "blocks rise: {block:?} after {:?}", self.block);
         self.next_block = block;
     }

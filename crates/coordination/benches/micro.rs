@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
 use mainstem_coordination::groups::{
-    Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext, Token,
+    Effect, GroupConfig, GroupCoordinator, Reply, Request, RequestContext, Token, VisibleTopics,
 };
 use mainstem_coordination::time::Now;
 use mainstem_microbench::{Case, Suite};
@@ -105,7 +105,12 @@ impl Group {
 
 /// Serves a request to its answer; what is to be written is written at once.
 fn serve(coordinator: &mut GroupCoordinator, api_version: i16, request: Request<'_>) -> Reply {
-    let context = RequestContext { api_version, client_id: "consumer", client_host: "/127.0.0.1" };
+    let context = RequestContext {
+        api_version,
+        client_id: "consumer",
+        client_host: "/127.0.0.1",
+        visible: VisibleTopics::ALL,
+    };
     coordinator.step(NOW, Token(1), context, request);
     let mut answer = None;
     loop {

@@ -31,7 +31,7 @@
 //!
 //! A consumer group (KIP-848) runs ahead of its records: what a request changes is there for the next one at once, and
 //! its answer waits for the records. A failed append takes its changes back when it is reported, and those of requests
-//! that were built on them. A group that changes between the protocols serves nobody until that is durable.
+//! that were built on them. A group that changes between the protocols is not served until that is durable.
 //!
 //! Offsets of a transaction (KIP-98) wait twice: for their record to be durable, then for the marker that ends the
 //! transaction. The driver writes the marker and says so by
@@ -94,7 +94,7 @@ pub mod txn_offset_commit;
 pub(crate) use api::append_error;
 pub use api::{
     CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
-    TransactionEnd,
+    TransactionEnd, VisibleTopics,
 };
 pub use config::GroupConfig;
 pub(crate) use consumer::regex::compile as compile_pattern;

@@ -29,7 +29,7 @@
 //!
 //! Nothing of a transactional id changes before the record that says so is durable; until then it is *pending*, and
 //! other requests to it get CONCURRENT_TRANSACTIONS. So a failed append has nothing to take back. A transaction is
-//! decided when its PrepareCommit or PrepareAbort is durable: EndTxn is answered then, and whoever coordinates next goes
+//! decided when its PrepareCommit or PrepareAbort is durable: EndTxn is answered then, and the next coordinator goes
 //! on with the markers. When all are written, a last record says so.
 //!
 //! # States
@@ -47,12 +47,12 @@
 //!
 //! With transactions of version 2 (KIP-890) the epoch of the producer rises with each transaction that ends, so that a
 //! late request cannot reach into the next one; when the epochs of a producer id are used up, the producer goes on with
-//! another id. Whoever fences a transaction (InitProducerId of a newer producer, or time) aborts it with a risen epoch.
+//! another id. What fences a transaction (InitProducerId of a newer producer, or time) aborts it with a risen epoch.
 //!
 //! # Where it differs from Kafka
 //!
 //! - An AddPartitionsToTxn or AddOffsetsToTxn of the producer whose last transaction is still being marked waits for the
-//!   end of that, up to [`ending_wait_ms`](TransactionConfig::ending_wait_ms), in place of being told to come back.
+//!   end of that, up to [`ending_wait_ms`](TransactionConfig::ending_wait_ms), in place of an error on which the client comes back.
 //! - An EndTxn of version 5 or later that comes so early gets CONCURRENT_TRANSACTIONS, where Kafka fences the producer.
 //! - A producer that was fenced does not get the end of its successor's transaction of version 1 for an answer.
 //! - A retry of InitProducerId (KIP-360) is recognised at the last epoch of a producer id too.

@@ -2,22 +2,26 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstem_client::{
-    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, OutOfRange, Position, Producer,
-    ProducerConfig, Subscription,
+    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, NewTopic, OutOfRange, Position,
+    Producer, ProducerConfig, Subscription,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+#[cfg(feature = "direct")]
+use crate::direct::Publishers;
 use crate::driver::{Driver, Routes};
 use crate::error::{Error, Result};
 use crate::kafka::{KafkaSink, KafkaSource};
 use crate::route::{Route, Topics};
 use crate::signals::Signals;
 use crate::status::Status;
+use crate::topics::{self, PartitionLag, TopicPlan};
 
 /// An address that is never connected to.
 const NOWHERE: &str = "mem.invalid:1";
@@ -26,6 +30,8 @@ const NOWHERE: &str = "mem.invalid:1";
 #[derive(Debug)]
 pub(crate) struct AppState {
     pub(crate) name: Arc<str>,
+    /// Nothing is started while it is quiet.
+    pub(crate) is_quiet: AtomicBool,
     started: Instant,
     started_wall_ms: i64,
 }
@@ -34,7 +40,7 @@ impl AppState {
     pub(crate) fn new(name: Arc<str>) -> AppState {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started_wall_ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
-        AppState { name, started: Instant::now(), started_wall_ms }
+        AppState { name, is_quiet: AtomicBool::new(false), started: Instant::now(), started_wall_ms }
     }
 
     /// Milliseconds of the application's own clock.
@@ -95,11 +101,14 @@ pub struct App {
     pub(crate) times: Times,
     pub(crate) routes: Vec<Route>,
     http: Option<String>,
+    declared: Vec<NewTopic>,
+    #[cfg(feature = "direct")]
+    publishers: Option<Publishers>,
 }
 
 impl App {
-    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas; or one for a test
-    /// (`TestApp`) at `mem:`.
+    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas; that reads streams of
+    /// publishers at `grpc://HOST:PORT` (feature `direct`); or one for a test (`TestApp`) at `mem:`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or the URL is none of these.
@@ -111,13 +120,21 @@ impl App {
             ));
         }
         let is_in_memory = url == "mem:";
-        let brokers = if is_in_memory { Some(NOWHERE) } else { url.strip_prefix("kafka://") };
-        let brokers = brokers.ok_or_else(|| {
-            Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT"))
-        })?;
+        #[cfg(feature = "direct")]
+        let publishers = Publishers::of_url(url)?;
+        #[cfg(feature = "direct")]
+        let has_brokers = !is_in_memory && publishers.is_none();
+        #[cfg(not(feature = "direct"))]
+        let has_brokers = !is_in_memory;
+        let brokers = if has_brokers { brokers_of(url)? } else { NOWHERE };
         let client = ClientConfig::new(brokers)?.client_id(&*name);
         let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
-        let (times, routes) = (Times::default(), Vec::new());
+        #[cfg_attr(not(feature = "direct"), expect(unused_mut, reason = "it is changed for publishers"))]
+        let (mut times, routes) = (Times::default(), Vec::new());
+        #[cfg(feature = "direct")]
+        if publishers.is_some() {
+            times.commit_every = crate::direct::COMMIT_EVERY;
+        }
         Ok(App {
             name,
             client,
@@ -128,7 +145,70 @@ impl App {
             times,
             routes,
             http: None,
+            declared: Vec::new(),
+            #[cfg(feature = "direct")]
+            publishers,
         })
+    }
+
+    /// Where outputs and dead letters of an application go that reads streams of publishers: to `kafka://HOST:PORT`, or to
+    /// queues in a directory, `mmap:DIR`. Without it neither can be written; the position of a message that would have to be set
+    /// aside waits.
+    #[cfg(feature = "direct")]
+    pub fn outputs(mut self, url: impl Into<String>) -> App {
+        if let Some(publishers) = &mut self.publishers {
+            publishers.outputs = Some(url.into());
+        }
+        self
+    }
+
+    /// How publishers are reached, such as by TLS.
+    #[cfg(feature = "direct")]
+    pub fn publisher(mut self, change: impl Fn(mainstem_direct::Address) -> mainstem_direct::Address) -> App {
+        if let Some(publishers) = &mut self.publishers {
+            publishers.change_addresses(change);
+        }
+        self
+    }
+
+    /// How streams of publishers are read, such as through a filter.
+    #[cfg(feature = "direct")]
+    pub fn subscription(
+        mut self,
+        change: impl Fn(mainstem_direct::ConsumerConfig) -> mainstem_direct::ConsumerConfig
+        + Send
+        + Sync
+        + 'static,
+    ) -> App {
+        if let Some(publishers) = &mut self.publishers {
+            publishers.change = Some(Arc::new(change));
+        }
+        self
+    }
+
+    /// Declares a topic: [`App::plan`] compares it with what the brokers have. [`App::run`] creates nothing.
+    pub fn declare(mut self, topic: NewTopic) -> App {
+        self.declared.push(topic);
+        self
+    }
+
+    /// Compares the declared topics with those of the brokers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a topic that is declared twice; why the brokers cannot be asked.
+    pub async fn plan(&self) -> Result<TopicPlan> {
+        self.check_brokers()?;
+        topics::check(&self.declared)?;
+        TopicPlan::make(Admin::new(self.client.clone()), &self.declared).await
+    }
+
+    /// How far the group is behind, in all partitions of its named topics and those that it has committed for.
+    ///
+    /// # Errors
+    /// Why the brokers cannot be asked.
+    pub async fn lag(&self) -> Result<Vec<PartitionLag>> {
+        self.check_brokers()?;
+        topics::lag(&Admin::new(self.client.clone()), &self.name, &named_topics(&self.routes)).await
     }
 
     /// With a further route.
@@ -218,10 +298,15 @@ impl App {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn start(self) -> Result<Running> {
+    #[cfg_attr(not(feature = "direct"), expect(unused_mut, reason = "publishers are taken out of it"))]
+    pub fn start(mut self) -> Result<Running> {
         check_routes(&self.name, &self.routes)?;
         if self.is_in_memory {
             return Err(Error::Invalid("an application at mem: is for tests; give it to TestApp".to_owned()));
+        }
+        #[cfg(feature = "direct")]
+        if let Some(publishers) = self.publishers.take() {
+            return self.start_direct(&publishers);
         }
         let state = Arc::new(AppState::new(self.name.clone()));
         let source = KafkaSource::new(self.group())?;
@@ -247,6 +332,58 @@ impl App {
         Ok(Running { stop, status, task })
     }
 
+    /// The same over streams of publishers.
+    #[cfg(feature = "direct")]
+    fn start_direct(self, publishers: &Publishers) -> Result<Running> {
+        use crate::direct::{DirectSource, NoSink, QueueSink};
+        if self.routes.iter().any(|route| matches!(route.topics, Topics::Pattern(_))) {
+            let reason = "a pattern of topics needs brokers; name the streams of publishers (Route::topic)";
+            return Err(Error::Invalid(reason.to_owned()));
+        }
+        let (sink, producer): (Arc<dyn crate::transport::Sink>, _) = match &publishers.outputs {
+            None => (Arc::new(NoSink), None),
+            Some(url) => match url.strip_prefix("mmap:") {
+                Some(directory) => (Arc::new(QueueSink::new(directory)), None),
+                None => {
+                    let client = ClientConfig::new(brokers_of(url)?)?.client_id(&*self.name);
+                    let producer = Producer::new(ProducerConfig::new(client.clone()))?;
+                    let sink = Arc::new(KafkaSink::new(producer, Admin::new(client)));
+                    (sink.clone(), Some(sink))
+                }
+            },
+        };
+        let source = DirectSource::new(&self.name, publishers, &named_topics(&self.routes), self.start)?;
+        let state = Arc::new(AppState::new(self.name.clone()));
+        let (stop, stops) = watch::channel(Stop::No);
+        let routes = Routes::new(self.routes);
+        let status = Arc::new(Status::new(state.clone(), routes.states(), self.times.stuck_after));
+        let driver = Driver::new(state, routes, sink, self.times, status.clone());
+        let (http, served) = (self.http, status.clone());
+        let task = tokio::spawn(async move {
+            let _serving = match http {
+                Some(address) => Some(crate::http::serve(&address, served).await?),
+                None => None,
+            };
+            let ended = driver.run(source, stops).await;
+            if let Some(producer) = producer {
+                producer.close().await;
+            }
+            ended
+        });
+        Ok(Running { stop, status, task })
+    }
+
+    /// Refuses to ask brokers where there are none.
+    fn check_brokers(&self) -> Result {
+        #[cfg(feature = "direct")]
+        if self.publishers.is_some() {
+            let reason =
+                "the application reads streams of publishers; `mainstem direct lag URL` looks at those";
+            return Err(Error::Invalid(reason.to_owned()));
+        }
+        Ok(())
+    }
+
     /// How it takes part in its group.
     fn group(&self) -> GroupConfig {
         let consumer = ConsumerConfig {
@@ -266,6 +403,12 @@ impl App {
             ..usual
         }
     }
+}
+
+/// The brokers that a URL names.
+pub(crate) fn brokers_of(url: &str) -> Result<&str> {
+    url.strip_prefix("kafka://")
+        .ok_or_else(|| Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT")))
 }
 
 /// The topics of all routes; as one pattern if one of them is.
@@ -333,12 +476,25 @@ async fn look_for(admin: Admin, topics: Vec<String>) {
     }
 }
 
-/// Whether an application is to stop.
+/// Whether an application is to stop, or to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
+    /// It starts nothing, and stays in its group.
+    Quiet,
     /// What runs has its time.
     Orderly,
+}
+
+/// Asks for something, unless the application stops already.
+pub(crate) fn change(stop: &watch::Sender<Stop>, to: Stop) {
+    stop.send_if_modified(|now| {
+        let changes = *now != Stop::Orderly && *now != to;
+        if changes {
+            *now = to;
+        }
+        changes
+    });
 }
 
 /// An application that runs in the background. It goes on when this is dropped.
@@ -357,6 +513,17 @@ impl Running {
     pub async fn stop(self) -> Result {
         let _ = self.stop.send(Stop::Orderly);
         self.wait().await
+    }
+
+    /// Starts no message until [`Running::resume`]; what runs goes on, and the partitions stay with this process. SIGTSTP does
+    /// the same to [`App::run`].
+    pub fn quiet(&self) {
+        change(&self.stop, Stop::Quiet);
+    }
+
+    /// Ends [`Running::quiet`], as SIGCONT does.
+    pub fn resume(&self) {
+        change(&self.stop, Stop::No);
     }
 
     /// Waits until the application ends.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
+use tracing::Instrument as _;
 
 use crate::FaultClass;
 use crate::batches::{Batch, Marks};
@@ -51,11 +52,12 @@ where
     P: Payload,
     H: Handler<Msg<P>, Cx, M>,
 {
-    let message = match decoded(|| Msg::<P>::decode(received)) {
+    let span = received.span();
+    let message = match span.in_scope(|| decoded(|| Msg::<P>::decode(received))) {
         Ok(message) => message,
         Err(failure) => return Ended { slot, outcome: Err(failure) },
     };
-    let handling = AssertUnwindSafe(handler.handle(message, &mut cx)).catch_unwind();
+    let handling = AssertUnwindSafe(handler.handle(message, &mut cx)).catch_unwind().instrument(span);
     let outcome = match limit {
         None => judged(handling.await),
         Some(limit) => match tokio::time::timeout(limit, handling).await {

@@ -146,14 +146,31 @@ impl Driver {
         loop {
             tokio::select! {
                 biased;
-                () = is_stopped(stops) => return Ok(()),
+                wanted = wanted(stops) => match wanted {
+                    Stop::Orderly => return Ok(()),
+                    Stop::Quiet => self.be_quiet(true),
+                    Stop::No => self.be_quiet(false),
+                },
                 Some(command) = self.commands.1.recv() => self.obey(source, command)?,
                 Some((number, ended)) = self.ending.next(), if !self.ending.is_empty() => self.has_ended(number, ended),
                 done = ended(&mut self.commit) => self.committed(source, done),
-                () = tokio::time::sleep_until(self.commit_at) => self.commit_all(committer),
+                () = tokio::time::sleep_until(self.commit_at) => {
+                    self.note_ends(source);
+                    self.commit_all(committer);
+                }
                 event = source.next() => self.take(source, event?),
             }
             self.commit_last(committer);
+        }
+    }
+
+    /// Has partitions start nothing more, or go on.
+    fn be_quiet(&mut self, is_quiet: bool) {
+        self.app.is_quiet.store(is_quiet, Ordering::SeqCst);
+        self.status.quiet(is_quiet);
+        for handle in self.partitions.values() {
+            // A task that has ended has nothing to start.
+            let _ = handle.inputs.send(Input::Look);
         }
     }
 
@@ -267,6 +284,15 @@ impl Driver {
         self.last.1.push(number);
     }
 
+    /// Notes where the logs end, for the lag that the metrics show.
+    fn note_ends<S: Source>(&self, source: &S) {
+        for (partition, handle) in &self.partitions {
+            if let Some(end) = source.end(partition) {
+                handle.shared.end.store(end, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Begins a commit of all that has moved, if none is under way.
     fn commit_all(&mut self, committer: &dyn Commit) {
         self.commit_at = Instant::now() + self.times.commit_every;
@@ -348,11 +374,12 @@ impl Driver {
     }
 }
 
-/// Waits until the application is to stop; who can say so no more will not.
-async fn is_stopped(stops: &mut watch::Receiver<Stop>) {
-    if stops.wait_for(|stop| *stop != Stop::No).await.is_err() {
+/// Waits until something else is asked of the application; nothing is, once its other end is gone.
+async fn wanted(stops: &mut watch::Receiver<Stop>) -> Stop {
+    if stops.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
+    *stops.borrow_and_update()
 }
 
 /// Waits for what is under way, for ever if nothing is.

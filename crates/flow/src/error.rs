@@ -10,6 +10,20 @@ pub enum Error {
     /// The brokers refuse what it needs, or cannot be reached.
     #[error(transparent)]
     Client(#[from] mainstem_client::Error),
+    /// A publisher refuses what it needs, or has lost what was read.
+    #[cfg(feature = "direct")]
+    #[error(transparent)]
+    Direct(#[from] mainstem_direct::DirectError),
+    /// A message is no event of the type that a [`Reader`](crate::Reader) was asked for.
+    #[error("{partition} at offset {offset} cannot be decoded: {cause}")]
+    Undecodable {
+        /// The partition of the message.
+        partition: mainstem_client::TopicPartition,
+        /// Its offset; the reader goes on behind it.
+        offset: i64,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// A handler has asked for the end, by [`Fault::stop`](crate::Fault::stop).
     #[error("{partition} at offset {offset}: the handler stops the application: {cause}")]
     Stopped {

@@ -25,7 +25,7 @@ impl KafkaSource {
 }
 
 impl Source for KafkaSource {
-    async fn next(&mut self) -> Result<Event, Error> {
+    async fn next(&mut self) -> crate::Result<Event> {
         loop {
             match self.consumer.next_event().await? {
                 GroupEvent::Assigned(assigned) => return Ok(Event::Assigned(assigned)),
@@ -54,6 +54,12 @@ impl Source for KafkaSource {
 
     fn seek(&mut self, partition: &TopicPartition, offset: i64) {
         let _ = self.consumer.seek(partition, Position::Offset(offset));
+    }
+
+    fn end(&self, partition: &TopicPartition) -> Option<i64> {
+        let position = self.consumer.position(partition).ok().flatten();
+        let lag = self.consumer.lag(partition).ok().flatten();
+        position.zip(lag).map(|(position, lag)| position.saturating_add(lag))
     }
 
     fn committer(&self) -> Arc<dyn Commit> {

@@ -17,8 +17,14 @@
 
 mod app;
 mod attempt;
+#[cfg(feature = "avro")]
+mod avro;
 mod batches;
+#[cfg(feature = "command")]
+mod command;
 mod cx;
+#[cfg(feature = "direct")]
+mod direct;
 mod driver;
 mod error;
 mod fault;
@@ -32,18 +38,23 @@ mod message;
 pub mod metadata;
 mod metrics;
 pub mod payload;
+mod reader;
 mod route;
 mod runner;
 mod signals;
-mod slice;
 mod status;
 #[cfg(feature = "testing")]
 mod testing;
+mod topics;
 mod transport;
 pub mod window;
 
 pub use app::{App, Running};
+#[cfg(feature = "avro")]
+pub use avro::Avro;
 pub use batches::Batch;
+#[cfg(feature = "command")]
+pub use command::{Env, main};
 pub use cx::Cx;
 pub use error::{Error, Result};
 pub use fault::Fault;
@@ -51,13 +62,15 @@ pub use handler::{Handler, Input, OneArgument, Outcome, TwoArguments};
 pub use judge::{FaultClass, Judge, Retry, Tries, Verdict};
 #[cfg(feature = "derive")]
 pub use mainstem_flow_derive::Event;
+pub use mainstem_records::{SLICES, slice_of};
 pub use message::{Msg, Received};
 #[cfg(feature = "proto")]
 pub use payload::Proto;
 pub use payload::{DecodeError, Encode, EncodeError, Json, Payload, Raw, Text};
+pub use reader::Reader;
 pub use route::Route;
-pub use slice::{SLICES, slice_of};
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
 pub use testing::TestApp;
+pub use topics::{PartitionLag, TopicChange, TopicPlan};
 pub use window::{Admitted, Limits, Window};

@@ -10,6 +10,9 @@ use mainstem_client::{FetchedBatch, Headers, RecordRange, TopicPartition};
 use crate::letter::SourceRecord;
 use crate::payload::{DecodeError, Payload};
 
+/// The header with the trace that a message belongs to (W3C Trace Context).
+pub(crate) const TRACE_PARENT: &str = "traceparent";
+
 /// A record that was read: it shares the bytes of its batch.
 #[derive(Clone)]
 pub struct Received {
@@ -65,6 +68,24 @@ impl Received {
     /// Bytes of key, value and headers.
     pub(crate) fn size(&self) -> u32 {
         self.record.size()
+    }
+
+    /// The span of one attempt, for who traces it; none, and next to no work, for all others.
+    pub(crate) fn span(&self) -> tracing::Span {
+        let span = tracing::debug_span!(
+            target: "mainstem_flow::message",
+            "message",
+            topic = &*self.partition().topic,
+            partition = self.partition().partition,
+            offset = self.offset(),
+            traceparent = tracing::field::Empty
+        );
+        if !span.is_disabled()
+            && let Some(parent) = self.header(TRACE_PARENT)
+        {
+            span.record(TRACE_PARENT, &*String::from_utf8_lossy(parent));
+        }
+        span
     }
 
     /// A copy for a dead letter.

@@ -10,6 +10,7 @@ pub(crate) struct RouteMetrics {
     pub(crate) filtered: Counter,
     pub(crate) retries: Counter,
     pub(crate) letters: Counter,
+    pub(crate) attempts: Durations,
 }
 
 /// A number that only grows.
@@ -23,5 +24,66 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Upper bounds of the buckets of [`Durations`], in milliseconds.
+pub(crate) const BOUNDS_MS: [u64; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000];
+
+/// How long attempts took, to the millisecond: the clock is read once for many of them.
+#[derive(Debug, Default)]
+pub(crate) struct Durations {
+    /// Those up to each bound and above the one before; last, those above all.
+    buckets: [Counter; BOUNDS_MS.len() + 1],
+    sum_ms: Counter,
+}
+
+impl Durations {
+    /// Counts durations in milliseconds.
+    pub(crate) fn add(&self, durations_ms: impl Iterator<Item = u64>) {
+        let mut quick = 0;
+        for duration_ms in durations_ms {
+            // Most take less than the clock can tell.
+            if duration_ms <= BOUNDS_MS[0] {
+                quick += 1;
+            } else {
+                let bucket = BOUNDS_MS.partition_point(|bound| *bound < duration_ms);
+                self.buckets[bucket].add(1);
+            }
+            if duration_ms > 0 {
+                self.sum_ms.add(duration_ms);
+            }
+        }
+        if quick > 0 {
+            self.buckets[0].add(quick);
+        }
+    }
+
+    /// How many took at most each bound; last, how many there were.
+    pub(crate) fn cumulative(&self) -> [u64; BOUNDS_MS.len() + 1] {
+        let mut sum = 0;
+        std::array::from_fn(|bucket| {
+            sum += self.buckets[bucket].get();
+            sum
+        })
+    }
+
+    /// The sum, in milliseconds.
+    pub(crate) fn sum_ms(&self) -> u64 {
+        self.sum_ms.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_fall_into_the_bucket_that_has_room_for_them() {
+        let durations = Durations::default();
+        durations.add([0, 1, 2, 5, 6, 60_000, 60_001].into_iter());
+        let cumulative = durations.cumulative();
+        assert_eq!((cumulative[0], cumulative[1], cumulative[2]), (2, 4, 5));
+        assert_eq!((cumulative[11], cumulative[12], durations.sum_ms()), (6, 7, 120_015));
     }
 }

@@ -80,7 +80,7 @@ pub struct Json<T>(pub T);
 pub struct Proto<T>(pub T);
 
 /// The value of a record of a type that takes no tombstones.
-fn value<'a>(record: &'a Received, takes: &str) -> Result<&'a [u8], DecodeError> {
+pub(crate) fn value<'a>(record: &'a Received, takes: &str) -> Result<&'a [u8], DecodeError> {
     record.value().ok_or_else(|| {
         DecodeError(format!(
             "the record is a tombstone (it has no value), and the route takes {takes}; take Option<{takes}> to handle \

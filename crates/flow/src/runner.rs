@@ -17,14 +17,15 @@ pub(crate) use backlog::QUEUE_MAX;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_buffered::FuturesUnorderedBounded;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use mainstem_client::{CommittedOffset, FetchedBatch, TopicPartition};
+use mainstem_client::{CommittedOffset, FetchedBatch, Record, TopicPartition};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -36,7 +37,7 @@ use crate::cx::{Asked, Cx, PartitionCx};
 use crate::error::Error;
 use crate::judge::{Mark, Tries, Verdict};
 use crate::letter::Stage;
-use crate::message::Received;
+use crate::message::{Received, TRACE_PARENT};
 use crate::metadata;
 use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
@@ -60,6 +61,8 @@ pub(crate) enum Input {
     Batch(u64, FetchedBatch),
     /// Nothing more is started; what runs has so long. The task ends.
     Revoke(Duration),
+    /// The application has become quiet, or is so no more.
+    Look,
 }
 
 /// What a partition's task asks of the driver.
@@ -92,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) queued: AtomicUsize,
     /// The driver holds the partition.
     pub(crate) is_held: AtomicBool,
+    /// The log's end as far as the source knows it, or -1.
+    pub(crate) end: AtomicI64,
     pub(crate) cx: Arc<PartitionCx>,
 }
 
@@ -128,6 +133,7 @@ impl Shared {
             progress: Mutex::new(progress),
             queued: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
+            end: AtomicI64::new(-1),
             cx: Arc::new(cx),
         }
     }
@@ -198,6 +204,8 @@ struct Slot {
     tries: Tries,
     mark: Mark,
     first_failed_wall_ms: i64,
+    /// When its attempt was started, by the application's clock.
+    started_ms: u64,
     /// What its attempt asks for.
     asked: Arc<Mutex<Asked>>,
     /// The others of its batch.
@@ -283,6 +291,7 @@ where
             match input {
                 Some(Input::Batch(seeks, batch)) => self.backlog.push(seeks, batch),
                 Some(Input::Revoke(grace)) => self.revoke(grace),
+                Some(Input::Look) => {}
                 // The driver is gone.
                 None => {
                     self.revoke(Duration::ZERO);
@@ -325,9 +334,10 @@ where
         {
             self.ended.push(ended);
         }
-        self.warn_of_blocking(now_ms);
+        let polled_ms = self.warn_of_blocking(now_ms);
         let mut ended = std::mem::take(&mut self.ended);
         let is_busy = !ended.is_empty();
+        self.note_times(&ended, polled_ms);
         self.finish_plain(&mut ended, now_ms);
         for one in ended.drain(..) {
             match one.outcome {
@@ -339,9 +349,16 @@ where
         is_busy
     }
 
-    /// A handler that computes, or waits, without an await holds up all that its thread has to do.
-    fn warn_of_blocking(&self, since_ms: u64) {
-        let blocked_ms = self.partition.app.now_ms().saturating_sub(since_ms);
+    /// Counts how long attempts have taken.
+    fn note_times(&self, ended: &[Ended], now_ms: u64) {
+        let took = |one: &Ended| now_ms.saturating_sub(self.slots[usize::from(one.slot)].started_ms);
+        self.partition.route.metrics.attempts.add(ended.iter().map(took));
+    }
+
+    /// A handler that computes, or waits, without an await holds up all that its thread has to do. Returns the time now.
+    fn warn_of_blocking(&self, since_ms: u64) -> u64 {
+        let now_ms = self.partition.app.now_ms();
+        let blocked_ms = now_ms.saturating_sub(since_ms);
         if blocked_ms > BLOCKING_MS {
             tracing::warn!(
                 "a handler of {} has blocked its thread for {blocked_ms} ms in partition {}; let it await, or give such work to \
@@ -350,6 +367,7 @@ where
                 self.partition.shared.partition
             );
         }
+        now_ms
     }
 
     /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are left.
@@ -395,10 +413,26 @@ where
             self.seek = asked.seek.or(self.seek);
             std::mem::take(&mut asked.records)
         };
+        let records = self.traced(slot, records);
         if records.is_empty() {
             return self.finish(slot, now_ms);
         }
         self.writing.push(write_outputs(self.partition.sink.clone(), slot, records));
+    }
+
+    /// What a message sends belongs to the trace that it belongs to, unless the handler has said another.
+    fn traced(&self, slot: u16, mut records: Vec<Record>) -> Vec<Record> {
+        let one = &self.slots[usize::from(slot)];
+        // A batch is of many traces.
+        let received = one.received.as_ref().filter(|_| one.others.is_empty() && !records.is_empty());
+        if let Some(parent) = received.and_then(|received| received.header(TRACE_PARENT)) {
+            for record in &mut records {
+                if record.headers.iter().all(|(name, _)| name != TRACE_PARENT) {
+                    record.headers.push((TRACE_PARENT.to_owned(), Some(Bytes::copy_from_slice(parent))));
+                }
+            }
+        }
+        records
     }
 
     /// A message, or a batch, is finished.
@@ -546,7 +580,8 @@ where
     }
 
     fn start(&mut self, now_ms: u64) -> bool {
-        if self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms) {
+        let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
+        if is_quiet || self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms) {
             return false;
         }
         let room = self.running.capacity() - self.running.len();
@@ -567,24 +602,24 @@ where
         let mark = self.partition.route.judge.lock().started();
         let starting = std::mem::take(&mut self.starting);
         match self.dispatch.together {
-            None => starting.iter().for_each(|slot| self.start_attempt(*slot, &[], mark)),
+            None => starting.iter().for_each(|slot| self.start_attempt(*slot, &[], mark, now_ms)),
             Some(_) => {
                 self.lingers_since_ms = None;
-                self.start_attempt(starting[0], &starting[1..], mark);
+                self.start_attempt(starting[0], &starting[1..], mark, now_ms);
             }
         }
         self.starting = starting;
         true
     }
 
-    fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark) {
+    fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark, now_ms: u64) {
         let mut rest = Vec::new();
         if !others.is_empty() {
             rest.extend(others.iter().filter_map(|other| self.slots[usize::from(*other)].received.clone()));
             self.slots[usize::from(slot)].others.extend_from_slice(others);
         }
         let one = &mut self.slots[usize::from(slot)];
-        one.mark = mark;
+        (one.mark, one.started_ms) = (mark, now_ms);
         match Arc::get_mut(&mut one.asked) {
             Some(asked) => asked.get_mut().begin(),
             // A clone of an earlier attempt's context lives still.
@@ -608,7 +643,10 @@ where
 
     /// Sets the timer; ready if its time has come already.
     fn wait(&mut self, cx: &mut Context<'_>, now_ms: u64) -> Poll<()> {
+        // What is due while the application is quiet waits for its end, of which an input tells.
+        let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
         let due_ms = self.partition.shared.progress.lock().window.as_ref().and_then(Window::next_due_ms);
+        let due_ms = due_ms.filter(|_| !is_quiet);
         let linger_ms = self.dispatch.together.map_or(0, |(_, linger_ms)| linger_ms);
         let lingers_ms = self.lingers_since_ms.map(|since| since.saturating_add(linger_ms));
         let paused_ms = Some(self.paused_until_ms).filter(|until| *until > now_ms);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::app::Stop;
+use crate::app::{Stop, change};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
@@ -17,6 +17,8 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     report: Signal,
+    quiet: Signal,
+    resume: Signal,
 }
 
 impl Signals {
@@ -27,10 +29,13 @@ impl Signals {
             terminate: heed(SignalKind::terminate())?,
             interrupt: heed(SignalKind::interrupt())?,
             report: heed(SignalKind::user_defined1())?,
+            quiet: heed(SignalKind::from_raw(libc::SIGTSTP))?,
+            resume: heed(SignalKind::from_raw(libc::SIGCONT))?,
         })
     }
 
-    /// SIGTERM and SIGINT stop in order, and at once when they come again; SIGUSR1 logs what runs.
+    /// SIGTERM and SIGINT stop in order, and at once when they come again; SIGTSTP starts nothing
+    /// more until SIGCONT; SIGUSR1 logs what runs.
     pub(crate) async fn heed(&mut self, stop: &watch::Sender<Stop>, status: &Arc<Status>) {
         let mut is_stopping = false;
         loop {
@@ -39,6 +44,15 @@ impl Signals {
                 _ = self.interrupt.recv() => {}
                 _ = self.report.recv() => {
                     status.log();
+                    continue;
+                }
+                _ = self.quiet.recv() => {
+                    tracing::info!("quiet: nothing more is started until SIGCONT; what runs goes on");
+                    change(stop, Stop::Quiet);
+                    continue;
+                }
+                _ = self.resume.recv() => {
+                    change(stop, Stop::No);
                     continue;
                 }
             }

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::app::AppState;
+use crate::metrics::BOUNDS_MS;
 use crate::route::RouteState;
 use crate::runner::Shared;
 use crate::window::Window;
@@ -18,6 +20,8 @@ pub enum State {
     Starting,
     /// It has taken part in its group.
     Running,
+    /// It starts nothing, and keeps its partitions.
+    Quiet,
     /// It finishes what runs.
     Stopping,
     /// It has left its group.
@@ -52,6 +56,16 @@ impl Status {
         if now.state == State::Starting {
             now.state = State::Running;
         }
+    }
+
+    pub(crate) fn quiet(&self, is_quiet: bool) {
+        let mut now = self.now.lock();
+        now.state = match (now.state, is_quiet) {
+            (State::Starting | State::Running, true) => State::Quiet,
+            (State::Quiet, false) if now.rebalances == 0 => State::Starting,
+            (State::Quiet, false) => State::Running,
+            (other, _) => other,
+        };
     }
 
     pub(crate) fn stopping(&self) {
@@ -92,7 +106,8 @@ impl Status {
     /// Why it does not.
     pub fn ready(&self) -> Result<(), String> {
         match self.state() {
-            State::Running => Ok(()),
+            // It takes part in its group, and an orchestrator that took it out for that would be in its operator's way.
+            State::Running | State::Quiet => Ok(()),
             State::Starting => {
                 Err("no partition was assigned yet: the group is being joined, or the topics are missing"
                     .to_owned())
@@ -109,8 +124,9 @@ impl Status {
     pub fn live(&self) -> Result<(), String> {
         let now_ms = self.app.now_ms();
         let limit_ms = u64::try_from(self.stuck_after.as_millis()).unwrap_or(u64::MAX);
-        if self.routes.iter().any(|route| route.judge.lock().outage_since_ms().is_some()) {
-            // A restart would not bring back what is away.
+        let is_quiet = self.state() == State::Quiet;
+        if is_quiet || self.routes.iter().any(|route| route.judge.lock().outage_since_ms().is_some()) {
+            // A restart would not bring back what is away, and is not wanted by who has asked for quiet.
             return Ok(());
         }
         for shared in &self.now.lock().partitions {
@@ -153,6 +169,7 @@ impl Status {
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         self.messages(&mut out);
+        self.durations(&mut out);
         let now = self.now.lock();
         let line = |out: &mut String, name: &str, shared: &Shared, value: u64| {
             // Writing to a String cannot fail.
@@ -174,6 +191,15 @@ impl Status {
             let age_ms = self.app.now_ms().saturating_sub(progress.moved_ms);
             line(&mut out, "frontier_age_seconds", shared, if waits { age_ms / 1_000 } else { 0 });
         }
+        out.push_str("# TYPE mainstem_flow_lag gauge\n");
+        for shared in &now.partitions {
+            let end = shared.end.load(Ordering::Relaxed);
+            let frontier = shared.progress.lock().window.as_ref().map(Window::frontier);
+            // Nothing is said where nothing is known.
+            if let Some(frontier) = frontier.filter(|_| end >= 0) {
+                line(&mut out, "lag", shared, end.saturating_sub(frontier).max(0).unsigned_abs());
+            }
+        }
         let _ = writeln!(
             out,
             "# TYPE mainstem_flow_rebalances_total counter\nmainstem_flow_rebalances_total {}\n# TYPE mainstem_flow_state \
@@ -182,6 +208,27 @@ impl Status {
             format!("{:?}", now.state).to_lowercase()
         );
         out
+    }
+
+    /// How long attempts took, by route.
+    fn durations(&self, out: &mut String) {
+        out.push_str("# TYPE mainstem_flow_handler_seconds histogram\n");
+        for route in &self.routes {
+            let (name, attempts) = (escaped(&route.name), &route.metrics.attempts);
+            let cumulative = attempts.cumulative();
+            let bounds = BOUNDS_MS.iter().map(|bound| (*bound as f64 / 1_000.0).to_string());
+            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(cumulative) {
+                let _ = writeln!(
+                    out,
+                    "mainstem_flow_handler_seconds_bucket{{route=\"{name}\",le=\"{bound}\"}} {count}"
+                );
+            }
+            let (sum, count) = (attempts.sum_ms() as f64 / 1_000.0, cumulative[BOUNDS_MS.len()]);
+            let _ = writeln!(
+                out,
+                "mainstem_flow_handler_seconds_sum{{route=\"{name}\"}} {sum}\nmainstem_flow_handler_seconds_count{{route=\"{name}\"}} {count}"
+            );
+        }
     }
 
     fn messages(&self, out: &mut String) {

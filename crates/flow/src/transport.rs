@@ -25,11 +25,13 @@ pub(crate) enum Event {
 /// What brings messages. The futures of `next` are dropped at will and lose nothing.
 pub(crate) trait Source: Send + 'static {
     /// What happens next.
-    fn next(&mut self) -> impl Future<Output = Result<Event, Error>> + Send;
+    fn next(&mut self) -> impl Future<Output = crate::Result<Event>> + Send;
     /// Brings nothing more of a partition, and forgets nothing.
     fn hold(&mut self, partition: &TopicPartition);
     /// Goes on with it.
     fn release(&mut self, partition: &TopicPartition);
+    /// Where the log of a partition ends, as far as that is known.
+    fn end(&self, partition: &TopicPartition) -> Option<i64>;
     /// Goes on elsewhere in it.
     fn seek(&mut self, partition: &TopicPartition, offset: i64);
     /// What commits positions.

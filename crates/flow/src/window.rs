@@ -42,7 +42,7 @@ use std::ops::Range;
 
 use slots::{NONE, Slots, State};
 
-use crate::slice::SLICES;
+use mainstem_records::SLICES;
 
 /// Unfinished messages of a partition at most. Their ranges fit into the metadata of a commit, but for the worst orders.
 pub const MESSAGES_MAX: usize = 1_024;

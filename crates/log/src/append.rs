@@ -36,7 +36,21 @@ pub struct Prepared<'a> {
     transaction_version: i16,
 }
 
-impl Prepared<'_> {
+impl<'a> Prepared<'a> {
+    /// The batch as the client sent it, or as it was re-encoded.
+    pub fn batch(&self) -> &Batch<'a> {
+        &self.batch
+    }
+
+    /// The header in place of the batch's own, as it is to be written but for offset and leader epoch.
+    pub fn header(&self) -> &[u8; HEADER_BYTES] {
+        &self.header
+    }
+
+    pub(crate) fn producer(&self) -> &ProducerBatch {
+        &self.producer
+    }
+
     /// Size as it will be stored, in bytes.
     pub fn size(&self) -> usize {
         self.batch.size()

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The offsets live in memory; the file is replaced as a whole ([`replace_file`]), so that after a power cut it is
-//! the old or the new one. Whoever needs an update to be durable joins the next replacement
+//! the old or the new one. A caller that needs an update to be durable joins the next replacement
 //! ([`OffsetCheckpoint::commit`]): any number of callers share one.
 
 use crate::partition_dir::TopicPartition;
@@ -107,7 +107,7 @@ fn parse_entry(line: &str) -> Option<(TopicPartition, i64)> {
     words.next().is_none().then(|| (TopicPartition::new(topic, partition), offset))
 }
 
-/// Told once whether an update is durable.
+/// Called once with whether an update is durable.
 pub type OnDurable = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// One checkpoint file and the offsets that go into it.
@@ -125,7 +125,7 @@ struct State {
     /// Whether the file may differ from the offsets.
     changed: bool,
     waiting: Vec<OnDurable>,
-    /// Whether somebody replaces the file and will look for waiting ones afterwards.
+    /// Whether a caller replaces the file and will look for waiting ones afterwards.
     writing: bool,
 }
 
@@ -187,7 +187,7 @@ impl OffsetCheckpoint {
 
     /// Asks that the offsets as they are now become durable; `on_durable` is called when they are. The next
     /// replacement of the file serves all who wait. `true`: the caller has to have [`Self::write_for_waiting`] run,
-    /// on a thread that may block; nobody else does.
+    /// on a thread that may block; no other thread does.
     #[must_use]
     pub(crate) fn enqueue(&self, on_durable: OnDurable) -> bool {
         let mut state = self.state.lock();
@@ -195,7 +195,7 @@ impl OffsetCheckpoint {
         !mem::replace(&mut state.writing, true)
     }
 
-    /// Replaces the file until nobody waits any more.
+    /// Replaces the file until no caller waits any more.
     pub(crate) fn write_for_waiting(&self) {
         while let Some(waiting) = self.take_waiting() {
             let result = self.write();
@@ -212,7 +212,7 @@ impl OffsetCheckpoint {
         state.writing.then_some(waiting)
     }
 
-    /// Makes the offsets as they are now durable, together with whoever else wants that; blocks.
+    /// Makes the offsets as they are now durable, together with those of other callers; blocks.
     pub fn commit(&self) -> io::Result<()> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let write = self.enqueue(Box::new(move |result| {

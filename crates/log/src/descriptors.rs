@@ -125,7 +125,7 @@ impl Inner {
         Some(open.file.clone())
     }
 
-    /// Takes out the least recently used handles that nobody uses: a sixteenth of the budget at once, so that the
+    /// Takes out the least recently used handles that are not in use: a sixteenth of the budget at once, so that the
     /// search through all of them is paid for by as many opens.
     fn evict(&mut self, budget: usize) -> Vec<OpenFile> {
         let mut unused: Vec<_> = self
@@ -143,7 +143,7 @@ impl Inner {
 /// A file that is open when it is used, and may be closed in between.
 pub struct CachedFile {
     id: u64,
-    /// Held while the file is opened or renamed, so that nobody opens what has taken its name.
+    /// Held while the file is opened or renamed, so that what has taken its name is not opened.
     path: RwLock<PathBuf>,
     mode: OpenMode,
     cache: Arc<DescriptorCache>,
@@ -181,7 +181,7 @@ impl CachedFile {
         Ok(())
     }
 
-    /// Closes the handle, once nobody uses it; the next use opens it again.
+    /// Closes the handle, once it is not in use; the next use opens it again.
     pub fn close(&self) {
         let closed = self.cache.inner.lock().open.remove(&self.id);
         drop(closed);

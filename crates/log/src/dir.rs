@@ -44,7 +44,7 @@ const PROBES: usize = 7;
 /// One more sync may follow: together under 2 ms on a disk that is worth measuring.
 const PROBE_TIME: Duration = Duration::from_micros(1_200);
 
-/// How a directory was left by whoever had it last: what has to be checked before it is used.
+/// How a directory was left by the process that had it last: what has to be checked before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastStop {
     /// It is new, or was never written to.
@@ -445,7 +445,7 @@ impl LogDir {
         for checkpoint in self.checkpoints.all() {
             checkpoint.commit()?;
         }
-        // Names which nobody had to wait for, such as those of deleted segments' directories.
+        // Names which no caller had to wait for, such as those of deleted segments' directories.
         let segments_crc = self.write_segments()?;
         self.storage.sync_dir(&self.path)?;
         if !self.unopened.lock().is_empty() {

@@ -80,6 +80,12 @@ impl Log {
         Ok(Some(self.verifications.begin(request, mono_ms, VERIFICATIONS_MAX)))
     }
 
+    /// Returns true while a guard of [`Log::begin_verification`] allows its producer to begin a transaction here: until
+    /// that begins, or a marker comes.
+    pub fn is_verification(&self, producer_id: i64, guard: VerificationGuard) -> bool {
+        self.verifications.of(producer_id).is_some_and(|verification| verification.guard == guard)
+    }
+
     /// Whether the oldest open transaction has had no batch for longer than any may be open: its coordinator has
     /// probably lost it. Wall time; `transaction_timeout_max_ms` is the broker's `transaction.max.timeout.ms`.
     pub fn has_late_transaction(&self, wall_ms: i64, transaction_timeout_max_ms: i64) -> bool {

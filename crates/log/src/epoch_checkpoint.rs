@@ -22,7 +22,7 @@ pub(crate) struct EpochCheckpoint {
 #[derive(Debug)]
 struct EpochFile {
     files: PartitionFiles,
-    /// The file has so many changes, durably; [`CLOSED`] when nobody may write it any more.
+    /// The file has so many changes, durably; [`CLOSED`] when it may not be written any more.
     written: AtomicU64,
     /// Held while the file is replaced.
     turn: Mutex<()>,

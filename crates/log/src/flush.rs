@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct FlushState {
     files: Vec<Arc<dyn StorageFile>>,
     directories: Vec<Arc<Path>>,
-    /// A sync is due whether or not somebody waits for it: a segment was closed, the log was not left in order, or
+    /// A sync is due whether or not a caller waits for it: a segment was closed, the log was not left in order, or
     /// maintenance found what is unsynced.
     due: bool,
     /// Where the sync in progress will bring the durable end.
@@ -119,7 +119,7 @@ impl Log {
         self.log_end - covered >= self.config.flush_messages
     }
 
-    /// Whether a sync is due that nobody waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
+    /// Whether a sync is due that no caller waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
     pub fn flush_due(&self, mono_ms: u64) -> bool {
         let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
         self.flush.due

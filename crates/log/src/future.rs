@@ -1,6 +1,6 @@
 //! A copy of a log that grows in another log directory until it takes the original's place.
 //!
-//! Whoever moves a partition asks again and again, with the original locked, what comes next ([`FutureLog::next`]), and
+//! The mover of a partition asks again and again, with the original locked, what comes next ([`FutureLog::next`]), and
 //! copies it without the lock ([`FutureLog::copy`]); [`FutureLog::sync`] puts it on disk. When little is left,
 //! [`FutureLog::take_over`] does the rest with the original locked. Batches are copied as they are, with offsets and
 //! leader epochs; segments begin where this copy's configuration wants them to.
@@ -265,7 +265,7 @@ impl FutureLog {
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
         log.producer_share.set(log.producers.len());
-        // Whoever waits for the coordinator's confirmation appends to this log.
+        // A producer that waits for the coordinator's confirmation appends to this log.
         log.verifications = std::mem::take(&mut original.verifications);
         log.snapshot_offset = None;
         log.write_epochs()?;
@@ -276,7 +276,7 @@ impl FutureLog {
     }
 
     /// Log start and recovery point, durably: by the latter a start believes the snapshot of the producers. Written by this
-    /// thread, since whoever else writes for others may wait for the partition's lock.
+    /// thread, since another writer of the checkpoint may wait for the partition's lock.
     fn note_checkpoints(&self) -> io::Result<()> {
         let (log, checkpoints) = (&self.log, self.log.dir.checkpoints());
         log.note_checkpoints(log.durable_end);

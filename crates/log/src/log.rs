@@ -1,7 +1,7 @@
 //! One partition's log: what it consists of, its ends, and how it is opened and closed.
 //!
 //! Every change goes through `&mut self`; the caller serialises. Append returns offsets; that they are durable, or
-//! readable by consumers, is told later and from outside ([`Log::flushed`], [`Log::set_high_watermark`]). Time is
+//! readable by consumers, is set later and from outside ([`Log::flushed`], [`Log::set_high_watermark`]). Time is
 //! given by the caller: monotonic for ages and delays, wall time only where records' timestamps are compared with it.
 
 mod invariants;

@@ -1,4 +1,4 @@
-//! What has to be done to a log now and then, in parts: nobody who appends or reads waits while maintenance waits for the
+//! What has to be done to a log now and then, in parts: no appender or reader waits while maintenance waits for the
 //! disk.
 //!
 //! | part | has the log | does |
@@ -102,11 +102,11 @@ impl Log {
         let mut done = Maintained { rolled: self.roll_by_age(mono_ms)?, ..Maintained::default() };
         let delete_before = self.give_up_segments(wall_ms, mono_ms, &mut done)?;
         if self.flush.files_are_unsynced() {
-            // Nobody may append any more, and what is deleted next may have to wait for it.
+            // Appends are refused from now on, and what is deleted next may have to wait for it.
             self.flush.note_due();
         }
         if std::mem::replace(&mut self.maintained_end, self.log_end) == self.log_end {
-            // Nobody appends: what is kept in memory for the next append can go.
+            // There are no appends: what is kept in memory for the next append can go.
             self.write_indexes()?;
             self.segments.last_mut().expect("a log has a segment at all times").shrink();
         }
@@ -137,7 +137,7 @@ impl Log {
     /// the partition.
     pub fn end_maintenance(&mut self, work: Maintenance) -> Result<Maintained, LogError> {
         if !Arc::ptr_eq(&work.files.dir, &self.files.dir) {
-            // A copy in another log directory has taken over: the old files are nobody's any more, whatever failed there.
+            // A copy in another log directory has taken over: the old files belong to no partition any more, whatever failed there.
             return Ok(work.done);
         }
         self.deletions.waiting.extend(work.due);

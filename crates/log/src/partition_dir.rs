@@ -42,7 +42,7 @@ impl fmt::Display for TopicPartition {
 pub enum SetAside {
     /// Its topic was deleted; it is removed after a delay.
     Delete,
-    /// No topic of this name and id is known (KIP-858); it stays until somebody looks at it.
+    /// No topic of this name and id is known (KIP-858); it stays until an operator looks at it.
     Stray,
 }
 

@@ -41,7 +41,7 @@ pub enum Placement {
     Offline,
     /// It is assigned to a directory that is not among `log.dirs`.
     Missing,
-    /// It is in two directories; somebody has to say which one counts.
+    /// It is in two directories; an operator has to say which one counts.
     Twice(DirectoryId, DirectoryId),
 }
 
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(placed, expected, "{assigned:?} {found:?} offline: {any_offline}");
         };
         check(Some(A), &[A], &[], false, Here(A));
-        // Somebody moved its directory while the broker was stopped.
+        // Its directory was moved while the broker was stopped.
         check(Some(A), &[B], &[], false, Here(B));
         check(Some(C), &[B], &[], true, Here(B));
         check(None, &[B], &[], true, Here(B));
@@ -97,7 +97,7 @@ mod tests {
         // Created, and killed before its directory was.
         check(Some(A), &[], &[], false, Create(A));
         check(None, &[], &[], false, Anywhere);
-        // It may be where nobody can look.
+        // It may be in a directory that cannot be read.
         check(Some(A), &[], &[], true, Offline);
         check(Some(C), &[], &[], true, Offline);
         check(Some(C), &[], &[B], true, Offline);

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 /// Something to be run once on a helper thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that run jobs, each started when a job finds no idle one. A job that panics ends the process: whoever waits for
+/// Threads that run jobs, each started when a job finds no idle one. A job that panics ends the process: a caller that waits for
 /// what it was to do would wait for ever.
 pub struct Pool {
     name: String,

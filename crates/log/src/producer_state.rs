@@ -355,7 +355,7 @@ impl ProducerState {
 
     /// Forgets producers that were idle for `expiration_ms`, except those with an open transaction. The time is
     /// monotonic: a jump of the wall clock must not make a producer's retries unknown. Of those that have not written
-    /// since the log was opened it is told by the timestamp of their last batch, as Kafka does of all.
+    /// since the log was opened it is known by the timestamp of their last batch, as Kafka does of all.
     pub(crate) fn expire(&mut self, mono_ms: u64, wall_ms: i64, expiration_ms: u64) -> usize {
         let before = self.producers.len();
         self.producers.retain(|_, entry| {

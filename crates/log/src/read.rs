@@ -53,7 +53,25 @@ pub struct FileRange {
 
 /// A read that needs the disk before its range is known. Independent of the log: nothing is locked.
 #[derive(Debug)]
-pub struct PendingRead {
+pub struct PendingRead(Pending);
+
+#[derive(Debug)]
+enum Pending {
+    Log(Box<PendingLogRead>),
+    Elsewhere(ElsewhereRead),
+}
+
+/// A read of what no [`Log`] keeps.
+struct ElsewhereRead(Box<dyn FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync>);
+
+impl std::fmt::Debug for ElsewhereRead {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ElsewhereRead")
+    }
+}
+
+#[derive(Debug)]
+struct PendingLogRead {
     dir: Arc<LogDir>,
     step: Step,
     /// Of a read with [`ReadBound::LastStable`].
@@ -84,10 +102,26 @@ struct Request {
 }
 
 impl PendingRead {
+    /// A read of records that something else than a log keeps, such as an embedded queue.
+    pub fn elsewhere(
+        read: impl FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync + 'static,
+    ) -> PendingRead {
+        PendingRead(Pending::Elsewhere(ElsewhereRead(Box::new(read))))
+    }
+
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
     /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. So does one whose transaction index
     /// went with it in the meantime. A medium that cannot be read takes its log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
+        match self.0 {
+            Pending::Log(read) => read.resolve(),
+            Pending::Elsewhere(ElsewhereRead(read)) => read(),
+        }
+    }
+}
+
+impl PendingLogRead {
+    fn resolve(self) -> Result<ReadPlan, ReadError> {
         let range = match self.step {
             Step::Range(lookup, request) => find_range(&lookup, &request, ReadMode::Blocking),
             Step::Aborted(range) => Ok(Some(range)),
@@ -109,6 +143,10 @@ impl PendingRead {
             Err(ReadStop::WouldBlock) => unreachable!("a blocking read does not stop"),
         }
     }
+}
+
+fn later(read: PendingLogRead) -> ReadPlan {
+    ReadPlan::Later(PendingRead(Pending::Log(Box::new(read))))
 }
 
 impl Log {
@@ -221,7 +259,7 @@ impl Log {
                 range.aborted = aborted;
                 Ok(ReadPlan::Range(range))
             }
-            Err(ReadStop::WouldBlock) => Ok(ReadPlan::Later(PendingRead {
+            Err(ReadStop::WouldBlock) => Ok(later(PendingLogRead {
                 dir: self.dir.clone(),
                 step: Step::Aborted(range),
                 aborted: Some(AbortedPlan::Search(search)),
@@ -252,7 +290,7 @@ impl Log {
                     let aborted =
                         request.committed.then(|| self.aborted_plan(number, request.from, request.bound));
                     let step = Step::Range(Box::new(lookup), request);
-                    return Ok(ReadPlan::Later(PendingRead { dir: self.dir.clone(), step, aborted }));
+                    return Ok(later(PendingLogRead { dir: self.dir.clone(), step, aborted }));
                 }
                 Err(ReadStop::Failed(error)) => return Err(ReadError::Storage(error)),
             }

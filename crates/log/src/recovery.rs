@@ -193,7 +193,7 @@ impl Log {
 }
 
 impl Log {
-    /// Whoever was killed may not have synced the snapshot that is built upon, nor the transaction indexes: what was
+    /// A process that was killed may not have synced the snapshot that is built upon, nor the transaction indexes: what was
     /// added to them, and what was cut off.
     fn note_unsynced(&mut self, last_stop: LastStop) -> Result<(), LogError> {
         if self.durable_end < self.log_end
@@ -241,7 +241,7 @@ impl PartitionDirectory {
         match found {
             Some(id) if id == identity.topic_id => {
                 if matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot) {
-                    // Whoever was killed may not have synced it.
+                    // A process that was killed may not have synced it.
                     let file = path.join(PARTITION_METADATA);
                     let opened = storage.open(&file, OpenMode::ReadWrite);
                     names.files.push(opened.map_err(LogError::io("open", file))?);

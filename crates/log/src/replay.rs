@@ -101,7 +101,7 @@ impl Log {
         Ok((first, ProducerState::default()))
     }
 
-    /// Notes the batches of a range of offsets in a state. `each` is told of every transaction that is aborted, with
+    /// Notes the batches of a range of offsets in a state. `each` is called with every transaction that is aborted, with
     /// the number of the segment that has the marker.
     fn replay(
         &self,

@@ -38,7 +38,7 @@ struct Shared {
     cached: OnceLock<Box<CachedFiles>>,
     /// The files have the names that the output of a compaction has until it is in the place of its input.
     in_swap: AtomicBool,
-    /// The largest timestamp of a closed segment as its time index has it, once somebody has looked.
+    /// The largest timestamp of a closed segment as its time index has it, once it was looked up.
     largest: OnceLock<TimestampOffset>,
 }
 

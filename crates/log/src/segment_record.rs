@@ -7,7 +7,7 @@
 //! refused orders 1 0:5000 80:512
 //! ```
 //!
-//! A segment that somebody removes or cuts while the broker is stopped leaves no trace in the files that stay. So a
+//! A segment that is removed or cut while the broker is stopped leaves no trace in the files that stay. So a
 //! start compares names and lengths with this record. Lines with `closed` count once, with the clean-shutdown marker that
 //! has the checksum of this file. Lines with `refused` are of partitions that a start found incomplete: they count until
 //! the files are there again, or the loss is accepted by a file of the name [`ACCEPT_LOSS`] in the partition's directory.

@@ -12,17 +12,23 @@ pub use random::Random;
 
 use crate::storage::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock};
 use disk::{Disk, InodeId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a sync that is held looks whether it still is.
+const HELD_SYNC_CHECK: Duration = Duration::from_millis(1);
 
 /// A simulated file system. Clones are the same one.
 #[derive(Clone, Default)]
 pub struct SimStorage {
     disk: Arc<Mutex<Disk>>,
+    /// The process that it is of; those of all if it is of none.
+    process: Option<u64>,
 }
 
 impl fmt::Debug for SimStorage {
@@ -35,6 +41,21 @@ impl SimStorage {
     /// An empty file system with room without end.
     pub fn new() -> SimStorage {
         SimStorage::default()
+    }
+
+    /// The file system as the present process has it: from its death or the next power cut on, names fail as handles do.
+    /// For a program that is still running in the memory of the test when its simulated process is dead.
+    pub fn of_this_process(&self) -> SimStorage {
+        let process = Some(self.disk.lock().process);
+        SimStorage { disk: self.disk.clone(), process }
+    }
+
+    fn alive(&self) -> io::Result<MutexGuard<'_, Disk>> {
+        let disk = self.disk.lock();
+        match self.process {
+            Some(process) if process != disk.process => Err(dead()),
+            _ => Ok(disk),
+        }
     }
 
     /// The process dies: its handles and locks are gone, what it wrote is not.
@@ -53,6 +74,16 @@ impl SimStorage {
     /// later syncs say.
     pub fn fail_syncs(&self, count: usize) {
         self.disk.lock().syncs_to_fail = count;
+    }
+
+    /// Lets syncs of files with `of` in their path wait until it is called with `None`, or their process is dead.
+    pub fn hold_syncs(&self, of: Option<&str>) {
+        self.disk.lock().held = of.map(str::to_owned);
+    }
+
+    /// Syncs that wait now.
+    pub fn syncs_held(&self) -> usize {
+        self.disk.lock().syncs_held
     }
 
     /// Sets how many bytes may still be written beyond the present ends of files; `None`: any number.
@@ -76,7 +107,7 @@ impl SimStorage {
         self.disk.lock().unreadable = unreadable;
     }
 
-    /// What is in the page cache and what is on disk, a line a file; for whoever looks for the cause of a loss.
+    /// What is in the page cache and what is on disk, a line a file: to find the cause of a loss.
     pub fn describe(&self) -> String {
         let (disk, mut lines) = (self.disk.lock(), Vec::new());
         disk.describe(disk::ROOT, Path::new("/"), &mut lines);
@@ -91,44 +122,45 @@ impl SimStorage {
 
 impl Storage for SimStorage {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.alive()?;
         let inode = disk.open(path, mode)?;
         let process = disk.process;
-        Ok(Arc::new(SimFile { disk: self.disk.clone(), inode, process, writable: mode != OpenMode::Read }))
+        let (disk, path, writable) = (self.disk.clone(), path.to_owned(), mode != OpenMode::Read);
+        Ok(Arc::new(SimFile { disk, path, inode, process, writable }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.lock().list(dir)
+        self.alive()?.list(dir)
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        Ok(self.disk.lock().find(path).is_ok())
+        Ok(self.alive()?.find(path).is_ok())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.lock().rename(from, to)
+        self.alive()?.rename(from, to)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.disk.lock().remove(path)
+        self.alive()?.remove(path)
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.lock().create_dir(path)
+        self.alive()?.create_dir(path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.lock().remove(path)
+        self.alive()?.remove(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.alive()?;
         let inode = disk.find(dir)?;
         disk.sync(inode)
     }
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.alive()?;
         disk.open(path, OpenMode::Create)?;
         if !disk.locks.insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -137,7 +169,7 @@ impl Storage for SimStorage {
     }
 
     fn free_space(&self, _: &Path) -> io::Result<u64> {
-        Ok(self.disk.lock().room.unwrap_or(u64::MAX))
+        Ok(self.alive()?.room.unwrap_or(u64::MAX))
     }
 
     fn total_space(&self, _: &Path) -> io::Result<u64> {
@@ -145,8 +177,12 @@ impl Storage for SimStorage {
     }
 
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
-        self.disk.lock().find(path).map(|_| None)
+        self.alive()?.find(path).map(|_| None)
     }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("simulated: the process is dead")
 }
 
 struct SimLock {
@@ -174,6 +210,8 @@ impl Drop for SimLock {
 
 struct SimFile {
     disk: Arc<Mutex<Disk>>,
+    /// At which it was opened.
+    path: PathBuf,
     inode: InodeId,
     process: u64,
     writable: bool,
@@ -189,7 +227,7 @@ impl SimFile {
     fn with<T>(&self, use_it: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let mut disk = self.disk.lock();
         if disk.process != self.process {
-            return Err(io::Error::other("a handle from before a crash"));
+            return Err(dead());
         }
         use_it(&mut disk)
     }
@@ -199,6 +237,24 @@ impl SimFile {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         self.with(use_it)
+    }
+}
+
+impl SimFile {
+    fn wait_to_sync(&self, concerns: impl Fn(&str) -> bool) -> io::Result<()> {
+        let is_held = |disk: &Disk| disk.held.as_deref().is_some_and(&concerns);
+        if !self.with(|disk| Ok(is_held(disk)))? {
+            return Ok(());
+        }
+        self.disk.lock().syncs_held += 1;
+        let waited = loop {
+            match self.with(|disk| Ok(is_held(disk))) {
+                Ok(true) => std::thread::sleep(HELD_SYNC_CHECK),
+                other => break other.map(drop),
+            }
+        };
+        self.disk.lock().syncs_held -= 1;
+        waited
     }
 }
 
@@ -232,16 +288,18 @@ impl StorageFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.wait_to_sync(|held| self.path.to_string_lossy().contains(held))?;
         self.with(|disk| disk.sync(self.inode))
     }
 
     fn sync_fs(&self) -> io::Result<()> {
+        self.wait_to_sync(|_| true)?;
         self.with(Disk::sync_all)
     }
 
     fn advise(&self, advice: Advice, _: u64, _: u64) {
         if advice == Advice::DontNeed {
-            // A handle from before a crash advises nobody.
+            // Advice by a handle from before a crash has no effect.
             let _ = self.with(|disk| {
                 disk.drop_clean(self.inode);
                 Ok(())

@@ -48,7 +48,7 @@ pub enum Advice {
     WillNeed,
     /// It is not read soon: its pages may go.
     DontNeed,
-    /// Whoever reads says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
+    /// The reader says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
     Random,
 }
 
@@ -84,7 +84,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Takes an exclusive lock on a file, which is created when it does not exist. Never waits: a lock held by
-    /// somebody else is [`io::ErrorKind::WouldBlock`].
+    /// another process is [`io::ErrorKind::WouldBlock`].
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>>;
 
     /// Bytes that an ordinary user may still write to the file system of `path`.
@@ -105,7 +105,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Reads up to `buf.len()` bytes; 0 at or behind the end.
     fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
 
-    /// Reads only what is in the page cache. `None`: it would block, or this cannot be told here.
+    /// Reads only what is in the page cache. `None`: it would block, or this is not known here.
     fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>>;
 
     /// Length in bytes.

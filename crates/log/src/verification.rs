@@ -1,5 +1,5 @@
 //! Whether a producer's transaction is known to the coordinator before its first batch is written (KIP-890): what
-//! keeps a late batch from opening a transaction that nobody would ever end.
+//! keeps a late batch from opening a transaction that would never end.
 //!
 //! Who writes the first batch of a transaction asks for a guard, has the coordinator confirm the partition, and
 //! appends with the guard. A marker that comes in between voids it, and so does the first batch: an answer of the
@@ -99,7 +99,7 @@ impl Verifications {
         }
     }
 
-    /// Forgets those that were begun `expiration_ms` ago: nobody comes back to them.
+    /// Forgets those that were begun `expiration_ms` ago: no producer comes back to them.
     pub(crate) fn expire(&mut self, mono_ms: u64, expiration_ms: u64) {
         self.by_producer.retain(|_, begun| mono_ms.saturating_sub(begun.begun_ms) < expiration_ms);
         if self.by_producer.is_empty() {

@@ -162,7 +162,7 @@ fn write_if_other(file: &dyn StorageFile, content: &[u8]) -> io::Result<()> {
 impl Indexes {
     fn note(&mut self, batch: &ScannedBatch, base_offset: i64, interval: u32) {
         let relative_offset = (batch.last_offset - base_offset) as i32;
-        // Without records the timestamp is nobody's.
+        // Without records the timestamp is of no record.
         if batch.record_count > 0 && batch.max_timestamp > self.largest.0 {
             self.largest = (batch.max_timestamp, relative_offset);
         }

@@ -10,7 +10,7 @@ use crate::control::lock_bytes;
 use crate::error::{QueueError, Result};
 use crate::lock::{self, Acquired, Slot};
 use crate::queue::Inner;
-use crate::writer::{LEADER_EPOCH, Place, Writer, wall_ms};
+use crate::writer::{Place, Writer, wall_ms};
 
 /// Appends messages. Each message, and each batch, is seen by readers whole or not at all.
 #[derive(Debug)]
@@ -77,8 +77,24 @@ impl Shared {
         appended
     }
 
-    fn lock(&mut self) -> Result<()> {
+    pub(crate) fn lock(&mut self) -> Result<()> {
         let acquired = self.slot.acquire(&self.inner.control, self.inner.options.writer_patience)?;
+        self.locked(acquired)
+    }
+
+    /// Takes the lock if it is free; returns whether it has it now.
+    pub(crate) fn try_lock(&mut self) -> Result<bool> {
+        match self.slot.try_acquire(&self.inner.control) {
+            true => self.locked(Acquired::InOrder).map(|()| true),
+            false => Ok(false),
+        }
+    }
+
+    pub(crate) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    fn locked(&mut self, acquired: Acquired) -> Result<()> {
         if acquired == Acquired::FromTheDead || self.is_dirty {
             self.is_dirty = true;
             if let Err(error) = self.writer.repair() {
@@ -90,7 +106,7 @@ impl Shared {
         Ok(())
     }
 
-    fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         self.slot.release(&self.inner.control);
     }
 }
@@ -185,6 +201,18 @@ impl Appender {
         Messages { appender: self }
     }
 
+    /// What appends under the lock, in this process.
+    pub(crate) fn as_shared(&mut self) -> Result<&mut Shared> {
+        self.check_process()?;
+        match &mut self.mode {
+            Mode::Shared(shared) => Ok(shared),
+            Mode::Exclusive(exclusive) => {
+                let reason = "an exclusive appender has no lock to take".to_owned();
+                Err(QueueError::Busy { path: exclusive.inner.directory.clone(), reason })
+            }
+        }
+    }
+
     fn writer(&mut self) -> &mut Writer {
         match &mut self.mode {
             Mode::Exclusive(exclusive) => &mut exclusive.writer,
@@ -238,7 +266,8 @@ impl Appender {
 }
 
 fn options() -> BatchOptions {
-    BatchOptions { partition_leader_epoch: LEADER_EPOCH, ..BatchOptions::default() }
+    // The epoch is stamped when the batch has its place.
+    BatchOptions { partition_leader_epoch: 0, ..BatchOptions::default() }
 }
 
 /// The place of one message, at first filled with zeros or anything else: all of it has to be written.
@@ -256,7 +285,8 @@ impl Reservation<'_> {
     pub fn commit(mut self) -> i64 {
         let (place, size, timestamp) = (self.place, self.layout.size(), self.timestamp);
         let writer = self.appender.writer();
-        self.layout.finish(place.offset, LEADER_EPOCH, timestamp, writer.bytes(place, size));
+        let leader_epoch = writer.leader_epoch();
+        self.layout.finish(place.offset, leader_epoch, timestamp, writer.bytes(place, size));
         writer.publish(place, size, 1, timestamp);
         self.is_done = true;
         place.offset

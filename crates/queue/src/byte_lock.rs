@@ -10,6 +10,8 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -78,6 +80,12 @@ impl LockFile {
         self.generation == generation()
     }
 
+    /// Returns true if the path names this file, and not another one or none.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let named = std::fs::metadata(path).and_then(|named| Ok((named, self.file.metadata()?)));
+        named.is_ok_and(|(named, own)| (named.dev(), named.ino()) == (own.dev(), own.ino()))
+    }
+
     /// Waits until it has the lock.
     pub(crate) fn lock(&self, at: u64, kind: Kind) -> io::Result<()> {
         loop {
@@ -95,6 +103,11 @@ impl LockFile {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Gives the lock back.
+    pub(crate) fn unlock(&self, at: u64) -> io::Result<()> {
+        self.control(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, at))
     }
 
     /// Returns true if another open file has a lock on the byte.

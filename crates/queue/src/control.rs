@@ -11,11 +11,14 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
+use crate::protocol::{self, Memory, Shared};
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
@@ -25,6 +28,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const SLOTS: usize = 256;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"MSQUEUE\0");
+/// A reader that sleeps looks again at least so often.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 const PAGE: usize = 4096;
 const SLOT_BYTES: usize = 16;
 /// The size of the file.
@@ -36,6 +41,10 @@ pub(crate) mod lock_bytes {
     pub(crate) const OPENING: u64 = 1 << 40;
     /// Shared by all that append under the writer lock, exclusive for an exclusive appender.
     pub(crate) const APPENDING: u64 = OPENING + 1;
+    /// Exclusive for the broker that serves the queue.
+    pub(crate) const SERVING: u64 = OPENING + 2;
+    /// Held while the files of the next segment are made.
+    pub(crate) const PREPARING: u64 = OPENING + 3;
     /// The first slot's; held by the process that has the slot.
     pub(crate) const SLOTS: u64 = OPENING + 16;
 }
@@ -59,6 +68,7 @@ mod word {
     pub(super) const BASES: usize = START + 24;
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
+    pub(super) const BROKER_WAKE: usize = START + 72;
     pub(super) const LOCK: usize = START + 128;
     pub(super) const INDEX_ENTRIES: usize = START + 192;
     pub(super) const TIME_ENTRIES: usize = START + 196;
@@ -69,6 +79,15 @@ mod word {
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;
+    pub(super) const LEADER_EPOCH: usize = START + 276;
+}
+
+/// Bits of [`Control::sleepers`].
+pub(crate) mod sleeper {
+    /// A reader sleeps on [`Control::wake_sequence`](super::Control::wake_sequence).
+    pub(crate) const READER: u32 = 1;
+    /// The broker sleeps on [`Control::broker_wake_sequence`](super::Control::broker_wake_sequence).
+    pub(crate) const BROKER: u32 = 2;
 }
 
 /// What is published of the open segment: a value of [`Control::end`].
@@ -96,6 +115,7 @@ pub(crate) struct Control {
     map: Map,
     pub(crate) path: PathBuf,
     pub(crate) is_writable: bool,
+    pub(crate) ahead: Ahead,
 }
 
 impl Control {
@@ -103,7 +123,7 @@ impl Control {
     pub(crate) fn map(file: &File, directory: &Path, is_writable: bool) -> Result<Control> {
         let path = directory.join(FILE);
         match Map::new(file, BYTES, is_writable) {
-            Ok(map) => Ok(Control { map, path, is_writable }),
+            Ok(map) => Ok(Control { map, path, is_writable, ahead: Ahead::default() }),
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
                 Err(QueueError::NoSharedMapping { path, source })
             }
@@ -170,32 +190,41 @@ impl Control {
 
     /// The open segment: its base offset, and what is published of it.
     pub(crate) fn open_segment(&self) -> (i64, End) {
-        loop {
-            let end = self.end();
-            let base = self.base(end.roll).load(Ordering::Acquire);
-            fence(Ordering::Acquire);
-            let again = End::unpack(self.map.u64(word::END).load(Ordering::Relaxed));
-            // The other place is written on the way to the next segment, this one on the way to the one after it.
-            if again.roll == end.roll {
-                return (base, end);
-            }
-        }
+        protocol::open_segment::<Shared>(self.map.u64(word::END), self.bases())
     }
 
-    fn base(&self, roll: u32) -> &AtomicI64 {
-        self.map.i64(word::BASES + 8 * (roll as usize & 1))
+    fn bases(&self) -> [&AtomicI64; 2] {
+        [self.map.i64(word::BASES), self.map.i64(word::BASES + 8)]
     }
 
     /// Publishes. Readers that do not sleep see it at once; [`Control::wake`] is for the others.
     pub(crate) fn publish(&self, end: End, next_offset: i64) {
-        self.map.u64(word::END).store(end.pack(), Ordering::Release);
-        self.map.i64(word::NEXT_OFFSET).store(next_offset, Ordering::Release);
+        let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
+        protocol::publish::<Shared>(words.0, words.1, end, next_offset);
     }
 
     /// Publishes the first byte of another segment, which has to be there.
     pub(crate) fn publish_segment(&self, roll: u32, base: i64) {
-        self.base(roll).store(base, Ordering::Release);
-        self.publish(End { roll, bytes: 0 }, base);
+        let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
+        protocol::publish_segment::<Shared>(words.0, words.1, self.bases(), roll, base);
+    }
+
+    /// Wakes readers and the broker that sleep.
+    pub(crate) fn wake(&self) {
+        protocol::wake::<Shared>(self.sleepers(), self.wake_sequence(), self.broker_wake_sequence());
+    }
+
+    /// Says that a reader is about to sleep; returns what it is to sleep on ([`Control::sleep`]). What it waits for has to be
+    /// looked at in between.
+    pub(crate) fn announce_sleep(&self) -> u32 {
+        protocol::announce_sleep::<Shared>(self.sleepers(), self.wake_sequence())
+    }
+
+    /// Sleeps until something is published, or for so long, or for no reason. Never for long: one that publishes may die, or be
+    /// stopped, after it saw that a reader sleeps and before it wakes it.
+    pub(crate) fn sleep(&self, seen: u32, left: Option<Duration>) {
+        let left = left.map_or(SLEEP_MAX, |left| left.min(SLEEP_MAX));
+        Shared::wait(self.wake_sequence(), seen, Some(left));
     }
 
     /// The offset that the next message gets: never more than what is published.
@@ -208,7 +237,7 @@ impl Control {
         self.map.u64(word::TOUCHED)
     }
 
-    /// 1 if a reader sleeps, or is about to.
+    /// Bits of [`sleeper`]: who sleeps, or is about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
     }
@@ -216,6 +245,11 @@ impl Control {
     /// What sleepers wait on; it changes with each wake-up.
     pub(crate) fn wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::WAKE)
+    }
+
+    /// What the broker that serves the queue waits on; it changes with each wake-up of the broker.
+    pub(crate) fn broker_wake_sequence(&self) -> &AtomicU32 {
+        self.map.u32(word::BROKER_WAKE)
     }
 
     pub(crate) fn lock(&self) -> &AtomicU32 {
@@ -267,6 +301,11 @@ impl Control {
         self.map.u32(word::SYNC_FAILED)
     }
 
+    /// The leader epoch of what is appended: raised when a restart of the machine may have taken messages.
+    pub(crate) fn leader_epoch(&self) -> &AtomicU32 {
+        self.map.u32(word::LEADER_EPOCH)
+    }
+
     /// How often a slot was taken.
     pub(crate) fn slot_generation(&self, slot: usize) -> &AtomicU32 {
         self.map.u32(2 * PAGE + slot * SLOT_BYTES)
@@ -296,4 +335,18 @@ pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
         *byte = u8::from_str_radix(pair, 16).unwrap_or_default();
     }
     Ok(boot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_shared_mappings_is_named() {
+        // Files of /proc cannot be mapped; those of some network file systems neither.
+        let file = File::open("/proc/self/status").unwrap();
+        let error = Control::map(&file, Path::new("/somewhere"), false).unwrap_err();
+        assert!(matches!(error, QueueError::NoSharedMapping { .. }), "{error}");
+        assert!(error.to_string().contains("put the queue on a local disk"), "{error}");
+    }
 }

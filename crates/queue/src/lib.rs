@@ -27,30 +27,39 @@
 //!
 //! Processes that may write the directory trust each other; see [`Options::read_only`] for those that only read.
 
+mod ahead;
 mod appender;
+mod async_tailer;
+mod bell;
 mod byte_lock;
 mod control;
+mod epochs;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod lock;
 mod map;
 mod options;
+mod protocol;
 mod queue;
 mod recovery;
 mod retention;
 mod segment;
+mod serving;
 mod sync_every;
 mod tailer;
 mod tailers;
 mod verify;
 mod writer;
 
+pub use ahead::Prepared;
 pub use appender::{Appender, Messages, Reservation};
+pub use async_tailer::AsyncTailer;
 pub use error::{QueueError, Result};
 pub use mainstem_records::{Header, Headers, Record};
 pub use options::Options;
 pub use queue::{Ends, Queue, SegmentInfo};
+pub use serving::{Located, Locked, ServedRules, Serving, WAIT_ANY_MAX, wait_any};
 pub use sync_every::SyncEvery;
 pub use tailer::{Follow, Message, Start, Tailer, Wait};
 pub use tailers::TailerInfo;

@@ -6,24 +6,19 @@
 //! exchanged for the waiter's own, and what the dead one left is repaired before anything else.
 
 use std::fs::File;
-use std::hint;
 use std::path::Path;
 use std::process;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::thread::futex;
-
 use crate::byte_lock::{Kind, LockFile};
 use crate::control::{Control, FILE, SLOTS, lock_bytes};
 use crate::error::{QueueError, Result};
+use crate::protocol::{self, CONTENDED, Shared};
+pub(crate) use crate::protocol::{Acquired, timespec};
 
 /// After so long a waiter looks whether the holder lives.
 const PROBE: Duration = Duration::from_millis(5);
-/// Looks at the word before it sleeps: about as long as an append takes.
-const SPINS: usize = 200;
-/// Somebody sleeps until the lock is free.
-const CONTENDED: u32 = 1 << 31;
 const SLOT_BITS: u32 = 10;
 const GENERATION_MASK: u32 = (1 << (31 - SLOT_BITS)) - 1;
 
@@ -33,15 +28,6 @@ pub(crate) struct Slot {
     file: LockFile,
     index: usize,
     word: u32,
-}
-
-/// How the lock was had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    /// It was free, or was given back.
-    InOrder,
-    /// Its holder had died with it.
-    FromTheDead,
 }
 
 /// Opens the control file once more: what locks it has to be an open file of its own.
@@ -87,54 +73,24 @@ impl Slot {
     /// # Errors
     /// [`QueueError::WriterBlocked`] after `patience`.
     pub(crate) fn acquire(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
-        for _ in 0..SPINS {
-            if control
-                .lock()
-                .compare_exchange_weak(0, self.word, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                return Ok(Acquired::InOrder);
-            }
-            hint::spin_loop();
+        if self.try_acquire(control) {
+            return Ok(Acquired::InOrder);
         }
-        self.wait(control, patience)
+        let begin = Instant::now();
+        protocol::wait_for_lock::<Shared, QueueError>(control.lock(), self.word, PROBE, |word| {
+            if self.is_dead(control, word)? {
+                return Ok(true);
+            }
+            match patience.is_some_and(|patience| begin.elapsed() >= patience) {
+                true => Err(blocked(control, word)),
+                false => Ok(false),
+            }
+        })
     }
 
-    #[cold]
-    fn wait(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
-        let begin = Instant::now();
-        let mine = self.word | CONTENDED;
-        loop {
-            let seen = control.lock().load(Ordering::Relaxed);
-            let exchange = |from: u32, to: u32| {
-                control.lock().compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            };
-            if seen == 0 {
-                if exchange(0, mine) {
-                    return Ok(Acquired::InOrder);
-                }
-                continue;
-            }
-            let contended = seen | CONTENDED;
-            if seen != contended && !exchange(seen, contended) {
-                continue;
-            }
-            let timeout = timespec(PROBE);
-            match futex::wait(control.lock(), futex::Flags::empty(), contended, Some(&timeout)) {
-                Err(rustix::io::Errno::TIMEDOUT) => {}
-                _ => continue,
-            }
-            if self.is_dead(control, contended)? {
-                if exchange(contended, mine) {
-                    return Ok(Acquired::FromTheDead);
-                }
-            } else if patience.is_some_and(|patience| begin.elapsed() >= patience) {
-                let path = control.path.parent().unwrap_or(&control.path).to_owned();
-                let slot = (contended & ((1 << SLOT_BITS) - 1)) as usize - 1;
-                let pid = control.slot_pid(slot.min(SLOTS - 1)).load(Ordering::Relaxed);
-                return Err(QueueError::WriterBlocked { path, pid });
-            }
-        }
+    /// Takes the lock if it is free within about the time of an append; returns whether it has it now.
+    pub(crate) fn try_acquire(&self, control: &Control) -> bool {
+        protocol::try_acquire::<Shared>(control.lock(), self.word)
     }
 
     /// Returns true if the process that took the lock with this word is no more.
@@ -156,16 +112,13 @@ impl Slot {
 
     /// Gives the lock back.
     pub(crate) fn release(&self, control: &Control) {
-        let word = control.lock().swap(0, Ordering::Release);
-        if word & CONTENDED != 0 {
-            let _ = futex::wake(control.lock(), futex::Flags::empty(), 1);
-        }
+        protocol::release::<Shared>(control.lock());
     }
 }
 
-pub(crate) fn timespec(duration: Duration) -> rustix::thread::Timespec {
-    rustix::thread::Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
+fn blocked(control: &Control, word: u32) -> QueueError {
+    let path = control.path.parent().unwrap_or(&control.path).to_owned();
+    let slot = (word & ((1 << SLOT_BITS) - 1)) as usize;
+    let pid = control.slot_pid(slot.clamp(1, SLOTS) - 1).load(Ordering::Relaxed);
+    QueueError::WriterBlocked { path, pid }
 }

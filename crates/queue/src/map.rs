@@ -17,8 +17,10 @@ use std::io;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A mapping of the first bytes of a file, shared.
@@ -27,6 +29,34 @@ pub(crate) struct Map {
     start: NonNull<u8>,
     len: usize,
     is_writable: bool,
+    pages: Pages,
+}
+
+/// The pages of a mapping, for a thread that makes them present for others: it reaches no byte, and keeps no mapping alive.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pages(Arc<Mutex<Option<(usize, usize)>>>);
+
+impl Pages {
+    fn new(start: NonNull<u8>, len: usize) -> Pages {
+        Pages(Arc::new(Mutex::new(Some((start.as_ptr().expose_provenance(), len)))))
+    }
+
+    /// Returns false if the mapping is gone.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// As [`Map::populate`]; false if the mapping is gone or ends before the range.
+    pub(crate) fn populate(&self, range: Range<usize>) -> bool {
+        // It is held over the call: the mapping cannot go meanwhile.
+        let mapped = self.0.lock();
+        let Some((start, len)) = *mapped else { return false };
+        if range.start >= len {
+            return false;
+        }
+        populate(start, pages(range, len));
+        true
+    }
 }
 
 // SAFETY: the mapping belongs to no thread, and the rules above hold for threads as for processes.
@@ -42,12 +72,12 @@ impl Map {
     pub(crate) fn new(file: &File, len: usize, is_writable: bool) -> io::Result<Map> {
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         if len == 0 {
-            return Ok(Map { start: NonNull::dangling(), len, is_writable });
+            return Ok(Map { start: NonNull::dangling(), len, is_writable, pages: Pages::default() });
         }
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Map { start, len, is_writable })
+        Ok(Map { start, len, is_writable, pages: Pages::new(start, len) })
     }
 
     /// The mapped bytes.
@@ -107,23 +137,17 @@ impl Map {
     /// Makes pages present for writing, so that the first store to each does not wait for the kernel. What cannot be done
     /// is left to the stores themselves.
     pub(crate) fn populate(&self, range: Range<usize>) {
-        let range = self.pages(range);
-        if range.is_empty() {
-            return;
-        }
-        // SAFETY: the range is mapped; populating changes no byte, and where the file has been cut it is an error.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                self.start.as_ptr().add(range.start).cast(),
-                range.len(),
-                Advice::LinuxPopulateWrite,
-            )
-        };
+        populate(self.start.as_ptr().expose_provenance(), pages(range, self.len));
+    }
+
+    /// Its pages, for another thread.
+    pub(crate) fn pages(&self) -> Pages {
+        self.pages.clone()
     }
 
     /// Gives resident pages back; their content stays in the file.
     pub(crate) fn forget(&self, range: Range<usize>) {
-        let range = self.pages(range);
+        let range = pages(range, self.len);
         if range.is_empty() {
             return;
         }
@@ -136,20 +160,108 @@ impl Map {
             )
         };
     }
+}
 
-    /// The whole pages of a range, within the mapping.
-    fn pages(&self, range: Range<usize>) -> Range<usize> {
-        let page = rustix::param::page_size();
-        let end = range.end.min(self.len);
-        range.start.next_multiple_of(page)..end - end % page
+/// The whole pages of a range, within a mapping of `len` bytes.
+fn pages(range: Range<usize>, len: usize) -> Range<usize> {
+    let page = rustix::param::page_size();
+    let end = range.end.min(len);
+    range.start.next_multiple_of(page)..end - end % page
+}
+
+/// Makes pages of the mapping that begins at `start` present.
+fn populate(start: usize, range: Range<usize>) {
+    if range.is_empty() {
+        return;
     }
+    // SAFETY: the caller has the mapping for as long as this takes; populating changes no byte, and where the file has been cut it
+    // is an error.
+    let _ = unsafe {
+        rustix::mm::madvise(
+            ptr::with_exposed_provenance_mut(start + range.start),
+            range.len(),
+            Advice::LinuxPopulateWrite,
+        )
+    };
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
         if self.len > 0 {
+            // Another thread that populates it has ended, and none begins.
+            *self.pages.0.lock() = None;
             // SAFETY: the mapping is ours, and every reference into it borrows `self`.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+    use std::sync::atomic::Ordering::{Acquire, Relaxed};
+    use std::thread;
+
+    use super::*;
+    use crate::control::End;
+    use crate::protocol::{self, Shared};
+
+    const BYTES: usize = 4096;
+    const WORDS: usize = 64;
+
+    /// Two mappings of the same memory, which is not a file's: so that miri can run this, which knows no files in memory.
+    /// `cargo +nightly miri test -p mainstem-queue map::`
+    fn mappings(memory: &mut [u64; BYTES / 8]) -> [ManuallyDrop<Map>; 2] {
+        let start = NonNull::from(memory).cast();
+        [true, false].map(|is_writable| {
+            ManuallyDrop::new(Map { start, len: BYTES, is_writable, pages: Pages::default() })
+        })
+    }
+
+    #[test]
+    fn one_writes_behind_what_others_read() {
+        let mut memory = [0; BYTES / 8];
+        let [mut writing, reading] = mappings(&mut memory);
+        let messages = (BYTES - WORDS) / 100;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..messages {
+                    let at = WORDS + number * 100;
+                    writing.unpublished(at..at + 100).fill(number as u8);
+                    let end = End { roll: 0, bytes: (at + 100) as u32 };
+                    protocol::publish::<Shared>(writing.u64(0), writing.i64(8), end, number as i64 + 1);
+                    // What was published is read by the writer too, while others do.
+                    assert_eq!(writing.published(at..at + 1), [number as u8]);
+                }
+            });
+            scope.spawn(|| {
+                let mut kept: Vec<&[u8]> = Vec::new();
+                while kept.len() < messages {
+                    let next = reading.i64(8).load(Acquire) as usize;
+                    for number in kept.len()..next {
+                        let at = WORDS + number * 100;
+                        kept.push(reading.published(at..at + 100));
+                    }
+                    thread::yield_now();
+                }
+                for (number, message) in kept.iter().enumerate() {
+                    assert!(message.iter().all(|byte| *byte == number as u8));
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_not_reached() {
+        let mut memory = [0; BYTES / 8];
+        let [mut writing, mut reading] = mappings(&mut memory);
+        let refused = |reach: &mut dyn FnMut()| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(reach)).unwrap_err();
+        };
+        refused(&mut || reading.published(BYTES - 1..BYTES + 1).iter().for_each(drop));
+        refused(&mut || reading.u64(BYTES - 4).store(1, Relaxed));
+        refused(&mut || reading.u32(2).store(1, Relaxed));
+        refused(&mut || reading.unpublished(0..1).fill(1));
+        refused(&mut || writing.unpublished(BYTES..BYTES + 1).fill(1));
     }
 }

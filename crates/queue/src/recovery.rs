@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use mainstem_records::Batch;
 
 use crate::control::{self, Control, End};
+use crate::epochs;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
@@ -107,7 +108,7 @@ impl Walked {
 /// Makes a new queue: its first segment, Kafka's two small files, and the words. The caller holds the opening lock.
 pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
     OpenSegment::create(directory, 0, rules.segment_bytes)?;
-    write(&directory.join("leader-epoch-checkpoint"), b"0\n1\n0 0\n")?;
+    epochs::write(directory, &[(0, 0)])?;
     let id = topic_id().map_err(|error| QueueError::io("reading random bytes", directory, error))?;
     write(&directory.join("partition.metadata"), format!("version: 0\ntopic_id: {id}\n").as_bytes())?;
     control.initialize(rules);
@@ -115,6 +116,7 @@ pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> 
     count_as_empty(control, wall_ms());
     control.synced_end().store(0, Relaxed);
     control.log_start().store(0, Relaxed);
+    control.leader_epoch().store(0, Relaxed);
     control.publish_segment(0, 0);
     sync_control(directory)
 }
@@ -242,7 +244,11 @@ pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) ->
     }
     reopen(control, directory, rules, last)?;
     control.synced_end().store(next, Relaxed);
-    control.log_start().store(first, Relaxed);
+    // A start that was moved into the segment stays.
+    let log_start = control.log_start().load(Relaxed).max(first).min(next);
+    control.log_start().store(log_start, Relaxed);
+    let epoch = epochs::raise(directory, control.leader_epoch().load(Relaxed) as i32, next)?;
+    control.leader_epoch().store(epoch as u32, Relaxed);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Which closed segments go. The process that rolls a segment applies the rules of the directory.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::AcqRel;
 
 use crate::control::Control;
 use crate::options::Rules;
@@ -31,9 +31,22 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
             break;
         }
         // Readers learn it before the files go.
-        control.log_start().store(next, Release);
+        control.log_start().fetch_max(next, AcqRel);
         bytes -= size(base).min(bytes);
         if segment::remove(directory, base).is_err() {
+            break;
+        }
+    }
+}
+
+/// Has the queue begin with `offset`, and deletes closed segments that have nothing from there on. For the holder of the lock.
+pub(crate) fn delete_before(control: &Control, directory: &Path, offset: i64) {
+    // Readers learn it before the files go.
+    control.log_start().fetch_max(offset, AcqRel);
+    let (open, _) = control.open_segment();
+    let Ok(bases) = segment::list(directory) else { return };
+    for pair in bases.windows(2).take_while(|pair| pair[1] <= offset.min(open)) {
+        if segment::remove(directory, pair[0]).is_err() {
             break;
         }
     }

@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use rustix::fs::FallocateFlags;
 
+use crate::ahead::{self, Present};
 use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::map::Map;
@@ -68,8 +71,10 @@ pub(crate) struct OpenSegment {
     pub(crate) log: Map,
     pub(crate) index: Map,
     pub(crate) times: Map,
-    /// Pages up to here were made present by this process.
-    pub(crate) populated: usize,
+    /// Pages up to here were made present in this mapping.
+    pub(crate) populated: Arc<AtomicUsize>,
+    /// Up to here an append need not look at `populated`.
+    pub(crate) ready_to: usize,
 }
 
 impl OpenSegment {
@@ -87,6 +92,19 @@ impl OpenSegment {
         created
     }
 
+    /// The same with files that were made before, if there are such.
+    pub(crate) fn create_prepared(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
+        match ahead::take_spare(directory, base, segment_bytes) {
+            true => Ok(()),
+            false => OpenSegment::create(directory, base, segment_bytes),
+        }
+    }
+
+    /// Its pages, for the thread that works ahead.
+    pub(crate) fn present(&self) -> Present {
+        Present { roll: self.roll, pages: self.log.pages(), to: Arc::clone(&self.populated) }
+    }
+
     /// Maps the files of the open segment.
     pub(crate) fn map(directory: &Path, base: i64, roll: u32, segment_bytes: u64) -> Result<OpenSegment> {
         let [log, index, times] = sizes(segment_bytes).map(|(extension, bytes)| {
@@ -100,7 +118,15 @@ impl OpenSegment {
             });
             mapped.map_err(|error| QueueError::io("mapping", &path, error))
         });
-        Ok(OpenSegment { base, roll, log: log?, index: index?, times: times?, populated: 0 })
+        Ok(OpenSegment {
+            base,
+            roll,
+            log: log?,
+            index: index?,
+            times: times?,
+            populated: Arc::default(),
+            ready_to: 0,
+        })
     }
 
     /// Returns false if what the words say of the indexes cannot be.

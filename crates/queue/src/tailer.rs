@@ -2,18 +2,17 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::Acquire;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
-use rustix::thread::futex;
 
+use crate::async_tailer::AsyncTailer;
 use crate::control::Control;
 use crate::error::{QueueError, Result};
-use crate::lock::timespec;
 use crate::map::Map;
 use crate::queue::Inner;
 use crate::segment;
@@ -84,6 +83,36 @@ struct OpenBatch {
     range: Range<usize>,
     records: Option<Arc<Vec<u8>>>,
     cursor: RecordCursor,
+    /// Of records, by the header of the batch.
+    count: i32,
+}
+
+impl OpenBatch {
+    fn has_more(&self) -> bool {
+        i64::from(self.cursor.index()) < i64::from(self.count)
+    }
+
+    /// The record at the cursor, which moves behind it.
+    fn take<'a>(&'a mut self, map: &'a Map) -> Result<Record<'a>, String> {
+        let OpenBatch { range, records, cursor, .. } = self;
+        let (batch, _) =
+            Batch::split_first(map.published(range.clone())).map_err(|error| error.to_string())?;
+        let records = records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
+        let record = batch.record_at(records, cursor).map_err(|error| error.to_string())?;
+        record.ok_or_else(|| "it has fewer records than its header says".to_owned())
+    }
+
+    /// Passes over the records before an offset.
+    fn skip_to(&mut self, map: &Map, offset: i64) -> Result<(), String> {
+        while self.has_more() {
+            let before = self.cursor;
+            if self.take(map)?.offset >= offset {
+                self.cursor = before;
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A message, which stays readable for as long as it is kept: its bytes are those of the mapped file.
@@ -154,7 +183,7 @@ impl Tailer {
         Ok(tailer)
     }
 
-    fn at(inner: &Arc<Inner>, next: i64) -> Tailer {
+    pub(crate) fn at(inner: &Arc<Inner>, next: i64) -> Tailer {
         Tailer {
             inner: Arc::clone(inner),
             segment: None,
@@ -167,6 +196,19 @@ impl Tailer {
             trail: Vec::new(),
             forgotten_to: 0,
         }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(crate) fn is_synced_only(&self) -> bool {
+        self.synced_only
+    }
+
+    /// The same for tasks: as a stream of messages, on any executor.
+    pub fn into_async(self) -> AsyncTailer {
+        AsyncTailer::new(self)
     }
 
     /// The offset that is read next.
@@ -229,23 +271,17 @@ impl Tailer {
     /// [`QueueError::Damaged`] if the bytes are not those that were written, [`QueueError::OutOfRange`] if retention was
     /// faster than this tailer.
     pub fn read(&mut self) -> Result<Option<Record<'_>>> {
-        match self.advance()? {
-            None => Ok(None),
-            Some(current) => {
-                self.batch = Some(current.after);
-                let segment = self.segment.as_ref().expect("a batch is of a segment");
-                let open =
-                    OpenBatch { cursor: current.cursor, ..self.batch.clone().expect("it was just set") };
-                let bytes = segment.map.published(open.range);
-                let (batch, _) =
-                    Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
-                let records = match &self.batch.as_ref().and_then(|batch| batch.records.as_ref()) {
-                    Some(records) => records.as_slice(),
-                    None => batch.payload(),
-                };
-                let mut cursor = current.cursor;
-                batch.record_at(records, &mut cursor).map_err(|error| self.damaged(error.to_string()))
+        if !self.find_next()? {
+            return Ok(None);
+        }
+        let Tailer { inner, segment, batch, next, position, .. } = self;
+        let (Some(segment), Some(open)) = (segment.as_ref(), batch.as_mut()) else { return Ok(None) };
+        match open.take(&segment.map) {
+            Ok(record) => {
+                *next = record.offset + 1;
+                Ok(Some(record))
             }
+            Err(reason) => Err(damaged(&inner.directory, segment.base, *position, *next, reason)),
         }
     }
 
@@ -254,11 +290,63 @@ impl Tailer {
     /// # Errors
     /// As [`Tailer::read`].
     pub fn read_message(&mut self) -> Result<Option<Message>> {
-        let Some(current) = self.advance()? else { return Ok(None) };
-        let batch = OpenBatch { cursor: current.cursor, ..current.after.clone() };
-        self.batch = Some(current.after);
-        let map = Arc::clone(&self.segment.as_ref().expect("a batch is of a segment").map);
-        Ok(Some(Message { map, batch, offset: current.offset, timestamp: current.timestamp }))
+        if !self.find_next()? {
+            return Ok(None);
+        }
+        let (Some(segment), Some(open)) = (self.segment.as_ref(), self.batch.as_mut()) else {
+            return Ok(None);
+        };
+        let before = open.clone();
+        let (offset, timestamp) = match open.take(&segment.map) {
+            Ok(record) => (record.offset, record.timestamp),
+            Err(reason) => return Err(self.damaged(reason)),
+        };
+        self.next = offset + 1;
+        Ok(Some(Message { map: Arc::clone(&segment.map), batch: before, offset, timestamp }))
+    }
+
+    /// Appends whole batches to `out`, as they are on disk, checked by their CRCs, until there are `bytes_max` bytes or the next
+    /// one begins at `end` or later; one at least, however large, if there is any. Returns the offsets that they cover: the first
+    /// batch may begin before them.
+    ///
+    /// # Errors
+    /// As [`Tailer::read`]; then `out` has the batches before the one that cannot be read.
+    pub fn read_batches(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<Range<i64>> {
+        self.commit();
+        let (from, begin) = (self.next, out.len());
+        if let Some(open) = self.batch.take() {
+            // Some of its records were read alone.
+            self.position = open.range.start;
+        }
+        let end = end.min(self.readable_end());
+        while self.next < end {
+            if self.segment.is_none() {
+                self.enter_segment(self.next)?;
+            }
+            let Some((_, next, range)) = self.peek_batch()? else {
+                let reason = format!("messages before offset {end} are published, and it ends");
+                return Err(self.damaged(reason));
+            };
+            if next > self.next {
+                let segment = self.segment.as_ref().expect("it was entered");
+                let bytes = segment.map.published(range.clone());
+                if out.len() > begin && out.len() - begin + bytes.len() > bytes_max {
+                    break;
+                }
+                let (batch, _) =
+                    Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+                if !batch.verify_crc() {
+                    return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
+                }
+                if !batch.attributes().is_control() {
+                    out.extend_from_slice(bytes);
+                }
+                self.next = next;
+            }
+            self.position = range.end;
+            self.give_back();
+        }
+        Ok(from..self.next)
     }
 
     /// Waits until there is something to read, for at most `timeout`; returns whether there is.
@@ -287,15 +375,11 @@ impl Tailer {
             thread::sleep(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
             return;
         }
-        let seen = control.wake_sequence().load(Acquire);
-        control.sleepers().store(1, SeqCst);
-        fence(SeqCst);
+        let seen = control.announce_sleep();
         // An appender that publishes after this look sees that we sleep.
-        if self.readable_end() > self.next {
-            return;
+        if self.readable_end() <= self.next {
+            control.sleep(seen, left);
         }
-        let left = left.map(timespec);
-        let _ = futex::wait(control.wake_sequence(), futex::Flags::empty(), seen, left.as_ref());
     }
 
     /// An iterator that waits for what comes and does not end.
@@ -352,27 +436,20 @@ impl Tailer {
         &self.inner.control
     }
 
-    /// Finds the next record, moves behind it, and says where it is.
-    fn advance(&mut self) -> Result<Option<Current>> {
+    /// Has the batch at hand that holds the next record, with its cursor there; false if there is none yet.
+    fn find_next(&mut self) -> Result<bool> {
         self.commit();
         // Syncs end between batches, so that one is read whole or not at all.
         if self.synced_only && self.readable_end() <= self.next {
-            return Ok(None);
+            return Ok(false);
         }
         loop {
-            if let Some(open) = self.batch.take()
-                && let Some(current) = self.next_of(open)?
-            {
-                if current.offset < self.next {
-                    // The position is within the batch.
-                    self.batch = Some(current.after);
-                    continue;
-                }
-                self.next = current.offset + 1;
-                return Ok(Some(current));
+            if self.batch.as_ref().is_some_and(OpenBatch::has_more) {
+                return Ok(true);
             }
+            self.batch = None;
             if !self.open_batch()? && !self.open_promised_batch()? {
-                return Ok(None);
+                return Ok(false);
             }
         }
     }
@@ -397,21 +474,6 @@ impl Tailer {
                 Err(self.damaged(format!("messages before offset {promised} are published, and it ends")))
             }
         }
-    }
-
-    fn next_of(&self, open: OpenBatch) -> Result<Option<Current>> {
-        let segment = self.segment.as_ref().expect("a batch is of a segment");
-        let bytes = segment.map.published(open.range.clone());
-        let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
-        let records = open.records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
-        let mut after = open.cursor;
-        let read = batch.record_at(records, &mut after).map_err(|error| self.damaged(error.to_string()))?;
-        Ok(read.map(|record| Current {
-            offset: record.offset,
-            timestamp: record.timestamp,
-            cursor: open.cursor,
-            after: OpenBatch { cursor: after, ..open.clone() },
-        }))
     }
 
     /// Opens the batch at the position; false if there is none yet.
@@ -444,7 +506,13 @@ impl Tailer {
                     Some(Arc::new(buffer))
                 }
             };
-            self.batch = Some(OpenBatch { range, records, cursor: RecordCursor::default() });
+            let count = batch.record_count();
+            let is_within = batch.base_offset() < self.next;
+            let mut open = OpenBatch { range, records, cursor: RecordCursor::default(), count };
+            if is_within {
+                open.skip_to(&segment.map, self.next).map_err(|reason| self.damaged(reason))?;
+            }
+            self.batch = Some(open);
             self.give_back();
             return Ok(true);
         }
@@ -552,9 +620,10 @@ impl Tailer {
         let control = self.control();
         let (open, _) = control.open_segment();
         let start = control.log_start().load(Acquire);
-        for base in
-            segment::list(&self.inner.directory)?.into_iter().filter(|base| (start..=open).contains(base))
-        {
+        let bases = segment::list(&self.inner.directory)?;
+        // The first message may be within a segment.
+        let first = bases.iter().rposition(|base| *base <= start).unwrap_or(0);
+        for base in bases.into_iter().skip(first).filter(|base| *base <= open) {
             let newest = match base == open {
                 true => Some(control.max_timestamp().load(Acquire)),
                 false => segment::newest_timestamp(&self.inner.directory, base)?,
@@ -587,21 +656,18 @@ impl Tailer {
 
     fn damaged(&self, reason: String) -> QueueError {
         let base = self.segment.as_ref().map_or(0, |segment| segment.base);
-        QueueError::Damaged {
-            path: segment::path(&self.inner.directory, base, "log"),
-            position: self.position as u64,
-            offset: self.next,
-            reason,
-        }
+        damaged(&self.inner.directory, base, self.position, self.next, reason)
     }
 }
 
-/// A record that was found.
-struct Current {
-    offset: i64,
-    timestamp: i64,
-    cursor: RecordCursor,
-    after: OpenBatch,
+#[cold]
+fn damaged(directory: &Path, base: i64, position: usize, offset: i64, reason: String) -> QueueError {
+    QueueError::Damaged {
+        path: segment::path(directory, base, "log"),
+        position: position as u64,
+        offset,
+        reason,
+    }
 }
 
 impl Iterator for Tailer {

@@ -55,6 +55,10 @@ impl Position {
         if !lock.try_lock(0, Kind::Exclusive).map_err(|error| failed("locking", error))? {
             return Err(QueueError::TailerInUse { name: name.to_owned() });
         }
+        if !lock.is_at(&path) {
+            // It was deleted between opening and locking.
+            return Position::open(directory, name, start);
+        }
         let mapped = open().and_then(|file| {
             if file.metadata()?.len() < BYTES as u64 {
                 segment_allocate(&file)?;
@@ -84,6 +88,27 @@ impl Position {
 
 fn segment_allocate(file: &File) -> std::io::Result<()> {
     crate::segment::allocate(file, BYTES as u64)
+}
+
+/// What is known of one named tailer of a queue whose next offset is `end`; `None` if there is none.
+pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<TailerInfo>> {
+    let path = path(directory, name)?;
+    match path.exists() {
+        true => read(&path, name.to_owned(), end),
+        false => Ok(None),
+    }
+}
+
+/// Deletes the position of a name that no tailer has; returns whether there was one.
+pub(crate) fn remove(directory: &Path, name: &str) -> Result<bool> {
+    let path = path(directory, name)?;
+    if !path.exists() {
+        return Ok(false);
+    }
+    // While it is held no tailer begins with the file that goes.
+    let _held = Position::open(directory, name, 0)?;
+    fs::remove_file(&path).map_err(|error| QueueError::io("deleting", &path, error))?;
+    Ok(true)
 }
 
 /// All named tailers of a queue whose next offset is `end`, by name.

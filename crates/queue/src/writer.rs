@@ -5,24 +5,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::Relaxed;
 
-use mainstem_records::{Batch, Header, SingleRecord};
-use rustix::thread::futex;
+use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord};
 
 use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
 use crate::segment::{self, OpenSegment};
-use crate::{recovery, retention};
+use crate::{ahead, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
-const POPULATE_BYTES: usize = 256 << 10;
+const POPULATE_BYTES: usize = 64 << 10;
 /// What was written longer ago than this is not kept resident by the writer.
 const RESIDENT_BYTES: usize = 16 << 20;
-/// The leader epoch of all batches: the queue has one replica, whose directory does not change hands.
-pub(crate) const LEADER_EPOCH: i32 = 0;
 
 /// Where the next batch goes.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +70,7 @@ impl Writer {
         let dirty_to = if touched.roll == end.roll { touched.bytes.max(end.bytes) } else { end.bytes };
         let dirty = end.bytes as usize..(dirty_to as usize).min(open.log.len());
         open.log.unpublished(dirty).fill(0);
+        control.ahead.watch(open.present());
         Ok(Writer { directory, control, rules, open })
     }
 
@@ -102,8 +99,8 @@ impl Writer {
         let position = end.bytes as usize;
         let touched = End { roll: end.roll, bytes: (position + size) as u32 };
         self.control.touched().store(touched.pack(), Relaxed);
-        if position + size > self.open.populated {
-            self.populate(position, position + size);
+        if position + size > self.open.ready_to {
+            self.get_ready(position, position + size);
         }
         Ok(Place { position, offset })
     }
@@ -130,7 +127,7 @@ impl Writer {
         let end = End { roll: self.open.roll, bytes: (place.position + size) as u32 };
         let last_offset = place.offset + count - 1;
         self.control.publish(end, last_offset + 1);
-        wake(&self.control);
+        self.control.wake();
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
             self.control.max_timestamp().store(max_timestamp, Relaxed);
             self.control.max_timestamp_offset().store(last_offset, Relaxed);
@@ -155,30 +152,72 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
+        let leader_epoch = self.leader_epoch();
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
-        layout.finish(place.offset, LEADER_EPOCH, timestamp, bytes);
+        layout.finish(place.offset, leader_epoch, timestamp, bytes);
         self.publish(place, size, 1, timestamp);
         Ok(place.offset)
     }
 
     /// Appends a batch whose offsets begin at 0; returns the first offset that it got.
     pub(crate) fn append_batch(&mut self, batch: &Batch<'_>, now_ms: i64) -> Result<i64> {
+        let header = batch.bytes().first_chunk().expect("a batch is not shorter than its header");
+        self.append_parts(header, batch, now_ms)
+    }
+
+    /// Appends a batch with another header, whose offset and epoch are stamped here as its are.
+    pub(crate) fn append_parts(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        batch: &Batch<'_>,
+        now_ms: i64,
+    ) -> Result<i64> {
         let (size, count) = (batch.size(), i64::from(batch.last_offset_delta()) + 1);
+        let max_timestamp =
+            BatchHeader::read(header).map_or(batch.max_timestamp(), |header| header.max_timestamp);
         let place = self.place(size, count, now_ms)?;
-        let stamp = mainstem_records::stamp_header(batch, place.offset, LEADER_EPOCH);
+        let stamp = mainstem_records::stamp_header(batch, place.offset, self.leader_epoch());
         let bytes = self.bytes(place, size);
-        bytes[stamp.len()..].copy_from_slice(&batch.bytes()[stamp.len()..]);
+        bytes[HEADER_BYTES..].copy_from_slice(batch.payload());
+        bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes[..stamp.len()].copy_from_slice(&stamp);
-        self.publish(place, size, count, batch.max_timestamp());
+        self.publish(place, size, count, max_timestamp);
         Ok(place.offset)
+    }
+
+    /// The leader epoch of what is appended now.
+    pub(crate) fn leader_epoch(&self) -> i32 {
+        self.control.leader_epoch().load(Relaxed) as i32
+    }
+
+    /// Closes the open segment if it is too old, and applies the rules of retention. For the holder of the lock.
+    pub(crate) fn maintain(&mut self, now_ms: i64) -> Result<()> {
+        let mut end = self.control.end();
+        if end.roll != self.open.roll {
+            let (base, now) = self.control.open_segment();
+            self.follow(base, now)?;
+            end = now;
+        }
+        let next = self.control.next_offset();
+        if !self.fits(end, 0, next, now_ms) {
+            self.roll(end, next)?;
+        }
+        retention::apply(&self.control, &self.directory, &self.rules, now_ms);
+        Ok(())
+    }
+
+    /// Has the queue begin with `offset`, and deletes closed segments that have nothing from there on.
+    pub(crate) fn delete_before(&mut self, offset: i64) {
+        retention::delete_before(&self.control, &self.directory, offset);
     }
 
     /// Maps the segment that is open now.
     fn follow(&mut self, base: i64, end: End) -> Result<()> {
         if self.open.roll != end.roll || self.open.base != base {
             self.open = OpenSegment::map(&self.directory, base, end.roll, self.rules.segment_bytes)?;
+            self.control.ahead.watch(self.open.present());
         }
         Ok(())
     }
@@ -190,7 +229,7 @@ impl Writer {
             self.control.segment_created_ms().store(wall_ms(), Relaxed);
             return Ok(());
         }
-        OpenSegment::create(&self.directory, next_offset, self.rules.segment_bytes)?;
+        OpenSegment::create_prepared(&self.directory, next_offset, self.rules.segment_bytes)?;
         self.open.add_time(&self.control);
         let index_entries = self.control.index_entries().load(Relaxed);
         let time_entries = self.control.time_entries().load(Relaxed);
@@ -203,17 +242,29 @@ impl Writer {
             next_offset,
         )?;
         retention::apply(&self.control, &self.directory, &self.rules, wall_ms());
+        self.control.ahead.ask();
         Ok(())
     }
 
-    /// Makes the pages of the next piece present, and gives back those that were written long ago.
+    /// Asks for pages ahead in time, or makes those of the next piece present itself; gives back those that were written long
+    /// ago.
     #[cold]
-    fn populate(&mut self, position: usize, end: usize) {
-        let ahead = end.next_multiple_of(POPULATE_BYTES) + POPULATE_BYTES;
-        self.open.log.populate(position..ahead.min(self.open.log.len()));
-        self.open.populated = ahead;
+    fn get_ready(&mut self, position: usize, end: usize) {
+        let populated = self.open.populated.load(Relaxed);
+        let low = populated.saturating_sub(ahead::AHEAD_BYTES / 2);
+        if end > populated {
+            let to = end.next_multiple_of(POPULATE_BYTES);
+            self.open.log.populate(position..to.min(self.open.log.len()));
+            self.open.populated.fetch_max(to, Relaxed);
+            self.open.ready_to = to;
+        } else {
+            self.open.ready_to = if end > low { populated } else { low };
+        }
+        if end > low {
+            self.control.ahead.ask();
+        }
         if let Some(old) = position.checked_sub(RESIDENT_BYTES) {
-            self.open.log.forget(old.saturating_sub(2 * POPULATE_BYTES)..old);
+            self.open.log.forget(old.saturating_sub(2 * ahead::AHEAD_BYTES)..old);
         }
     }
 }
@@ -239,24 +290,16 @@ fn publish_segment(
     base: i64,
 ) -> Result<OpenSegment> {
     let open = OpenSegment::map(directory, base, roll, rules.segment_bytes)?;
+    control.ahead.watch(open.present());
     recovery::count_as_empty(control, wall_ms());
     control.publish_segment(roll, base);
-    wake(control);
+    control.wake();
     Ok(open)
 }
 
-/// Wakes readers that sleep; without one it is a fence and a load.
-pub(crate) fn wake(control: &Control) {
-    fence(SeqCst);
-    if control.sleepers().load(Relaxed) != 0 {
-        control.sleepers().store(0, Relaxed);
-        control.wake_sequence().fetch_add(1, SeqCst);
-        let _ = futex::wake(control.wake_sequence(), futex::Flags::empty(), i32::MAX as u32);
-    }
-}
-
-/// The wall clock, in ms since 1970.
+/// The wall clock, in ms since 1970, as it was at the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time of
+/// an append.
 pub(crate) fn wall_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000).max(0)
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstem_queue::{Options, Queue, QueueError, Start, Wait};
+use mainstem_queue::{Options, Queue, QueueError, Start, Wait, verify};
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -30,7 +30,25 @@ fn open(directory: &Path) -> Queue {
 
 /// Runs this program as a child that does `what` in a directory.
 fn child(what: &str, directory: &Path, name: &str) -> Child {
-    Command::new(env::current_exe().unwrap())
+    spawn(&mut Command::new(env::current_exe().unwrap()), what, directory, name)
+}
+
+/// A command that runs another one in namespaces of its own; `None` where this machine does not let us.
+fn unshare(namespaces: &[&str]) -> Option<Command> {
+    // As root, or as one who is root in a namespace.
+    [&[][..], &["--user", "--map-root-user"]].into_iter().find_map(|user| {
+        let command = || {
+            let mut command = Command::new("unshare");
+            command.args(user).args(namespaces);
+            command
+        };
+        let works = command().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        works.then(command)
+    })
+}
+
+fn spawn(command: &mut Command, what: &str, directory: &Path, name: &str) -> Child {
+    command
         .args(["--exact", "the_child", "--nocapture", "--test-threads=1"])
         .env("QUEUE_CHILD", what)
         .env("QUEUE_DIRECTORY", directory)
@@ -81,6 +99,8 @@ fn the_child() {
         "append" => append_for_ever(&directory, &name),
         "hold" => hold_the_lock(&directory),
         "fork" => fork_with_the_lock(&directory),
+        "wait" => wait_for_the_lock(&directory),
+        "fill" => fill_the_disk(&directory),
         other => panic!("no child does {other}"),
     }
 }
@@ -173,6 +193,8 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
     assert!(counts["steady"] >= said && said > 0, "{} of {said}", counts["steady"]);
     // And who comes later finds all of it.
     assert_eq!(open(dir.path()).append("later").unwrap(), read_to);
+    let found = verify(dir.path()).unwrap();
+    assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
 }
 
 /// Takes the writer lock, says so, and keeps it.
@@ -262,4 +284,97 @@ fn the_death_of_a_parent_with_the_lock_is_noticed_by_its_child_and_by_others() {
     let read: Vec<_> =
         queue.reader(Start::Earliest).unwrap().map(|message| message.unwrap().value().to_vec()).collect();
     assert_eq!(read, [&b"of the parent"[..], b"of another", b"of the child"]);
+}
+
+/// Cannot append while another one has the lock, and can when that is dead.
+fn wait_for_the_lock(directory: &Path) {
+    let queue = Options::new()
+        .segment_bytes(1)
+        .writer_patience(Some(Duration::from_millis(50)))
+        .open(directory)
+        .unwrap();
+    match queue.append("no") {
+        Err(QueueError::WriterBlocked { pid, .. }) => {
+            say(&format!("blocked by {pid}, being {}", std::process::id()))
+        }
+        other => panic!("{other:?}"),
+    }
+    let _ = io::stdin().read(&mut [0]);
+    let begin = Instant::now();
+    let appended = loop {
+        match queue.append("yes") {
+            // The killed one has not ended yet.
+            Err(QueueError::WriterBlocked { .. }) if begin.elapsed() < Duration::from_secs(20) => {}
+            appended => break appended.unwrap(),
+        }
+    };
+    say(&format!("appended {appended}"));
+}
+
+#[test]
+fn processes_of_one_pid_in_two_namespaces_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespaces = ["--pid", "--fork", "--kill-child", "--"];
+    let Some(mut unshare_one) = unshare(&namespaces) else {
+        eprintln!("skipped: this machine lets us have no pid namespaces");
+        return;
+    };
+    let mut unshare_other = unshare(&namespaces).unwrap();
+    let program = env::current_exe().unwrap();
+    let mut holder = spawn(unshare_one.arg(&program), "hold", dir.path(), "");
+    wait_for(&mut holder, "holding");
+    let mut waiter = spawn(unshare_other.arg(&program), "wait", dir.path(), "");
+    assert_eq!(wait_for(&mut waiter, "blocked by "), "1, being 1");
+    // Its end would have it go on.
+    let _stdin = holder.stdin.take();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    waiter.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    assert_eq!(wait_for(&mut waiter, "appended "), "0");
+    waiter.wait().unwrap();
+}
+
+/// Appends until there is no space, and again when there is some.
+fn fill_the_disk(directory: &Path) {
+    let ballast = directory.join("ballast");
+    std::fs::write(&ballast, vec![1; 200 << 10]).unwrap();
+    let path = directory.join("q");
+    let queue = Options::new().segment_bytes(64 << 10).open(&path).unwrap();
+    let value = |number: i64| format!("{number} {}", "z".repeat(1_000));
+    let mut appended = 0;
+    let error = loop {
+        match queue.append(value(appended)) {
+            Ok(offset) => assert_eq!(offset, appended),
+            Err(error) => break error,
+        }
+        appended += 1;
+    };
+    assert!(matches!(error, QueueError::DiskFull { .. }), "{error}");
+    let check = |count: i64| {
+        let read = queue.reader(Start::Earliest).unwrap().map(|message| message.unwrap().value().to_vec());
+        assert!(read.eq((0..count).map(|number| value(number).into_bytes())), "{count}");
+        let found = verify(&path).unwrap();
+        assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
+    };
+    check(appended);
+    assert!(matches!(queue.append("still none"), Err(QueueError::DiskFull { .. })));
+    std::fs::remove_file(&ballast).unwrap();
+    assert_eq!(queue.append(value(appended)).unwrap(), appended);
+    check(appended + 1);
+    say(&format!("appended {appended}"));
+}
+
+#[test]
+fn a_full_disk_is_an_error_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut unshare) = unshare(&["--mount", "--"]) else {
+        eprintln!("skipped: this machine lets us mount nothing");
+        return;
+    };
+    let mount = format!("mount -t tmpfs -o size=1m none '{}' && exec \"$@\"", dir.path().display());
+    let program = env::current_exe().unwrap();
+    let mut filler = spawn(unshare.args(["sh", "-c", &mount, "sh"]).arg(program), "fill", dir.path(), "");
+    let appended: u32 = wait_for(&mut filler, "appended ").trim().parse().unwrap();
+    assert!((300..1_000).contains(&appended), "{appended}");
+    assert!(filler.wait().unwrap().success());
 }

@@ -271,6 +271,97 @@ fn what_was_synced_survives_the_power_and_a_torn_tail_is_cut() {
     }
 }
 
+/// Depth asks for more by it; see CONTRIBUTING.md.
+fn power_cuts() -> u64 {
+    std::env::var("TEST_QUEUE_POWER_CUTS").ok().and_then(|value| value.parse().ok()).unwrap_or(60)
+}
+
+/// Numbers that look random, the same for one seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// How many bytes of a segment hold messages before `offset`.
+fn bytes_before(log: &[u8], offset: i64) -> usize {
+    let mut at = 0;
+    while let Ok((batch, _)) = Batch::split_first(&log[at..]) {
+        if batch.base_offset() >= offset {
+            break;
+        }
+        at += batch.size();
+    }
+    at
+}
+
+/// Does to a queue what a power cut may do to what was not synced: each page is there, or lost, or torn, files that were made
+/// since may be missing, and lengths that were cut may be of before.
+fn cut_the_power(directory: &Path, synced: i64, controls: &[Vec<u8>], dice: &mut Dice) {
+    let file = |base: i64, extension: &str| directory.join(format!("{base:020}.{extension}"));
+    for base in segments(directory) {
+        if base > synced && dice.below(4) == 0 {
+            fs::remove_file(file(base, "log")).unwrap();
+            continue;
+        }
+        let mut log = fs::read(file(base, "log")).unwrap();
+        let kept = bytes_before(&log, synced);
+        if dice.below(2) == 0 {
+            log.resize(64 << 10, 0);
+        }
+        for page in (0..log.len()).step_by(4_096) {
+            let end = (page + 4_096).min(log.len());
+            let from = match dice.below(4) {
+                0 => page,
+                1 => page + 512 * dice.below(8) as usize,
+                _ => continue,
+            };
+            log[from.max(kept).min(end)..end].fill(0);
+        }
+        // What was closed before the sync is on the disk with its indexes.
+        if kept < bytes_before(&log, i64::MAX) || base >= synced {
+            fs::write(file(base, "log"), &log).unwrap();
+            fs::write(file(base, "index"), vec![dice.below(256) as u8; dice.below(3) as usize * 8]).unwrap();
+        }
+    }
+    let control = &controls[dice.below(controls.len() as u64) as usize];
+    fs::write(directory.join("queue.control"), control).unwrap();
+    forget_boot(directory);
+}
+
+#[test]
+fn power_cuts_take_nothing_that_was_synced() {
+    for seed in 0..power_cuts() {
+        let dice = &mut Dice(seed);
+        let dir = Dir::new();
+        let value = |number: i64| format!("{number} {}", "y".repeat((number * 131 % 900) as usize));
+        let queue = dir.small();
+        let control = || fs::read(dir.path().join("queue.control")).unwrap();
+        let mut controls = vec![control()];
+        let synced = dice.below(500) as i64;
+        fill(&queue, 0..synced, value);
+        assert_eq!(queue.sync().unwrap(), synced);
+        controls.push(control());
+        let end = synced + dice.below(500) as i64;
+        fill(&queue, synced..end, value);
+        controls.push(control());
+        drop(queue);
+        cut_the_power(&dir.path(), synced, &controls, dice);
+
+        let queue = Queue::open(dir.path()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let ends = queue.ends();
+        assert!((synced..=end).contains(&ends.next), "seed {seed}: {ends:?}, synced {synced}, end {end}");
+        let read = values(queue.reader(Start::Earliest).unwrap());
+        assert_eq!(read, (0..ends.next).map(value).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(queue.append("goes on").unwrap(), ends.next, "seed {seed}");
+        let found = verify(dir.path()).unwrap();
+        assert!(found.is_sound(), "seed {seed}: {:?}", found.all_faults().collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn a_power_cut_that_takes_what_was_synced_is_named() {
     let dir = Dir::new();
@@ -355,6 +446,35 @@ fn a_message_larger_than_a_segment_is_refused_and_the_queue_goes_on() {
     let error = queue.append(vec![0; 70_000]).unwrap_err();
     assert!(matches!(error, QueueError::TooLarge { .. }), "{error}");
     assert_eq!(queue.append("fits").unwrap(), 0);
+}
+
+#[test]
+fn segments_that_were_prepared_are_as_others_and_half_of_one_is_none() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    let spare = |extension: &str| dir.path().join(format!("{extension}.spare"));
+    let prepared = queue.prepare_ahead().unwrap();
+    assert!(spare("log").exists());
+    let mut appender = queue.exclusive_appender().unwrap();
+    let value = |number: i64| format!("{number} {}", "x".repeat(number as usize % 900));
+    for number in 0..2_000 {
+        assert_eq!(appender.append(value(number)).unwrap(), number);
+    }
+    drop(prepared);
+    drop(appender);
+    // One that died while it made the next one, or while it gave it its names.
+    for (lost, number) in [("timeindex", 2_000), ("index", 3_000)] {
+        drop(queue.prepare_ahead().unwrap());
+        fs::remove_file(spare(lost)).unwrap();
+        fill(&queue, number..number + 1_000, value);
+        assert!(!spare("log").exists());
+    }
+    drop(queue.prepare_ahead().unwrap());
+    fs::write(spare("log"), "cut short").unwrap();
+    fill(&queue, 4_000..5_000, value);
+    assert_eq!(values(queue.reader(Start::Earliest).unwrap()), (0..5_000).map(value).collect::<Vec<_>>());
+    let found = verify(dir.path()).unwrap();
+    assert!(found.is_sound() && found.segments.len() > 20, "{:?}", found.all_faults().collect::<Vec<_>>());
 }
 
 #[test]

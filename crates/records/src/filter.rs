@@ -14,7 +14,7 @@ use crate::walk::{SliceSource, Source, WalkError, read_length};
 use std::fmt;
 use std::ops::Range;
 
-/// What a filter is told of a record.
+/// What a filter is given of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyedRecord<'a> {
     /// The record's offset.

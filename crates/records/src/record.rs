@@ -86,6 +86,13 @@ pub struct RecordCursor {
     index: u32,
 }
 
+impl RecordCursor {
+    /// How many records are before it.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
 /// Iterates over the records of a batch; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct RecordIter<'a> {

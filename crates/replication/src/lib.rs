@@ -4,7 +4,7 @@
 //! [`EntryIndex`] says which entry is where in a log. A [`Replica`] is a log with its group: events go in, and what is to be
 //! sent, synced and acknowledged comes out.
 //!
-//! [`link`] has the frames that go between nodes.
+//! [`link`] has the frames that go between nodes. [`history`] judges what clients of a simulated or a real cluster saw.
 //!
 //! Architecture invariant: no sockets, clock, threads or async. The algorithm is the `raft` crate's; this crate gives
 //! it a log whose entries are record batches.
@@ -16,7 +16,6 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
-#[cfg(any(test, feature = "sim"))]
 pub mod history;
 mod incoming;
 mod index;

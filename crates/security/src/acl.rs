@@ -125,6 +125,8 @@ codes! {
         CreateTokens = 13 "CREATE_TOKENS" "CreateTokens",
         /// Describe delegation tokens.
         DescribeTokens = 14 "DESCRIBE_TOKENS" "DescribeTokens",
+        /// Have transactions that something else commits (KIP-939).
+        TwoPhaseCommit = 15 "TWO_PHASE_COMMIT" "TwoPhaseCommit",
     }
 }
 
@@ -149,7 +151,7 @@ pub struct AclBinding {
     pub pattern_type: PatternType,
     /// `User:NAME`, or [`WILDCARD_PRINCIPAL`].
     pub principal: String,
-    /// An address, or [`WILDCARD`]. What is neither matches nobody, as in Kafka; an IPv6 address may be spelled in any
+    /// An address, or [`WILDCARD`]. What is neither matches no client, as in Kafka; an IPv6 address may be spelled in any
     /// way, where Kafka knows one.
     pub host: String,
     /// The operation.
@@ -202,7 +204,7 @@ pub(crate) const fn bit(operation: AclOperation) -> u16 {
 }
 
 /// Every operation but [`AclOperation::All`].
-pub(crate) const EVERY_OPERATION: u16 = 0x7ff8;
+pub(crate) const EVERY_OPERATION: u16 = 0xfff8;
 
 /// The operations that a rule names.
 pub(crate) const fn named_operations(operation: AclOperation) -> u16 {

@@ -4,14 +4,14 @@
 //!          ApiVersions           SaslHandshake               token, token ...
 //!  Start ───────────────▶ Named ────────────────▶ Exchange ───────────────────▶ Done(Session)
 //!    └──────────────SaslHandshake──────────────────▲ │
-//!                                                    └─ a refusal ▶ Fail, with what the peer is told
+//!                                                    └─ a refusal ▶ Fail, with what the peer is sent
 //! ```
 //!
 //! The tokens are the bodies of SaslAuthenticate after SaslHandshake v1, and bare frames after v0. A session may be
 //! renewed on the same connection (KIP-368): [`Session::admit`] says when, and [`Authenticator::again`] begins at
 //! the handshake. Any other request ends the connection before its body is looked at.
 //!
-//! Differences from Kafka: a re-authentication with another mechanism is told so (Kafka closes without a word), and what
+//! Differences from Kafka: a re-authentication with another mechanism is answered so (Kafka closes without a word), and what
 //! is not a Kafka request is never taken for a GSSAPI token.
 
 mod session;

@@ -93,7 +93,7 @@ pub struct TokenCredential {
 pub struct Refusal {
     /// For the log. It may say more than the peer should know, but holds no secret.
     pub detail: String,
-    /// Whether the peer is told the detail; otherwise only that its credentials are not valid.
+    /// Whether the peer sees the detail; otherwise only that its credentials are not valid.
     pub is_told: bool,
 }
 

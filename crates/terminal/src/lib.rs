@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Who reads standard output has closed it, as `head` does: no failure.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
+#[error("the output is not read any more")]
 pub struct ReaderGone;
 
 /// Prints a text and ends its line.

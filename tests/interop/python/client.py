@@ -139,6 +139,34 @@ def feed(arguments):
     print("acknowledged", deliveries.acknowledged)
 
 
+def append(arguments):
+    producer = new_producer(arguments, "none")
+    with Path(arguments["out"]).open("w", encoding="utf-8") as out:
+
+        def delivered(error, message):
+            if error is not None:
+                print(error, file=sys.stderr)
+            place = f"ok {message.partition()} {message.offset()}" if error is None else f"info {message.partition()} -1"
+            out.write(f"{place} {text(message.value())}\n")
+            out.flush()
+
+        stopped = threading.Event()
+
+        def serve():
+            while not stopped.is_set():
+                producer.poll(0.02)
+
+        # Lines may come slowly, acknowledgements do not wait for them.
+        server = threading.Thread(target=serve)
+        server.start()
+        for line in sys.stdin:
+            partition, value = line.rstrip("\n").split(" ", 1)
+            send(producer, arguments["topic"], delivered, partition=int(partition), value=value)
+        stopped.set()
+        server.join()
+        producer.flush(DEADLINE_S)
+
+
 def transact(arguments):
     producer = Producer(common(arguments) | {"transactional.id": arguments["id"], "linger.ms": 5})
     producer.init_transactions(DEADLINE_S)
@@ -396,7 +424,7 @@ def groups(arguments, client, topic):
     check([(o.partition, o.offset) for o in offsets.topic_partitions] == [(0, 7)], "the committed offset")
 
 
-COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, member, admin, transact)}
+COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, append, member, admin, transact)}
 
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](dict(argument.split("=", 1) for argument in sys.argv[2:]))

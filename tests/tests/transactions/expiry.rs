@@ -10,7 +10,7 @@ use crate::producer::Producer;
 const TOPIC: &str = "expiry";
 
 /// Transactional ids that the coordinator knows, by name.
-fn known(client: &mut Client) -> Vec<String> {
+pub(crate) fn known_ids(client: &mut Client) -> Vec<String> {
     let response = client.call(&ListTransactionsRequest { duration_filter: -1, ..Default::default() }, 1);
     assert_eq!(response.error_code, 0);
     let mut ids: Vec<_> =
@@ -32,16 +32,16 @@ fn an_unused_transactional_id_is_forgotten_for_good() {
     for id in ["empty", "other"] {
         Producer::init(broker.connect(), id, 60_000).unwrap();
     }
-    assert_eq!(known(&mut client), ["empty", "open", "other"]);
-    eventually("unused ids are forgotten", || (known(&mut client) == ["open"]).then_some(()));
+    assert_eq!(known_ids(&mut client), ["empty", "open", "other"]);
+    eventually("unused ids are forgotten", || (known_ids(&mut client) == ["open"]).then_some(()));
     broker.kill();
     broker.start_again();
     let mut client = broker.connect();
     assert_eq!(
-        eventually("it is loaded", || Some(known(&mut client)).filter(|ids| !ids.is_empty())),
+        eventually("it is loaded", || Some(known_ids(&mut client)).filter(|ids| !ids.is_empty())),
         ["open"]
     );
     let producer = Producer::init(broker.connect(), "empty", 60_000).unwrap();
     drop(producer);
-    assert_eq!(known(&mut client), ["empty", "open"], "a forgotten id begins anew");
+    assert_eq!(known_ids(&mut client), ["empty", "open"], "a forgotten id begins anew");
 }

@@ -1,17 +1,21 @@
 //! `kill -9` under several transactional producers with open transactions on the same partitions: a reader of committed
-//! records sees each transaction whole or not at all, in order, and gets to the end.
+//! records sees each transaction whole or not at all, in order, and gets to the end. Every second log is compacted
+//! meanwhile, as are the coordinators': of each key the last committed value stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::Failure;
+use mainstem_tests::kafka_node::assert_kafka_finds_no_fault;
 use mainstem_wire::sample::Rng;
 
 use crate::eventually;
-use crate::producer::Producer;
+use crate::expiry::known_ids;
+use crate::producer::{Keyed, Producer};
 use crate::reader::{ends, read_committed};
 
 const TOPIC: &str = "shared";
@@ -22,15 +26,38 @@ const KILLS: u64 = 30;
 /// Rounds with the same logs.
 const ROUNDS_OF_A_LOG: u64 = 15;
 
+/// Keys of one producer in a partition.
+const KEYS: u64 = 4;
+
+/// Logs of coordinators, and of [`COMPACTED`] topics, are closed and compacted as often as can be.
+const EAGER: [(&str, &str); 6] = [
+    ("log.roll.ms", "100"),
+    ("log.cleaner.backoff.ms", "20"),
+    ("log.cleaner.min.cleanable.ratio", "0.01"),
+    ("log.cleaner.delete.retention.ms", "100"),
+    ("log.retention.check.interval.ms", "50"),
+    ("log.segment.delete.delay.ms", "50"),
+];
+const COMPACTED: [(&str, &str); 4] = [
+    ("cleanup.policy", "compact"),
+    ("min.cleanable.dirty.ratio", "0.01"),
+    ("segment.ms", "50"),
+    ("delete.retention.ms", "100"),
+];
+
+/// Partition and key of each record of a transaction.
+type Records = Vec<(i32, u64)>;
+
 /// What is known of the transactions of one producer, by their numbers.
 #[derive(Default)]
 struct Known {
     name: usize,
     next: i64,
+    is_compacted: bool,
     /// Records of each transaction that is committed.
-    committed: BTreeMap<i64, usize>,
+    committed: BTreeMap<i64, Records>,
     /// Whether they are committed was not answered; with their records.
-    unknown: BTreeMap<i64, usize>,
+    unknown: BTreeMap<i64, Records>,
 }
 
 impl Known {
@@ -60,33 +87,47 @@ impl Known {
     fn transaction(&mut self, producer: &mut Producer, rng: &mut Rng) -> Result<(), Failure> {
         let number = self.next;
         self.next += 1;
-        let count = 1 + rng.below(6) as usize;
-        for index in 0..count {
-            let value = format!("{} {number} {index}", self.name);
-            producer.send(TOPIC, rng.below(PARTITIONS as u64) as i32, &[value.as_bytes()])?;
+        let count = 1 + rng.below(6);
+        let record = |_| (rng.below(PARTITIONS as u64) as i32, rng.below(KEYS));
+        let records: Records = (0..count).map(record).collect();
+        for (index, (partition, key)) in records.iter().enumerate() {
+            let (key, value) = (format!("{} {key}", self.name), format!("{} {number} {index}", self.name));
+            let record = Keyed { key: Some(key.as_bytes()), value: value.as_bytes() };
+            producer.send_records(TOPIC, *partition, &[record])?;
         }
         producer.send_offset(&self.group(), TOPIC, number)?;
         if rng.once_in(4) {
             return producer.end(false);
         }
-        self.unknown.insert(number, count);
+        self.unknown.insert(number, records);
         producer.end(true)?;
-        self.unknown.remove(&number);
-        self.committed.insert(number, count);
+        self.committed.extend(self.unknown.remove_entry(&number));
         Ok(())
     }
 
     /// Compares with what is there. What was not answered is whole or not at all, and stays so.
     fn check(&mut self, records: &BTreeMap<(usize, i64), BTreeSet<usize>>, offset: i64) {
-        for (number, count) in std::mem::take(&mut self.unknown) {
+        for (number, of_transaction) in std::mem::take(&mut self.unknown) {
             if records.contains_key(&(self.name, number)) {
-                self.committed.insert(number, count);
+                self.committed.insert(number, of_transaction);
             }
         }
         let found = records.range((self.name, 0)..(self.name + 1, 0));
-        let found: BTreeMap<i64, usize> =
-            found.map(|((_, number), indexes)| (*number, indexes.len())).collect();
-        assert_eq!(found, self.committed, "{}", self.id());
+        let found: BTreeSet<(i64, usize)> =
+            found.flat_map(|((_, number), indexes)| indexes.iter().map(|index| (*number, *index))).collect();
+        let all = self.committed.iter().flat_map(|(number, records)| {
+            let of_transaction = records.iter().enumerate();
+            of_transaction.map(|(index, place)| (*place, (*number, index)))
+        });
+        let expected: BTreeSet<_> = all.clone().map(|(_, record)| record).collect();
+        if self.is_compacted {
+            let last: BTreeMap<_, _> = all.collect();
+            assert!(found.is_subset(&expected), "{}: {:?}", self.id(), found.difference(&expected));
+            let missing = last.into_iter().find(|(_, record)| !found.contains(record));
+            assert_eq!(missing, None, "the last value of a key of {}", self.id());
+        } else {
+            assert_eq!(found, expected, "{}", self.id());
+        }
         let last = self.committed.keys().last().copied().unwrap_or(-1);
         assert_eq!(offset, last, "the offset is committed with the last transaction of {}", self.id());
     }
@@ -147,24 +188,30 @@ fn transactions_are_whole_or_not_at_all_whenever_the_broker_is_killed() {
     let kills = number_from("TEST_KILLS").unwrap_or(KILLS);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
     let (mut rng, mut left, mut committed) = (Rng(seed), kills, 0);
-    while left > 0 {
+    for number in 0.. {
         let rounds = left.min(ROUNDS_OF_A_LOG);
-        committed += rounds_of_a_log(&mut rng, rounds);
+        if rounds == 0 {
+            break;
+        }
+        committed += rounds_of_a_log(&mut rng, rounds, number % 2 == 1);
         left -= rounds;
     }
     println!("{committed} transactions were committed");
     assert!(committed > kills, "{committed} transactions in {kills} rounds");
 }
 
-fn rounds_of_a_log(rng: &mut Rng, rounds: u64) -> u64 {
-    let mut broker = Setup::new("transactions")
+fn rounds_of_a_log(rng: &mut Rng, rounds: u64, is_compacted: bool) -> u64 {
+    let setup = Setup::new("transactions")
         .set("transaction.state.log.num.partitions", 3)
         .set("transaction.abort.timed.out.transaction.cleanup.interval.ms", 100)
-        .start();
+        .set("transaction.remove.expired.transaction.cleanup.interval.ms", 50);
+    let eager = if is_compacted { &EAGER[..] } else { &[] };
+    let mut broker = eager.iter().fold(setup, |setup, (key, value)| setup.set(key, value)).start();
     let mut client = broker.connect();
-    client.create_topic(TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]).expect("a topic");
+    let configs = if is_compacted { &COMPACTED[..] } else { &[("segment.bytes", "1048576")] };
+    client.create_topic(TOPIC, PARTITIONS, configs).expect("a topic");
     client.find_coordinator("any").expect("a coordinator of groups");
-    let new = |name| Known { name, ..Known::default() };
+    let new = |name| Known { name, is_compacted, ..Known::default() };
     let mut known: Vec<Known> = (0..PRODUCERS).map(new).collect();
     for _ in 0..rounds {
         let (address, ended) = (broker.address(), AtomicU64::new(0));
@@ -188,5 +235,32 @@ fn rounds_of_a_log(rng: &mut Rng, rounds: u64) -> u64 {
         broker.start_again();
         check(&broker, &mut known);
     }
+    if is_compacted {
+        check_compacted(&mut broker);
+    }
     known.iter().map(|one| one.committed.len() as u64).sum()
+}
+
+/// The logs of coordinators were compacted too; transactional ids that are not used expire, also over a restart; and
+/// Kafka can read what is left.
+fn check_compacted(broker: &mut Broker) {
+    let dir = broker.data_dir();
+    for topic in [TOPIC, "__transaction_state", "__consumer_offsets"] {
+        eventually("its logs are compacted", || {
+            let noted = fs::read_to_string(dir.join("cleaner-offset-checkpoint")).ok()?;
+            noted
+                .lines()
+                .any(|line| line.starts_with(&format!("{topic} ")) && !line.ends_with(" 0"))
+                .then_some(())
+        });
+    }
+    broker.stop();
+    broker.set("transactional.id.expiration.ms", 200);
+    broker.start_again();
+    let mut client = broker.connect();
+    eventually("all transactional ids expire", || known_ids(&mut client).is_empty().then_some(()));
+    broker.stop();
+    assert_kafka_finds_no_fault(&[dir]);
+    broker.start_again();
+    assert_eq!(known_ids(&mut broker.connect()), [""; 0], "what has expired does not come back");
 }

@@ -1,10 +1,12 @@
 //! A transactional producer that speaks the newest versions (KIP-890): every transaction has an epoch of its own.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
 
-use mainstem_records::{BatchOptions, ProducerFields};
+use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
 use mainstem_tests::client::Client;
-use mainstem_tests::kafka::{Failure, batch_with, produce_request};
+use mainstem_tests::kafka::{Failure, produce_request, wall_ms};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
@@ -18,6 +20,14 @@ use mainstem_wire::messages::txn_offset_commit_request::{
 const TRANSACTION: i8 = 1;
 /// The last version of Produce that names topics: its transactions have version 2.
 pub(crate) const PRODUCE_VERSION: i16 = 12;
+/// A request that is to be tried again is served sooner than this: no transactional id is stuck.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a producer writes.
+pub(crate) struct Keyed<'a> {
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: &'a [u8],
+}
 
 pub(crate) struct Producer {
     pub(crate) client: Client,
@@ -41,10 +51,14 @@ fn is_transient(error: ErrorCode) -> bool {
 
 /// Calls until the answer is no transient error.
 fn until_served(mut call: impl FnMut() -> Result<i16, Failure>) -> Result<(), Failure> {
+    let deadline = Instant::now() + SERVED_WITHIN;
     loop {
         match ErrorCode::from(call()?) {
             ErrorCode::NONE => return Ok(()),
-            error if is_transient(error) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            error if is_transient(error) => {
+                assert!(Instant::now() < deadline, "{} for {SERVED_WITHIN:?}", error.name());
+                std::thread::sleep(Duration::from_millis(1));
+            }
             error => return Err(Failure::Refused(error)),
         }
     }
@@ -81,26 +95,57 @@ impl Producer {
 
     /// Writes values to a partition within the transaction, waiting for the disk.
     pub(crate) fn send(&mut self, topic: &str, partition: i32, values: &[&[u8]]) -> Result<(), Failure> {
+        let records: Vec<_> = values.iter().map(|value| Keyed { key: None, value }).collect();
+        self.send_records(topic, partition, &records)
+    }
+
+    /// The same with keys.
+    pub(crate) fn send_records(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        records: &[Keyed<'_>],
+    ) -> Result<(), Failure> {
         let place = (topic.to_owned(), partition);
         let base_sequence = *self.sequences.entry(place.clone()).or_default();
-        let batch = self.batch(base_sequence, values);
+        let batch = self.batch_of(base_sequence, records);
         let (client, id) = (&mut self.client, &self.id);
         until_served(|| {
-            let request = ProduceRequest {
-                transactional_id: Some(id.as_str().into()),
-                ..produce_request(topic, partition, -1, &batch)
-            };
+            let request = produce(id, topic, partition, &batch);
             Ok(client.try_call(&request, PRODUCE_VERSION)?.responses[0].partition_responses[0].error_code)
         })?;
-        *self.sequences.get_mut(&place).expect("it was just set") += values.len() as i32;
+        *self.sequences.get_mut(&place).expect("it was just set") += records.len() as i32;
         Ok(())
+    }
+
+    /// Sends records and does not wait for the answer. Sent again they have the same sequence numbers.
+    pub(crate) fn leave_records(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        records: &[Keyed<'_>],
+    ) -> io::Result<()> {
+        let place = (topic.to_owned(), partition);
+        let base_sequence = self.sequences.get(&place).copied().unwrap_or(0);
+        let batch = self.batch_of(base_sequence, records);
+        self.client.send(&produce(&self.id, topic, partition, &batch), PRODUCE_VERSION).map(drop)
     }
 
     /// A batch of this producer.
     pub(crate) fn batch(&self, base_sequence: i32, values: &[&[u8]]) -> Vec<u8> {
+        let records: Vec<_> = values.iter().map(|value| Keyed { key: None, value }).collect();
+        self.batch_of(base_sequence, &records)
+    }
+
+    fn batch_of(&self, base_sequence: i32, records: &[Keyed<'_>]) -> Vec<u8> {
         let producer =
             ProducerFields { producer_id: self.producer_id, producer_epoch: self.epoch, base_sequence };
-        batch_with(BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }, values)
+        let mut builder =
+            BatchBuilder::new(BatchOptions { producer, is_transactional: true, ..BatchOptions::default() });
+        for Keyed { key, value } in records {
+            builder.append(wall_ms(), *key, Some(value), &[]).expect("the batch is small");
+        }
+        builder.build().expect("the batch is not empty")
     }
 
     /// Commits an offset of a group within the transaction.
@@ -131,14 +176,7 @@ impl Producer {
         let (client, id, identity) = (&mut self.client, &self.id, (self.producer_id, self.epoch));
         let mut next = identity;
         until_served(|| {
-            let request = EndTxnRequest {
-                transactional_id: id.as_str().into(),
-                producer_id: identity.0,
-                producer_epoch: identity.1,
-                committed,
-                ..Default::default()
-            };
-            let response = client.try_call(&request, 5)?;
+            let response = client.try_call(&end(id, identity, committed), 5)?;
             next = (response.producer_id, response.producer_epoch);
             Ok(response.error_code)
         })?;
@@ -146,4 +184,18 @@ impl Producer {
         self.sequences.clear();
         Ok(())
     }
+
+    /// Asks for the end, and does not wait for the answer.
+    pub(crate) fn leave_end(&mut self, committed: bool) -> io::Result<()> {
+        self.client.send(&end(&self.id, (self.producer_id, self.epoch), committed), 5).map(drop)
+    }
+}
+
+fn produce<'a>(id: &'a str, topic: &'a str, partition: i32, batch: &'a [u8]) -> ProduceRequest<'a> {
+    ProduceRequest { transactional_id: Some(id.into()), ..produce_request(topic, partition, -1, batch) }
+}
+
+fn end(id: &str, (producer_id, producer_epoch): (i64, i16), committed: bool) -> EndTxnRequest<'_> {
+    let transactional_id = id.into();
+    EndTxnRequest { transactional_id, producer_id, producer_epoch, committed, ..Default::default() }
 }

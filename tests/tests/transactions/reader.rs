@@ -34,12 +34,24 @@ pub(crate) fn ends(client: &mut Client, topic: &str, partition: i32) -> (i64, i6
 
 /// All committed values of a partition, in the order of the log.
 pub(crate) fn read_committed(client: &mut Client, topic: &str, partition: i32) -> Vec<String> {
-    let (stable, _) = ends(client, topic, partition);
     let (mut next, mut values) = (0, Vec::new());
-    while next < stable {
+    read_on(client, topic, partition, &mut next, &mut values);
+    values
+}
+
+/// Adds the committed values from an offset on, up to the last stable offset, which is the next one then.
+pub(crate) fn read_on(
+    client: &mut Client,
+    topic: &str,
+    partition: i32,
+    next: &mut i64,
+    values: &mut Vec<String>,
+) {
+    let (stable, _) = ends(client, topic, partition);
+    while *next < stable {
         let request = FetchRequest {
             isolation_level: READ_COMMITTED,
-            ..fetch_request(vec![fetch_topic(topic, partition, next)])
+            ..fetch_request(vec![fetch_topic(topic, partition, *next)])
         };
         let response = client.call(&request, 12);
         let data = &response.responses[0].partitions[0];
@@ -47,11 +59,10 @@ pub(crate) fn read_committed(client: &mut Client, topic: &str, partition: i32) -
         let aborted = data.aborted_transactions.iter().flatten();
         let mut aborted: Vec<_> = aborted.map(|one| (one.first_offset, one.producer_id)).collect();
         aborted.sort_unstable();
-        let from = next;
-        next = committed_in(bytes_of(&data.records), from, aborted.into(), &mut values);
-        assert!(next > from, "a reader does not get beyond {from} of {stable}");
+        let from = *next;
+        *next = committed_in(bytes_of(&data.records), from, aborted.into(), values);
+        assert!(*next > from, "a reader does not get beyond {from} of {stable}");
     }
-    values
 }
 
 /// Adds the committed values of what was fetched. Returns the offset behind it.

@@ -42,10 +42,25 @@ const POM: &str = include_str!("../../kafka-pom.xml");
 /// The jars of Kafka and the JDK to run them.
 #[derive(Debug)]
 pub(crate) struct KafkaInstall {
-    java: PathBuf,
-    /// The first line of `java -version`.
-    pub(crate) java_version: String,
+    pub(crate) java: Java,
     jars: PathBuf,
+}
+
+/// A Java of this machine.
+#[derive(Debug)]
+pub(crate) struct Java {
+    pub(crate) program: PathBuf,
+    /// The first line of `java -version`.
+    pub(crate) version: String,
+}
+
+impl Java {
+    /// The one that a person named.
+    pub(crate) fn named(program: PathBuf) -> Result<Self> {
+        let name = program.display().to_string();
+        let found = version_of(program).with_context(|| format!("{name}, named by --java, is no Java"))?;
+        Ok(found.1)
+    }
 }
 
 impl KafkaInstall {
@@ -53,35 +68,28 @@ impl KafkaInstall {
     /// `java` names one.
     pub(crate) fn find(jars: &Path, java: Option<PathBuf>) -> Result<Self> {
         if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
-            resolve(jars)?;
+            resolve_pom(jars, POM, &format!("Kafka {VERSION}"))?;
         }
-        let (_, java_version, java) = match java {
-            Some(java) => {
-                let name = java.display().to_string();
-                version_of(java).with_context(|| format!("{name}, named by --java, is no Java"))?
-            }
-            None => newest_java().with_context(|| {
-                format!(
-                    "no JDK of version {OLDEST_JAVA} or newer was found: install one, or name it by --java"
-                )
-            })?,
-        };
-        let jars = jars.canonicalize()?;
-        Ok(Self { java, java_version, jars })
+        let java = java.map_or_else(|| newest_java(None), Java::named)?;
+        Ok(Self { java, jars: jars.canonicalize()? })
     }
 
     /// Writes the configuration and formats the data directory.
     pub(super) fn prepare(&self, directory: &Path, address: SocketAddr, settings: &[&str]) -> Result<()> {
         let further = settings.iter().map(|setting| format!("{setting}\n"));
         let properties = properties(directory, address) + &further.collect::<String>();
+        self.prepare_with(directory, &properties, &["--standalone"])
+    }
+
+    /// The same with a whole server.properties; `voters` is how `kafka-storage format` hears of them.
+    pub(crate) fn prepare_with(&self, directory: &Path, properties: &str, voters: &[&str]) -> Result<()> {
         fs::write(directory.join("server.properties"), properties)?;
         fs::write(directory.join("log4j2.properties"), LOGGING)?;
-        let mut format = Command::new(&self.java);
+        let mut format = Command::new(&self.java.program);
         without_developers_variables(&mut format);
         format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");
-        format
-            .args(["format", "--standalone", "-t", CLUSTER_ID, "-c"])
-            .arg(directory.join("server.properties"));
+        format.arg("format").args(voters).args(["-t", CLUSTER_ID, "-c"]);
+        format.arg(directory.join("server.properties"));
         let output = format.output().context("formatting Kafka's data directory")?;
         ensure!(
             output.status.success(),
@@ -93,8 +101,8 @@ impl KafkaInstall {
     }
 
     /// The broker on a prepared directory.
-    pub(super) fn command(&self, directory: &Path, heap_mib: u32) -> Command {
-        let mut command = Command::new(&self.java);
+    pub(crate) fn command(&self, directory: &Path, heap_mib: u32) -> Command {
+        let mut command = Command::new(&self.java.program);
         command.args([format!("-Xmx{heap_mib}M"), format!("-Xms{heap_mib}M")]).args(JVM_FLAGS);
         let gc_log = directory.join("gc.log");
         command.arg(format!("-Xlog:gc*:file={}:time,tags:filecount=10,filesize=100M", gc_log.display()));
@@ -106,7 +114,7 @@ impl KafkaInstall {
 
     /// One of Kafka's tools by its class, without arguments.
     pub(crate) fn tool(&self, class: &str) -> Command {
-        let mut command = Command::new(&self.java);
+        let mut command = Command::new(&self.java.program);
         without_developers_variables(&mut command);
         command.args([TOOL_HEAP, "-server", "-XX:+UseG1GC", "-cp"]).arg(self.class_path()).arg(class);
         command
@@ -147,42 +155,46 @@ transaction.state.log.min.isr=1
     )
 }
 
-/// Copies Kafka and all it needs into `jars` by Maven.
-fn resolve(jars: &Path) -> Result<()> {
+/// Copies what a project names, and all it needs, into `jars` by Maven.
+pub(crate) fn resolve_pom(jars: &Path, text: &str, what: &str) -> Result<()> {
     fs::create_dir_all(jars)?;
     let pom = jars.join("pom.xml");
-    fs::write(&pom, POM)?;
+    fs::write(&pom, text)?;
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-f"]).arg(&pom).arg("dependency:copy-dependencies");
     maven.arg(format!("-DoutputDirectory={}", jars.canonicalize()?.display()));
     let status = maven.status().context(
-        "mvn, which fetches Kafka, does not run: install Maven, or name a folder of jars by --kafka-jars",
+        "mvn, which fetches the peers, does not run: install Maven, or name a folder of jars (see --help)",
     )?;
     ensure!(
         status.success(),
-        "mvn could not fetch Kafka {VERSION} ({status}): see its messages above, or name a folder of jars by --kafka-jars"
+        "mvn could not fetch {what} ({status}): see its messages above, or name a folder of jars (see --help)"
     );
     Ok(())
 }
 
-/// (major version, first line of `-version`, program) of the newest Java on the machine.
-fn newest_java() -> Option<(u32, String, PathBuf)> {
+/// The newest Java on the machine, of those up to a version if one is given.
+pub(crate) fn newest_java(newest: Option<u32>) -> Result<Java> {
     let homes = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
     let homes = homes.chain(std::env::var_os("JAVA_HOME").map(PathBuf::from));
     let programs = homes.map(|home| home.join("bin/java")).chain([PathBuf::from("java")]);
-    programs
-        .filter_map(version_of)
-        .max_by_key(|(major, ..)| *major)
-        .filter(|(major, ..)| *major >= OLDEST_JAVA)
+    let wanted = OLDEST_JAVA..=newest.unwrap_or(u32::MAX);
+    let found = programs.filter_map(version_of).filter(|(major, _)| wanted.contains(major));
+    let newest = found.max_by_key(|(major, _)| *major).map(|(_, java)| java);
+    newest.with_context(|| {
+        let to = wanted.end().checked_add(1).map_or(" or newer".to_owned(), |end| format!(" to {}", end - 1));
+        format!("no JDK of version {OLDEST_JAVA}{to} was found: install one, or name it by --java")
+    })
 }
 
-fn version_of(java: PathBuf) -> Option<(u32, String, PathBuf)> {
-    let mut command = Command::new(&java);
+/// Its major version and itself.
+fn version_of(program: PathBuf) -> Option<(u32, Java)> {
+    let mut command = Command::new(&program);
     // Of options that it is given by a variable a JVM tells in its first line, where the version stands otherwise.
     without_developers_variables(&mut command);
     let output = command.arg("-version").output().ok()?;
     let line = String::from_utf8_lossy(&output.stderr).lines().next()?.to_owned();
-    Some((major_version(&line)?, line, java))
+    Some((major_version(&line)?, Java { program, version: line }))
 }
 
 /// Of a line such as `openjdk version "25.0.1" 2025-10-21 LTS`.

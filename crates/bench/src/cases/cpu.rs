@@ -23,6 +23,12 @@ impl CpuTimes {
         Ok(Self { broker: process::cpu_time(broker)?, ..Self::before_broker()? })
     }
 
+    /// Of several nodes together.
+    pub(crate) fn sample_all(nodes: &[u32]) -> Result<Self> {
+        let times = nodes.iter().map(|node| process::cpu_time(*node)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { broker: times.iter().sum(), ..Self::before_broker()? })
+    }
+
     /// Before the broker's process begins.
     pub(crate) fn before_broker() -> Result<Self> {
         Ok(Self {

@@ -101,7 +101,7 @@ impl Syncs {
     }
 }
 
-fn add_outcome(measured: &mut Measured, outcome: &Outcome, shape: LoadShape) {
+pub(super) fn add_outcome(measured: &mut Measured, outcome: &Outcome, shape: LoadShape) {
     let seconds = outcome.window.as_secs_f64();
     measured.add([
         ("messages_per_s", outcome.acked_in_window as f64 / seconds),

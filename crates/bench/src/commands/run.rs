@@ -25,7 +25,7 @@ pub(crate) struct Run {
     /// Measure this broker beside Mainstem and the probe.
     #[arg(long, value_enum)]
     peer: Option<Peer>,
-    /// Measure exactly these: kafka, mainstem, mainstem-same, mainstem-split, probe.
+    /// Measure exactly these: kafka, mainstem, mainstem-same, mainstem-split, probe, chronicle, mainstem-queue.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = System::parse, conflicts_with = "peer")]
     systems: Vec<System>,
     /// How often each system is measured.
@@ -73,6 +73,8 @@ pub(crate) struct Run {
 enum Peer {
     /// Apache Kafka 4.3.0.
     Kafka,
+    /// Chronicle Queue 5.27ea11, beside the embedded queue.
+    Chronicle,
 }
 
 /// Makes the runs and the report.
@@ -126,7 +128,8 @@ impl Run {
         match (self.systems.is_empty(), self.peer) {
             (false, _) => self.systems.clone(),
             (true, Some(Peer::Kafka)) => vec![System::Kafka, System::Mainstem, System::Probe],
-            (true, None) => vec![System::Mainstem, System::Probe],
+            (true, Some(Peer::Chronicle)) => vec![System::Chronicle, System::Queue],
+            (true, None) => vec![System::Mainstem, System::Probe, System::Queue],
         }
     }
 }

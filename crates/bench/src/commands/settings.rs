@@ -19,7 +19,10 @@ pub(crate) struct SystemArguments {
     /// The folder of Kafka's jars; Maven fetches them if they are not there.
     #[arg(long, value_name = "DIR", env = "MAINSTEM_KAFKA_JARS", default_value = "target/peers/kafka-4.3.0")]
     kafka_jars: PathBuf,
-    /// The java that runs Kafka. [default: the newest JDK that is found]
+    /// The same for Chronicle Queue.
+    #[arg(long, value_name = "DIR", default_value = "target/peers/chronicle-5.27ea11")]
+    chronicle_jars: PathBuf,
+    /// The java that runs the peers. [default: the newest JDK that is found and that they are made for]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
     /// Where data directories are made: on the disk to be measured.
@@ -54,6 +57,7 @@ impl SystemArguments {
             mainstem,
             mainstem_settings: self.set.clone(),
             kafka_jars: self.kafka_jars.clone(),
+            chronicle_jars: self.chronicle_jars.clone(),
             java: self.java.clone(),
             data_root: self.data_root.clone(),
             first_port: self.port,

@@ -25,6 +25,7 @@ pub(crate) struct PendingBatch {
 #[derive(Debug)]
 pub(crate) struct Accumulator {
     linger_ns: u64,
+    batch_bytes_max: usize,
     /// The bytes of a record within a batch, at most.
     record_bytes: usize,
     /// At most one for each partition, oldest first.
@@ -43,12 +44,19 @@ impl Accumulator {
     pub(crate) fn new(linger_ns: u64, value_bytes: usize) -> Self {
         Self {
             linger_ns,
+            batch_bytes_max: BATCH_BYTES_MAX,
             record_bytes: value_bytes + RECORD_FRAME_BYTES_MAX,
             open: VecDeque::new(),
             full: VecDeque::new(),
             spare: Vec::new(),
             bytes: 0,
         }
+    }
+
+    /// With batches of another size than the Java producer's.
+    pub(crate) fn with_batches_of(mut self, bytes: usize) -> Self {
+        self.batch_bytes_max = bytes;
+        self
     }
 
     /// Of all batches that no request has taken, about.
@@ -73,7 +81,7 @@ impl Accumulator {
         append(&mut batch.builder);
         batch.sent_ns.push(sent_ns);
         self.bytes += self.record_bytes;
-        let is_full = batch.builder.len() + self.record_bytes > BATCH_BYTES_MAX;
+        let is_full = batch.builder.len() + self.record_bytes > self.batch_bytes_max;
         if is_full {
             let batch = self.open.remove(index).expect("the index was just used");
             self.full.push_back(batch);

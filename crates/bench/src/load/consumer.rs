@@ -1,5 +1,6 @@
 //! A consumer: long polls its partitions and checks every record for loss, duplication, order and content.
 
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,6 +69,22 @@ impl Consumer {
             session: FetchSession::new(topic, partitions),
             checker: Checker::new(codec, plan.shape.producers, plan.shape.partitions),
             member,
+        })
+    }
+
+    /// A consumer of what one node of several leads; it is in no group.
+    pub(crate) fn of_node(
+        address: SocketAddr,
+        topic: TopicId,
+        codec: PayloadCodec,
+        (producers, partitions): (u32, i32),
+        led: &[i32],
+    ) -> Result<Self> {
+        Ok(Self {
+            connection: Connection::open(address)?,
+            session: FetchSession::new(topic, led),
+            checker: Checker::new(codec, producers, partitions),
+            member: None,
         })
     }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
 
 use super::accumulator::{Accumulator, PendingBatch};
 use super::phases::Phases;
@@ -20,11 +21,11 @@ use crate::protocol::{PRODUCE, data};
 use crate::workload::{Acks, LoadShape, Pace};
 
 /// `max.in.flight.requests.per.connection` of the Java producer.
-const REQUESTS_MAX: usize = 5;
+pub(super) const REQUESTS_MAX: usize = 5;
 /// `buffer.memory` of the Java producer: a schedule goes on in time, its records are made when there is room.
-const BUFFER_BYTES_MAX: usize = 32 << 20;
+pub(super) const BUFFER_BYTES_MAX: usize = 32 << 20;
 /// How soon the end of a load is noticed when nothing else happens.
-const LOOK_UP: Duration = Duration::from_millis(50);
+pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Paced {
@@ -46,7 +47,7 @@ pub(crate) struct Paced {
 
 /// When the next record is to be made.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Schedule(Schedule),
     /// While fewer records than this are outstanding.
     Outstanding(u64),
@@ -54,16 +55,33 @@ enum Source {
 
 /// Instants at equal distances.
 #[derive(Debug, Clone, Copy)]
-struct Schedule {
-    begin_ns: u64,
-    per_s: u64,
+pub(super) struct Schedule {
+    pub(super) begin_ns: u64,
+    pub(super) per_s: u64,
     /// How many of its instants have been used.
-    used: u64,
+    pub(super) used: u64,
 }
 
 impl Schedule {
-    fn next_ns(&self) -> u64 {
+    pub(super) fn next_ns(&self) -> u64 {
         self.begin_ns + (u128::from(self.used) * 1_000_000_000 / u128::from(self.per_s)) as u64
+    }
+}
+
+impl Source {
+    /// Counts what was due in the window and never made: each of them waited at least until now.
+    pub(super) fn count_unsent(self, phases: &Phases, ack_ns: &mut Histogram<u64>) -> Result<u64> {
+        let Source::Schedule(mut schedule) = self else { return Ok(0) };
+        let (now_ns, mut unsent) = (clock::now_ns(), 0);
+        while !phases.is_abandoned() && schedule.next_ns() < now_ns {
+            let due_ns = schedule.next_ns();
+            if phases.window_contains(due_ns) {
+                unsent += 1;
+                ack_ns.record(now_ns - due_ns)?;
+            }
+            schedule.used += 1;
+        }
+        Ok(unsent)
     }
 }
 
@@ -115,7 +133,7 @@ impl Paced {
             }
             self.read_responses(phases)?;
         }
-        self.count_unsent(phases)?;
+        self.totals.unsent_in_window += self.source.count_unsent(phases, &mut self.totals.ack_ns)?;
         Ok(self.totals)
     }
 
@@ -231,25 +249,10 @@ impl Paced {
         let next_ns = record_ns.into_iter().chain(batch_ns).min();
         next_ns.map_or(LOOK_UP, |ns| Duration::from_nanos(ns.saturating_sub(now_ns)).min(LOOK_UP))
     }
-
-    /// Counts what was due in the window and never made: each of them waited at least until now.
-    fn count_unsent(&mut self, phases: &Phases) -> Result<()> {
-        let Source::Schedule(mut schedule) = self.source else { return Ok(()) };
-        let now_ns = clock::now_ns();
-        while !phases.is_abandoned() && schedule.next_ns() < now_ns {
-            let due_ns = schedule.next_ns();
-            if phases.window_contains(due_ns) {
-                self.totals.unsent_in_window += 1;
-                self.totals.ack_ns.record(now_ns - due_ns)?;
-            }
-            schedule.used += 1;
-        }
-        Ok(())
-    }
 }
 
 /// Each batch of the request must have been put right behind what this producer was told before, or further on.
-fn check_offsets(
+pub(super) fn check_offsets(
     response: Reader<'_>,
     topic: &[u8; 16],
     request: &[PendingBatch],

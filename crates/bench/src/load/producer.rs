@@ -63,7 +63,7 @@ impl Producer {
 }
 
 /// Asks for a producer id until the broker has one to give.
-fn identify(connection: &mut Connection) -> Result<(i64, i16)> {
+pub(super) fn identify(connection: &mut Connection) -> Result<(i64, i16)> {
     let deadline = Instant::now() + SETUP_MAX;
     loop {
         match admin::init_producer_id(connection)? {

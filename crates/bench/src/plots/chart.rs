@@ -106,6 +106,8 @@ fn colour(system: System) -> RGBColor {
         System::MainstemSame => RGBColor(0x31, 0x82, 0xbd),
         System::MainstemSplit => RGBColor(0x75, 0x6b, 0xb1),
         System::Probe => RGBColor(0x63, 0x63, 0x63),
+        System::Chronicle => RGBColor(0x8c, 0x51, 0x0a),
+        System::Queue => RGBColor(0x08, 0x51, 0x9c),
     }
 }
 

@@ -1,6 +1,8 @@
 //! ApiVersions (18) version 4, Metadata (3) version 13, CreateTopics (19) version 7, InitProducerId (22) version 5,
 //! ListOffsets (2) version 9.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail, ensure};
 
 use super::{API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, TopicId, check, error};
@@ -8,6 +10,8 @@ use crate::bytes::{Reader, Writer};
 use crate::connection::Connection;
 
 const TIMEOUT_MS: i32 = 60_000;
+/// More than any workload has.
+const PARTITIONS_MAX: usize = 100_000;
 /// The timestamp that asks for the end of a partition.
 const LATEST: i64 = -1;
 
@@ -28,11 +32,21 @@ pub(crate) fn create_topic(
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<TopicId> {
+    create_replicated_topic(connection, name, (partitions, 1), configs)
+}
+
+/// The same with so many partitions and replicas of each.
+pub(crate) fn create_replicated_topic(
+    connection: &mut Connection,
+    name: &str,
+    (partitions, replicas): (i32, i16),
+    configs: &[(&str, &str)],
+) -> Result<TopicId> {
     let mut reader = connection.call(CREATE_TOPICS, |writer: &mut Writer| {
         writer.compact_len(1);
         writer.compact_string(name);
         writer.i32(partitions);
-        writer.i16(1); // replication factor
+        writer.i16(replicas);
         writer.compact_len(0); // assignments
         writer.compact_len(configs.len());
         for (key, value) in configs {
@@ -125,13 +139,54 @@ pub(crate) fn topic_state(connection: &mut Connection, name: &str) -> Result<Opt
     read_topic_state(reader)
 }
 
-fn read_topic_state(mut reader: Reader<'_>) -> Result<Option<TopicState>> {
+fn read_topic_state(reader: Reader<'_>) -> Result<Option<TopicState>> {
+    let state = read_leaders(reader)?.topic;
+    Ok(state.map(|Leaders { id, leaders, .. }| {
+        let led_partitions = leaders.iter().flatten().count() as i32;
+        TopicState { id, led_partitions }
+    }))
+}
+
+/// What Metadata tells of a cluster and one topic.
+#[derive(Debug, PartialEq)]
+pub(crate) struct ClusterState {
+    /// The ports of its live nodes on this machine, by id.
+    pub(crate) ports: BTreeMap<i32, u16>,
+    /// None while it is not there.
+    pub(crate) topic: Option<Leaders>,
+}
+
+/// Who leads a topic's partitions.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Leaders {
+    pub(crate) id: TopicId,
+    /// Node and epoch of each partition's leader, if there is one.
+    pub(crate) leaders: Vec<Option<(i32, i32)>>,
+    /// Whether all replicas of all partitions are in sync.
+    pub(crate) all_in_sync: bool,
+}
+
+/// Asks for all nodes and one topic.
+pub(crate) fn cluster_state(connection: &mut Connection, name: &str) -> Result<ClusterState> {
+    read_leaders(connection.call(METADATA, |writer: &mut Writer| {
+        writer.compact_len(1);
+        writer.raw(&[0; 16]); // topic id: by name
+        writer.compact_string(name);
+        writer.no_tags();
+        writer.bool(false); // allow auto-creation
+        writer.bool(false); // authorised operations
+        writer.no_tags();
+    })?)
+}
+
+fn read_leaders(mut reader: Reader<'_>) -> Result<ClusterState> {
     reader.i32()?; // throttle time
+    let mut ports = BTreeMap::new();
     for _ in 0..reader.compact_len()? {
-        reader.i32()?;
-        reader.compact_string()?;
-        reader.i32()?;
-        reader.compact_string()?;
+        let node = reader.i32()?;
+        reader.compact_string()?; // host
+        ports.insert(node, u16::try_from(reader.i32()?)?);
+        reader.compact_string()?; // rack
         reader.skip_tags()?;
     }
     reader.compact_string()?; // cluster id
@@ -141,26 +196,42 @@ fn read_topic_state(mut reader: Reader<'_>) -> Result<Option<TopicState>> {
     reader.compact_string()?;
     let id = reader.uuid()?;
     reader.i8()?; // is internal
-    let mut led_partitions = 0;
+    let (mut leaders, mut all_in_sync) = (Vec::new(), true);
     for _ in 0..reader.compact_len()? {
-        led_partitions += i32::from(read_partition_is_led(&mut reader)?);
+        let partition = read_partition(&mut reader)?;
+        let index = usize::try_from(partition.index)?;
+        if leaders.len() <= index {
+            ensure!(index < PARTITIONS_MAX, "Metadata was answered with partition {index}");
+            leaders.resize(index + 1, None);
+        }
+        leaders[index] = partition.leader;
+        all_in_sync &= partition.is_in_sync;
     }
     match code {
-        error::NONE => Ok(Some(TopicState { id, led_partitions })),
-        error::UNKNOWN_TOPIC_OR_PARTITION | error::LEADER_NOT_AVAILABLE => Ok(None),
+        error::NONE => Ok(ClusterState { ports, topic: Some(Leaders { id, leaders, all_in_sync }) }),
+        error::UNKNOWN_TOPIC_OR_PARTITION | error::LEADER_NOT_AVAILABLE => {
+            Ok(ClusterState { ports, topic: None })
+        }
         code => bail!("Metadata was answered with Kafka's error code {code}"),
     }
 }
 
-fn read_partition_is_led(reader: &mut Reader<'_>) -> Result<bool> {
+struct PartitionState {
+    index: i32,
+    leader: Option<(i32, i32)>,
+    is_in_sync: bool,
+}
+
+fn read_partition(reader: &mut Reader<'_>) -> Result<PartitionState> {
     let code = reader.i16()?;
-    reader.i32()?; // index
-    let leader = reader.i32()?;
-    reader.i32()?; // leader epoch
-    for _ in 0..3 {
-        let nodes = reader.compact_len()?;
-        reader.raw(nodes * 4)?; // replicas, in sync, offline
+    let index = reader.i32()?;
+    let (leader, epoch) = (reader.i32()?, reader.i32()?);
+    let mut counts = [0; 3];
+    for count in &mut counts {
+        *count = reader.compact_len()?;
+        reader.raw(*count * 4)?; // replicas, in sync, offline
     }
     reader.skip_tags()?;
-    Ok(code == error::NONE && leader >= 0)
+    let leader = (code == error::NONE && leader >= 0).then_some((leader, epoch));
+    Ok(PartitionState { index, leader, is_in_sync: counts[0] == counts[1] })
 }

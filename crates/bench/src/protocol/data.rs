@@ -16,6 +16,8 @@ const MAX_WAIT_MS: i32 = 500;
 const MIN_BYTES: i32 = 1;
 const MAX_BYTES: i32 = 50 << 20;
 const PARTITION_MAX_BYTES: i32 = 1 << 20;
+/// Base offset and length of a batch.
+const BATCH_PREFIX_BYTES: usize = 12;
 
 /// Sends one batch, waits, and returns the offset of its first record.
 pub(crate) fn produce(
@@ -82,14 +84,32 @@ pub(crate) fn read_produced(
     Ok(())
 }
 
+/// The error code of an answer for one partition.
+pub(crate) fn read_produced_code(mut reader: Reader<'_>) -> Result<i16> {
+    ensure!(reader.compact_len()? == 1, "Produce was answered for other topics");
+    reader.uuid()?;
+    ensure!(reader.compact_len()? == 1, "Produce was answered for other partitions");
+    reader.i32()?;
+    reader.i16()
+}
+
 /// Whether every partition of a topic can be read; a broker tells of a leader before it has opened the log.
 pub(crate) fn all_partitions_serve(
     connection: &mut Connection,
     topic: &TopicId,
     partitions: i32,
 ) -> Result<bool> {
+    partitions_serve(connection, topic, &(0..partitions).collect::<Vec<_>>())
+}
+
+/// The same of some partitions.
+pub(crate) fn partitions_serve(
+    connection: &mut Connection,
+    topic: &TopicId,
+    partitions: &[i32],
+) -> Result<bool> {
     let request = FetchRequest { max_wait_ms: 0, min_bytes: 0, ..FetchRequest::outside_of_sessions(topic) };
-    let positions = (0..partitions).map(|partition| (partition, 0));
+    let positions = partitions.iter().map(|&partition| (partition, 0));
     let mut response =
         FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, positions))?)?;
     let mut serving = 0;
@@ -99,7 +119,7 @@ pub(crate) fn all_partitions_serve(
             code => check(FETCH, code).map(|()| serving += 1)?,
         }
     }
-    Ok(serving == partitions)
+    Ok(serving == partitions.len())
 }
 
 /// A fetch session of one consumer (KIP-227), kept as the Java consumer does: the first request names every
@@ -179,6 +199,47 @@ pub(crate) fn write_large_fetch(writer: &mut Writer, topic: &TopicId, partition:
     request.write(writer, [(partition, position)].into_iter());
 }
 
+/// Reads a partition to its end by fetches outside of sessions, with an isolation level; the bytes of its batches.
+pub(crate) fn read_all(
+    connection: &mut Connection,
+    topic: &TopicId,
+    partition: i32,
+    isolation: i8,
+) -> Result<u64> {
+    let (mut position, mut bytes) = (0, 0);
+    loop {
+        let request = FetchRequest {
+            max_wait_ms: 0,
+            min_bytes: 0,
+            isolation,
+            ..FetchRequest::outside_of_sessions(topic)
+        };
+        let positions = [(partition, position)].into_iter();
+        let mut response =
+            FetchResponse::read(connection.call(FETCH, |writer| request.write(writer, positions))?)?;
+        let fetched = response.next_partition(topic)?.context("Fetch was answered for no partition")?;
+        check(FETCH, fetched.error_code)?;
+        let Some(next) = next_offset(fetched.records)? else { return Ok(bytes) };
+        bytes += fetched.records.len() as u64;
+        position = next;
+    }
+}
+
+/// The offset behind the last whole batch; `None` where there is none.
+fn next_offset(mut records: &[u8]) -> Result<Option<i64>> {
+    let mut next = None;
+    while records.len() >= BATCH_PREFIX_BYTES {
+        let mut reader = Reader::new(records);
+        let (base_offset, length) = (reader.i64()?, reader.u32()? as usize);
+        let Some(batch) = records.get(BATCH_PREFIX_BYTES..BATCH_PREFIX_BYTES + length) else { break };
+        // Leader epoch, magic, CRC and attributes stand before the delta of the last offset.
+        let last_offset_delta = Reader::new(batch.get(11..).context("a batch without a header")?).i32()?;
+        next = Some(base_offset + i64::from(last_offset_delta) + 1);
+        records = &records[BATCH_PREFIX_BYTES + length..];
+    }
+    Ok(next)
+}
+
 /// The session epoch of a fetch outside of any session.
 const NO_SESSION: i32 = -1;
 
@@ -190,6 +251,8 @@ struct FetchRequest<'a> {
     session_epoch: i32,
     /// Of each partition.
     partition_bytes_max: i32,
+    /// 0: all records, 1: committed ones.
+    isolation: i8,
     topic: &'a TopicId,
 }
 
@@ -202,6 +265,7 @@ impl<'a> FetchRequest<'a> {
             session_id: 0,
             session_epoch: NO_SESSION,
             partition_bytes_max: PARTITION_MAX_BYTES,
+            isolation: 0,
             topic,
         }
     }
@@ -211,7 +275,7 @@ impl<'a> FetchRequest<'a> {
         writer.i32(self.max_wait_ms);
         writer.i32(self.min_bytes);
         writer.i32(MAX_BYTES);
-        writer.i8(0); // read uncommitted
+        writer.i8(self.isolation);
         writer.i32(self.session_id);
         writer.i32(self.session_epoch);
         if positions.len() == 0 {

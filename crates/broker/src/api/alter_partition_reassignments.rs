@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use mainstem_wire::messages::alter_partition_reassignments_request::AlterPartitionReassignmentsRequest;
-use mainstem_wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::messages::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition,
+};
+use mainstem_wire::messages::alter_partition_reassignments_response::{
+    AlterPartitionReassignmentsResponse, ReassignablePartitionResponse, ReassignableTopicResponse,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
@@ -22,10 +26,30 @@ pub(crate) fn serve(
     let altered = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
         broker.controller.decide(broker, |heart| heart.alter_partition_reassignments(&request))
     });
-    let response = altered.unwrap_or_else(|error| AlterPartitionReassignmentsResponse {
+    let response = altered.unwrap_or_else(|error| refuse_all(&request, error));
+    Ok(respond(context, response, out))
+}
+
+/// The refusal of a request, for each of its partitions too.
+fn refuse_all(
+    request: &AlterPartitionReassignmentsRequest<'_>,
+    error: ErrorCode,
+) -> AlterPartitionReassignmentsResponse<'static> {
+    let refuse = |partition: &ReassignablePartition<'_>| ReassignablePartitionResponse {
+        partition_index: partition.partition_index,
         error_code: error.code(),
         error_message: Some(error.message().into()),
         ..Default::default()
+    };
+    let topics = request.topics.iter().map(|topic| ReassignableTopicResponse {
+        name: topic.name.to_string().into(),
+        partitions: topic.partitions.iter().map(refuse).collect(),
+        ..Default::default()
     });
-    Ok(respond(context, response, out))
+    AlterPartitionReassignmentsResponse {
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        responses: topics.collect(),
+        ..Default::default()
+    }
 }

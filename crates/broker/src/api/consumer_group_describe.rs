@@ -51,7 +51,7 @@ pub(crate) fn serve(
     }))
 }
 
-/// Whoever may not see one of the topics sees nothing of the group, as in Kafka.
+/// A principal that may not see one of the topics sees nothing of the group, as in Kafka.
 fn may_describe_topics(context: &RequestContext, group: &DescribedGroup<'_>) -> Result<(), ErrorCode> {
     for topic in group.members.iter().flat_map(topics) {
         authorize(context, Operation::Describe, Resource::Topic(topic))?;

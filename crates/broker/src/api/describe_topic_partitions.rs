@@ -12,7 +12,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::controller::cluster::Leaders;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -34,7 +34,7 @@ pub(crate) fn serve(
         response: DescribeTopicPartitionsResponse::default(),
     };
     let cursor = request.cursor.as_deref().map(|cursor| (&*cursor.topic_name, cursor.partition_index));
-    for name in wanted(&request, &image, cursor.map_or("", |(name, _)| name)) {
+    for name in wanted(&context, &request, &image, cursor.map_or("", |(name, _)| name)) {
         let first = cursor.filter(|(topic, _)| *topic == name).map_or(0, |(_, partition)| partition);
         if !page.add(&name, usize::try_from(first).unwrap_or(0)) {
             break;
@@ -44,10 +44,16 @@ pub(crate) fn serve(
     Ok(respond(&context, response, out))
 }
 
-/// The names from the cursor on, in order; all of them where none are named.
-fn wanted(request: &DescribeTopicPartitionsRequest<'_>, image: &MetadataImage, from: &str) -> Vec<String> {
+/// The names from the cursor on, in order; where none are named all of those that the principal may describe.
+fn wanted(
+    context: &RequestContext,
+    request: &DescribeTopicPartitionsRequest<'_>,
+    image: &MetadataImage,
+    from: &str,
+) -> Vec<String> {
     if request.topics.is_empty() {
-        return image.topics_from(from).map(|topic| topic.name.clone()).collect();
+        let may = |name: &String| permits(context, Operation::Describe, Resource::Topic(name));
+        return image.topics_from(from).map(|topic| topic.name.clone()).filter(may).collect();
     }
     let mut names: Vec<String> = request.topics.iter().map(|topic| topic.name.to_string()).collect();
     names.retain(|name| name.as_str() >= from);

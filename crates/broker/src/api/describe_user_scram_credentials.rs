@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use mainstem_wire::messages::describe_user_scram_credentials_request::DescribeUserScramCredentialsRequest;
-use mainstem_wire::messages::describe_user_scram_credentials_response::DescribeUserScramCredentialsResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::messages::describe_user_scram_credentials_response::{
+    DescribeUserScramCredentialsResponse, DescribeUserScramCredentialsResult,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
@@ -24,8 +26,18 @@ pub(crate) fn serve(
         Err(error) => DescribeUserScramCredentialsResponse {
             error_code: error.code(),
             error_message: Some(error.message().into()),
+            results: request.users.iter().flatten().map(|_| refuse(error)).collect(),
             ..Default::default()
         },
     };
     Ok(respond(&context, response, out))
+}
+
+/// Kafka names no user in it.
+fn refuse(error: ErrorCode) -> DescribeUserScramCredentialsResult<'static> {
+    DescribeUserScramCredentialsResult {
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
 }

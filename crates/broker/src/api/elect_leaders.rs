@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use mainstem_wire::messages::elect_leaders_request::ElectLeadersRequest;
-use mainstem_wire::messages::elect_leaders_response::ElectLeadersResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::messages::elect_leaders_response::{
+    ElectLeadersResponse, PartitionResult, ReplicaElectionResult,
+};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::cluster::elections;
@@ -25,11 +27,31 @@ pub(crate) fn serve(
             Some(cluster) => elections::elect(broker, cluster, &request),
             None => broker.controller.image().elect_leaders(&request),
         },
-        Err(error) => ElectLeadersResponse { error_code: error.code(), ..Default::default() },
+        Err(error) => refuse_all(&request, error),
     };
     if context.version == 0 {
         // Version 0 has errors of partitions only.
         response.error_code = 0;
     }
     Ok(respond(context, response, out))
+}
+
+/// The refusal of a request, for each of its partitions too.
+fn refuse_all(request: &ElectLeadersRequest<'_>, error: ErrorCode) -> ElectLeadersResponse<'static> {
+    let refuse = |partition_id: &i32| PartitionResult {
+        partition_id: *partition_id,
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    };
+    let topics = request.topic_partitions.iter().flatten().map(|topic| ReplicaElectionResult {
+        topic: topic.topic.to_string().into(),
+        partition_result: topic.partitions.iter().map(refuse).collect(),
+        ..Default::default()
+    });
+    ElectLeadersResponse {
+        error_code: error.code(),
+        replica_election_results: topics.collect(),
+        ..Default::default()
+    }
 }

@@ -423,7 +423,14 @@ impl Finder<'_> {
     }
 
     fn topic(&self, key: &TopicKey) -> Result<Arc<Topic>, ErrorCode> {
+        if self.is_follower {
+            authorize(self.context, Operation::ClusterAction, Resource::Cluster)
+                .map_err(|_| ErrorCode::TOPIC_AUTHORIZATION_FAILED)?;
+        }
         let topic = match key {
+            TopicKey::Name(name) if self.is_follower => {
+                return self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+            }
             TopicKey::Name(name) => {
                 // Before it is looked for: who may not read is not told what exists.
                 authorize(self.context, Operation::Read, Resource::Topic(name))?;
@@ -431,7 +438,9 @@ impl Finder<'_> {
             }
             TopicKey::Id(id) => self.broker.topics.by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         };
-        authorize(self.context, Operation::Read, Resource::Topic(&topic.name))?;
+        if !self.is_follower {
+            authorize(self.context, Operation::Read, Resource::Topic(&topic.name))?;
+        }
         Ok(topic)
     }
 }

@@ -15,17 +15,17 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListGroupsRequest<'_> = body(decoder, context.version)?;
     let request = Request::ListGroups(request);
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| {
+    Ok(groups::answer(broker, context.clone(), request, out, |context, reply, out| {
         let Reply::ListGroups(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
-        // Whoever may describe the cluster sees all groups, others those that they may describe.
+        // A principal that may describe the cluster sees all groups, others those that they may describe.
         if !permits(context, Operation::Describe, Resource::Cluster) {
             let may = |id: &str| permits(context, Operation::Describe, Resource::Group(id));
             response.groups.retain(|group| may(&group.group_id));

@@ -15,13 +15,13 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListTransactionsRequest<'_> = body(decoder, context.version)?;
     let request = Request::ListTransactions(request);
-    Ok(Transactions::answer(broker, context, request, out, |context, reply, out| {
+    Ok(Transactions::answer(broker, context.clone(), request, out, |context, reply, out| {
         let Reply::ListTransactions(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

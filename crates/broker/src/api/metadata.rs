@@ -161,7 +161,7 @@ fn answer(
             .iter()
             .map(|wanted| match find(context, &image, wanted, creates) {
                 Ok(topic) => describe(broker, context, &image, topic, with_operations),
-                Err(error) => refuse(context, wanted, error),
+                Err(error) => refuse(context, wanted, error, with_operations),
             })
             .collect(),
         None => image
@@ -245,11 +245,27 @@ fn refuse<'r>(
     context: &RequestContext,
     wanted: &MetadataRequestTopic<'r>,
     error: ErrorCode,
+    with_operations: bool,
 ) -> MetadataResponseTopic<'r> {
+    // Kafka adds them to each name that may be described, whether there is such a topic or not.
+    let may_describe =
+        matches!(error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::INVALID_TOPIC_EXCEPTION);
+    let topic_authorized_operations = match &wanted.name {
+        Some(name) if with_operations && may_describe => {
+            authorized_operations(context, Resource::Topic(name))
+        }
+        _ => i32::MIN,
+    };
     // Null names came with version 12.
     let name = match &wanted.name {
         None if context.version < 12 => Some("".into()),
         name => name.clone(),
     };
-    MetadataResponseTopic { error_code: error.code(), name, topic_id: wanted.topic_id, ..Default::default() }
+    MetadataResponseTopic {
+        error_code: error.code(),
+        name,
+        topic_id: wanted.topic_id,
+        topic_authorized_operations,
+        ..Default::default()
+    }
 }

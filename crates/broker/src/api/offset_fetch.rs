@@ -13,6 +13,7 @@ use mainstem_wire::messages::offset_fetch_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::coordinators::groups::Asked;
 use crate::net::answers::AnswerShare;
@@ -24,18 +25,24 @@ use crate::net::respond::respond;
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;
 
+/// Groups, topics and partitions that are answered on the event loop.
+const INLINE_PARTITIONS_MAX: usize = 5000;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
     let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
     let require_stable = request.require_stable;
-    let asked: Vec<_> = groups_of(request, context.version)
-        .into_iter()
-        .map(|group| ask(broker, &context, group, require_stable))
-        .collect();
+    let groups = groups_of(request, context.version);
+    if is_large(&groups) {
+        return Ok(serve_in_background(broker, context, &behind, answer_large));
+    }
+    let asked: Vec<_> =
+        groups.into_iter().map(|group| ask(broker, &context, group, require_stable)).collect();
     if asked.iter().all(|group| matches!(group.asked, Asked::Now(_))) {
         let mut memory = broker.answers.begin();
         let groups = asked.into_iter().filter_map(|group| group.now(broker));
@@ -54,6 +61,34 @@ pub(crate) fn serve(
         Ok(out)
     });
     Ok(Handled::Later { response: later, holds: true })
+}
+
+/// Whether an answer may be so large that it would hold up a loop.
+fn is_large(groups: &[OffsetFetchRequestGroup<'_>]) -> bool {
+    let mut partitions = groups.len();
+    for group in groups {
+        // All offsets of the group, however many those are.
+        let Some(topics) = &group.topics else { return true };
+        partitions += topics.iter().map(|topic| 1 + topic.partition_indexes.len()).sum::<usize>();
+    }
+    partitions > INLINE_PARTITIONS_MAX
+}
+
+/// Answers a large request on a thread where waiting is allowed.
+fn answer_large(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
+    let require_stable = request.require_stable;
+    let mut memory = broker.answers.begin();
+    let groups = groups_of(request, context.version).into_iter();
+    let groups = groups.map(|group| ask(broker, context, group, require_stable));
+    let groups = groups.filter_map(|group| group.wait(broker));
+    let groups = groups.map(|group| within(&mut memory, group)).collect();
+    Ok(respond(context, response(groups, context.version), out))
 }
 
 /// One group's answer on its way, and the topics of which the coordinator was not asked.
@@ -92,6 +127,12 @@ impl Group {
             Asked::Now(reply) => Some(merge(broker, reply, self.unknown, &self.context)),
             Asked::Later(_) => None,
         }
+    }
+
+    /// Nothing when the broker stops first.
+    fn wait(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
+        let reply = self.asked.wait().ok()?;
+        Some(merge(broker, reply, self.unknown, &self.context))
     }
 
     async fn later(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {

@@ -11,7 +11,7 @@ use mainstem_wire::messages::offset_for_leader_epoch_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
@@ -26,8 +26,13 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: OffsetForLeaderEpochRequest<'_> = body(decoder, context.version)?;
+    // Other nodes ask as well, and of every topic.
+    let is_node = permits(&context, Operation::ClusterAction, Resource::Cluster);
     let topics = request.topics.iter().map(|topic| {
-        let allowed = authorize(&context, Operation::Describe, Resource::Topic(&topic.topic));
+        let allowed = match is_node {
+            true => Ok(()),
+            false => authorize(&context, Operation::Describe, Resource::Topic(&topic.topic)),
+        };
         let partitions = topic.partitions.iter().map(|wanted| {
             let end = allowed.and_then(|()| end_of_epoch(broker, &topic.topic, wanted));
             let (error_code, (leader_epoch, end_offset)) = match end {

@@ -177,6 +177,10 @@ impl Progress {
             }
         };
         let appended = match topic {
+            // Kafka asks for the transactional id first, and for topics only where that is allowed.
+            _ if verified == Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED) => {
+                Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.into())
+            }
             Ok(topic) => append(broker, asked, topic, data, verified),
             Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
         };
@@ -378,15 +382,27 @@ fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
 struct Transactional {
     known: Verified,
     asked: Option<Verification>,
-    /// Partitions that the coordinator is asked about, with their guards.
-    waiting: Vec<(usize, usize, Arc<str>, i32, VerificationGuard)>,
+    /// What the coordinator is asked about.
+    waiting: Vec<Waiting>,
+    /// A guard was void before the coordinator had confirmed its partition.
+    is_stale: bool,
+}
+
+/// A partition that a transaction has not reached yet.
+struct Waiting {
+    /// The ranks of topic and partition in the request.
+    place: (usize, usize),
+    log: Arc<Partition>,
+    producer_id: i64,
+    guard: VerificationGuard,
 }
 
 impl Transactional {
     /// The coordinator has answered.
     fn judge(&mut self, refusals: &Refusals) {
-        for (rank, partition, topic, index, guard) in self.waiting.drain(..) {
-            self.known.insert((rank, partition), refusals.of(&topic, index).map(|()| guard));
+        for Waiting { place, log, producer_id, guard } in self.waiting.drain(..) {
+            self.is_stale |= !log.is_verification(producer_id, guard);
+            self.known.insert(place, refusals.of(&log.topic, log.index).map(|()| guard));
         }
     }
 
@@ -396,13 +412,28 @@ impl Transactional {
         for (rank, topic) in request.topic_data.iter().enumerate() {
             known.extend((0..topic.partition_data.len()).map(|partition| ((rank, partition), Err(error))));
         }
-        Transactional { known, asked: None, waiting: Vec::new() }
+        Transactional { known, asked: None, waiting: Vec::new(), is_stale: false }
     }
 }
 
 /// Asks the coordinator whether the transaction of a request may reach the partitions that it has not reached yet
 /// (KIP-890). `None`: the request has no transactional batch.
 fn transactional(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: &ProduceRequest<'_>,
+) -> Option<Transactional> {
+    for _ in 1..VERIFICATIONS_MAX {
+        let verified = verify(broker, context, request)?;
+        // Else the producer's last transaction ended here between the guard and the coordinator's answer.
+        if !verified.is_stale {
+            return Some(verified);
+        }
+    }
+    verify(broker, context, request)
+}
+
+fn verify(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: &ProduceRequest<'_>,
@@ -449,12 +480,13 @@ fn transactional(
             Ok(None) => {}
             Ok(Some(guard)) => {
                 wanted.entry(topic.name.clone()).or_default().push(index);
-                waiting.push((rank, partition, topic.name.clone(), index, guard));
+                let (log, producer_id) = (log.clone(), producer.id);
+                waiting.push(Waiting { place: (rank, partition), log, producer_id, guard });
             }
             Err(refused) => _ = known.insert((rank, partition), Err(refused.code())),
         }
     }
-    let mut verified = Transactional { known, asked: None, waiting };
+    let mut verified = Transactional { known, asked: None, waiting, is_stale: false };
     if !wanted.is_empty() {
         match Verification::ask(broker, context, terms, (id, producer), &wanted).now() {
             Ok(refusals) => verified.judge(&refusals),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainstem_coordination::groups::{Reply, Request};
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::groups;
@@ -14,6 +14,9 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 
+/// The first version in which members say what they believe the protocol to be (KIP-559).
+const PROTOCOL_SINCE: i16 = 5;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -21,6 +24,13 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: SyncGroupRequest<'_> = body(decoder, context.version)?;
+    // Before all else, as in Kafka.
+    if context.version >= PROTOCOL_SINCE
+        && (request.protocol_type.is_none() || request.protocol_name.is_none())
+    {
+        let error_code = ErrorCode::INCONSISTENT_GROUP_PROTOCOL.code();
+        return Ok(respond(&context, SyncGroupResponse { error_code, ..Default::default() }, out));
+    }
     if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
         let response = SyncGroupResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));

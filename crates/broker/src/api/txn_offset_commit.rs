@@ -21,6 +21,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use crate::storage::partition::Partition;
 
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
@@ -37,16 +38,12 @@ pub(crate) fn serve(
     let behind = decoder.clone();
     let request: TxnOffsetCommitRequest<'_> = body(decoder, context.version)?;
     let verified = match verify(broker, &context, &request) {
-        Ok(None) => Ok(VerificationGuard::NONE),
-        Ok(Some((guard, verification))) => match verification.now() {
-            Ok(refusals) => judged(broker, &request, guard, &refusals),
-            Err(waiting) => {
-                let body = OwnedBody::copy(broker, &behind);
-                let later = commit_later(broker.clone(), context, body, (guard, waiting));
-                return Ok(Handled::Later { response: Box::pin(later), holds: true });
-            }
-        },
-        Err(error) => Err(error),
+        Verified::Now(verified) => verified,
+        Verified::Later(guarded, waiting) => {
+            let body = OwnedBody::copy(broker, &behind);
+            let later = commit_later(broker.clone(), context, body, (guarded, waiting));
+            return Ok(Handled::Later { response: Box::pin(later), holds: true });
+        }
     };
     let (asked, refused) = commit(broker, &context, request, verified);
     match asked {
@@ -58,13 +55,56 @@ pub(crate) fn serve(
     }
 }
 
-/// Asks whether the transaction may reach the partition of `__consumer_offsets` that has the group. `None`: it has
-/// reached it already.
-fn verify(
+/// A guard for the partition of `__consumer_offsets` that has the group, which is the transaction's if the coordinator
+/// has nothing against it.
+struct Guarded {
+    partition: Arc<Partition>,
+    producer_id: i64,
+    guard: VerificationGuard,
+}
+
+/// What is known of whether the transaction may reach its partition.
+enum Verified {
+    /// All of it.
+    Now(Result<VerificationGuard, ErrorCode>),
+    /// The coordinator is asked.
+    Later(Guarded, Verification),
+}
+
+/// Asks whether the transaction may reach the partition of `__consumer_offsets` that has the group, again where a
+/// guard was void before the coordinator had answered: the producer's last transaction ended there meanwhile.
+fn verify(broker: &Arc<Broker>, context: &RequestContext, request: &TxnOffsetCommitRequest<'_>) -> Verified {
+    let mut verified = Err(ErrorCode::CONCURRENT_TRANSACTIONS);
+    for _ in 0..VERIFICATIONS_MAX {
+        let (guarded, verification) = match ask(broker, context, request) {
+            Ok(None) => return Verified::Now(Ok(VerificationGuard::NONE)),
+            Ok(Some(asked)) => asked,
+            Err(error) => return Verified::Now(Err(error)),
+        };
+        let refusals = match verification.now() {
+            Ok(refusals) => refusals,
+            Err(waiting) => return Verified::Later(guarded, waiting),
+        };
+        verified = guarded.judge(&refusals);
+        if verified.is_err() || guarded.partition.is_verification(guarded.producer_id, guarded.guard) {
+            return Verified::Now(verified);
+        }
+    }
+    Verified::Now(verified)
+}
+
+impl Guarded {
+    fn judge(&self, refusals: &Refusals) -> Result<VerificationGuard, ErrorCode> {
+        refusals.of(OFFSETS_TOPIC, self.partition.index).map(|()| self.guard)
+    }
+}
+
+/// Asks the coordinator. `None`: the transaction has reached the partition already.
+fn ask(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: &TxnOffsetCommitRequest<'_>,
-) -> Result<Option<(VerificationGuard, Verification)>, ErrorCode> {
+) -> Result<Option<(Guarded, Verification)>, ErrorCode> {
     let id = &*request.transactional_id;
     authorize(context, Operation::Write, Resource::TransactionalId(id))?;
     authorize(context, Operation::Read, Resource::Group(&request.group_id))?;
@@ -82,16 +122,8 @@ fn verify(
     let Some(guard) = guard else { return Ok(None) };
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
-    Ok(Some((guard, Verification::ask(broker, context, terms, (id, producer), &wanted))))
-}
-
-fn judged(
-    broker: &Broker,
-    request: &TxnOffsetCommitRequest<'_>,
-    guard: VerificationGuard,
-    refusals: &Refusals,
-) -> Result<VerificationGuard, ErrorCode> {
-    refusals.of(OFFSETS_TOPIC, broker.groups.partition_for(&request.group_id)).map(|()| guard)
+    let guarded = Guarded { partition, producer_id: producer.id, guard };
+    Ok(Some((guarded, Verification::ask(broker, context, terms, (id, producer), &wanted))))
 }
 
 /// Has the groups' coordinator commit what may be committed.
@@ -101,21 +133,27 @@ fn commit(
     mut request: TxnOffsetCommitRequest<'_>,
     verified: Result<VerificationGuard, ErrorCode>,
 ) -> (Asked, RefusedTopics) {
+    let is_denied = matches!(
+        verified,
+        Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED | ErrorCode::GROUP_AUTHORIZATION_FAILED)
+    );
+    let mut refused = Vec::new();
+    if !is_denied {
+        request.topics.retain_mut(|topic| {
+            refused.extend(take_refused(broker, context, topic));
+            !topic.partitions.is_empty()
+        });
+    }
+    if request.topics.is_empty() && !refused.is_empty() {
+        return (Asked::Now(Reply::TxnOffsetCommit(TxnOffsetCommitResponse::default())), refused);
+    }
     let guard = match verified {
         Ok(guard) => guard,
         Err(error) => {
             let response = txn_offset_commit::refused(&request, error, context.version);
-            return (Asked::Now(Reply::TxnOffsetCommit(response)), Vec::new());
+            return (Asked::Now(Reply::TxnOffsetCommit(response)), refused);
         }
     };
-    let mut refused = Vec::new();
-    request.topics.retain_mut(|topic| {
-        refused.extend(take_refused(broker, context, topic));
-        !topic.partitions.is_empty()
-    });
-    if request.topics.is_empty() && !refused.is_empty() {
-        return (Asked::Now(Reply::TxnOffsetCommit(TxnOffsetCommitResponse::default())), refused);
-    }
     let request = Request::TxnOffsetCommit(request);
     (broker.groups.ask_verified(broker, context, request, guard), refused)
 }
@@ -152,25 +190,23 @@ async fn commit_later(
     broker: Arc<Broker>,
     context: RequestContext,
     owned: OwnedBody,
-    (guard, waiting): (VerificationGuard, Verification),
+    waiting: (Guarded, Verification),
 ) -> Result<ResponseBuffer, String> {
     let mut verified = Err(ErrorCode::CONCURRENT_TRANSACTIONS);
-    let mut waiting = Some((guard, waiting));
+    let mut waiting = Some(waiting);
     for _ in 0..VERIFICATIONS_MAX {
-        let Some((guard, asked)) = waiting.take() else { break };
+        let Some((guarded, asked)) = waiting.take() else { break };
         let refusals = asked.later().await.map_err(|_| "the coordinator ended".to_owned())?;
         let mut decoder = owned.decoder();
         let request = body(&mut decoder, context.version).expect("it was decoded before");
-        verified = judged(&broker, &request, guard, &refusals);
+        verified = guarded.judge(&refusals);
         if verified.is_ok() {
             // The producer's last transaction may have ended here meanwhile, and its guard with it.
             (verified, waiting) = match verify(&broker, &context, &request) {
-                Ok(None) => (Ok(VerificationGuard::NONE), None),
-                Ok(Some((guard, verification))) => match verification.now() {
-                    Ok(refusals) => (judged(&broker, &request, guard, &refusals), None),
-                    Err(again) => (Err(ErrorCode::CONCURRENT_TRANSACTIONS), Some((guard, again))),
-                },
-                Err(error) => (Err(error), None),
+                Verified::Now(verified) => (verified, None),
+                Verified::Later(guarded, again) => {
+                    (Err(ErrorCode::CONCURRENT_TRANSACTIONS), Some((guarded, again)))
+                }
             };
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_controller::{ResourceKind, TopicImage};
 use mainstem_coordination::groups::{
     self, ConsumerGroupConfig, GroupCoordinator, GroupTimes, LogEntry, Producer, Reply, Request,
-    RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd,
+    RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd, VisibleTopics,
 };
 use mainstem_log::TransactionMarker;
 use mainstem_records::{BatchOptions, ProducerFields};
@@ -15,7 +15,7 @@ use mainstem_wire::ErrorCode;
 use crate::broker::Broker;
 use crate::clock::Now;
 use crate::coordinators::driver::{Coordinator, Driver, Effect, OnWritten};
-use crate::net::context::RequestContext;
+use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
 
@@ -45,10 +45,15 @@ impl Coordinator for GroupCoordinator {
 
     fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Request<'_>) {
         let host = format!("/{}", context.connection.peer.ip().to_canonical());
+        let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
         let from = GroupContext {
             api_version: context.version,
             client_id: context.client_id.as_deref().unwrap_or(""),
             client_host: &host,
+            visible: match context.connection.authorization {
+                Some(_) => VisibleTopics::by(&may_describe),
+                None => VisibleTopics::ALL,
+            },
         };
         GroupCoordinator::step(self, now, token, from, request);
     }

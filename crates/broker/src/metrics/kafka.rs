@@ -207,7 +207,7 @@ impl View<'_> {
         gauge("activecontrollercount", "Whether this node is the controller.", 1);
         gauge("globaltopiccount", "Topics of the cluster.", topics);
         gauge("globalpartitioncount", "Partitions of the cluster.", partitions);
-        gauge("offlinepartitionscount", "Partitions that nobody leads.", self.offline);
+        gauge("offlinepartitionscount", "Partitions without a leader.", self.offline);
         gauge("preferredreplicaimbalancecount", "Partitions that another than the first replica leads.", 0);
         gauge("activebrokercount", "Nodes that take part.", active);
         gauge("fencedbrokercount", "Nodes that do not.", fenced);

@@ -125,7 +125,7 @@ pub(crate) struct Latencies {
     looks: Mutex<Looks>,
 }
 
-/// What was counted when somebody looked.
+/// What was counted at the last look.
 struct Looks {
     at: Instant,
     last: HashMap<(u16, Part), Box<Counts>>,

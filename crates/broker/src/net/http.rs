@@ -71,7 +71,7 @@ impl Operator {
         let (stop, stopped) = oneshot::channel();
         let own = served.clone();
         let thread = std::thread::Builder::new().name("operator".into()).spawn(move || {
-            let _guard = AbortOnPanic("nobody would learn any more how it is");
+            let _guard = AbortOnPanic("health would not be answered any more");
             runtime.block_on(async {
                 tokio::select! {
                     () = accept(own, socket) => {}

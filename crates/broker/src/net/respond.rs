@@ -93,7 +93,7 @@ macro_rules! throttled {
     )*};
 }
 
-/// An answer between controllers, which nobody throttles.
+/// An answer between controllers, which is not throttled.
 impl Throttled for mainstem_wire::messages::describe_quorum_response::DescribeQuorumResponse<'_> {
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
 }
@@ -108,7 +108,7 @@ impl Throttled for mainstem_wire::messages::sasl_authenticate_response::SaslAuth
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
 }
 
-/// An answer between brokers, which nobody throttles.
+/// An answer between brokers, which is not throttled.
 impl Throttled for mainstem_wire::messages::write_txn_markers_response::WriteTxnMarkersResponse<'_> {
     fn set_throttle_time_ms(&mut self, _throttle_time_ms: i32) {}
 }

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -136,16 +137,16 @@ impl Transport {
         length: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let Some(tls) = &mut self.tls else { return poll_sendfile(&self.stream, range, length, context) };
+        let Some(tls) = &mut self.tls else {
+            return match range.file.as_fd() {
+                Some(file) => poll_sendfile(&self.stream, file, range.position, length, context),
+                None => poll_copy(&mut self.stream, range, length, context),
+            };
+        };
         ready!(tls.poll_flush(&mut self.stream, context))?;
-        let mut piece = buffers::take();
-        piece.resize(length.min(SEALED_AT_ONCE), 0);
-        let read = range.file.read_at(&mut piece, range.position)?;
-        // The file was cut below what a reader was promised: never a short frame, the connection ends.
-        if read == 0 {
-            return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof)));
-        }
-        tls.seal(&piece[..read])?;
+        let piece = read_piece(range, length)?;
+        tls.seal(&piece)?;
+        let read = piece.len();
         buffers::give(piece);
         if let Poll::Ready(Err(error)) = tls.poll_flush(&mut self.stream, context) {
             return Poll::Ready(Err(error));
@@ -301,17 +302,43 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref()
 }
 
+/// Bytes of a file range, at least one.
+fn read_piece(range: &FileRange, length: usize) -> io::Result<Vec<u8>> {
+    let mut piece = buffers::take();
+    piece.resize(length.min(SEALED_AT_ONCE), 0);
+    let read = range.file.read_at(&mut piece, range.position)?;
+    // The file was cut below what a reader was promised: never a short frame, the connection ends.
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    piece.truncate(read);
+    Ok(piece)
+}
+
+/// Sends from a file that is not the kernel's.
+fn poll_copy(
+    stream: &mut TcpStream,
+    range: &FileRange,
+    length: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let piece = read_piece(range, length)?;
+    let sent = Pin::new(stream).poll_write(context, &piece);
+    buffers::give(piece);
+    sent
+}
+
 fn poll_sendfile(
     stream: &TcpStream,
-    range: &FileRange,
+    file: BorrowedFd<'_>,
+    position: u64,
     length: usize,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     loop {
         ready!(stream.poll_write_ready(context))?;
         let send = || {
-            let file = range.file.as_fd().ok_or(io::ErrorKind::Unsupported)?;
-            let mut position = range.position;
+            let mut position = position;
             Ok(rustix::fs::sendfile(stream, file, Some(&mut position), length)?)
         };
         match stream.try_io(Interest::WRITABLE, send) {

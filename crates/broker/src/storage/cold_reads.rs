@@ -76,7 +76,7 @@ impl ColdRead {
 }
 
 fn serve(order: &Arc<Order>) {
-    // Nobody waits any more: the connection went away.
+    // It is not waited for any more: the connection went away.
     if Arc::strong_count(order) == 1 {
         return;
     }
@@ -90,7 +90,7 @@ fn serve(order: &Arc<Order>) {
     }
 }
 
-/// Reads a range, so that it is in the page cache. The kernel is told to read nothing ahead of it: its read-ahead would
+/// Reads a range, so that it is in the page cache. The kernel is advised to read nothing ahead of it: its read-ahead would
 /// go on in the loop that sends the range, and have that loop wait for pages that are on their way.
 fn read_through(range: &FileRange) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];

@@ -51,10 +51,10 @@ impl Alarm {
     }
 }
 
-/// Told why the broker cannot go on.
+/// Called with why the broker cannot go on.
 pub type OnFatal = Box<dyn FnOnce(String) + Send>;
 
-/// Why the broker cannot go on, for whoever runs it.
+/// Why the broker cannot go on, for the program that runs it.
 #[derive(Default)]
 pub(crate) struct Fatal(Mutex<FatalState>);
 
@@ -121,7 +121,7 @@ impl DirFailures {
     }
 }
 
-/// Deals with partitions whose log was in use when something panicked: nobody can say any more what it holds.
+/// Deals with partitions whose log was in use when something panicked: it is not known any more what it holds.
 fn take_poisoned_offline(broker: &Arc<Broker>) {
     for partition in broker.partitions().into_iter().filter(|partition| partition.take_poisoned()) {
         tracing::error!(

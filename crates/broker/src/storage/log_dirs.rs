@@ -8,7 +8,6 @@ use std::sync::Arc;
 use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
 use mainstem_log::ProducerBudget;
-use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::{
     DescriptorCache, descriptor_budget, partitions_within, synced_together, unsynced_within,
 };
@@ -18,7 +17,7 @@ use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::storage::{RealStorage, Storage};
 
-use crate::server::StartOptions;
+use crate::server::{Machine, StartOptions};
 
 /// Why the log directories cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +143,7 @@ impl LogDirs {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
         let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
-        let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+        let Machine { storage, boot_id: boot } = options.machine.clone().unwrap_or_default();
         let metadata = metadata_dir(&*storage, &paths, named)?;
         // Connections and the segments that are written have the first claim on descriptors.
         let cache =
@@ -164,7 +163,6 @@ impl LogDirs {
         if identity.cluster_id.is_none() {
             identity.cluster_id = founded.map(str::to_owned);
         }
-        let boot = boot_id();
         let producer_budget = Arc::new(ProducerBudget::new(config.logs.producer_ids_max));
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {

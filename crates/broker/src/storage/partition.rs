@@ -446,6 +446,13 @@ impl Partition {
         Ok(log.begin_verification(request, clock.mono_ms())?)
     }
 
+    /// Returns true if a guard still allows its producer to begin a transaction here: no marker has come since it was
+    /// given out. Asked after the coordinator has confirmed the transaction, when all markers of the one before are
+    /// there, the answer holds for as long as the transaction does.
+    pub(crate) fn is_verification(&self, producer_id: i64, guard: VerificationGuard) -> bool {
+        self.lock().log.as_ref().is_ok_and(|log| log.is_verification(producer_id, guard))
+    }
+
     /// Finds readable bytes. A waiter is registered at the same instant when there is nothing to read, so that no
     /// append can slip between.
     ///

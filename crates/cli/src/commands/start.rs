@@ -74,6 +74,7 @@ pub(crate) fn run(start: &Start) -> Result<()> {
         recovery: stop.recovery.clone(),
         expect_cluster: start.expect_cluster.clone(),
         accept_unprotected: start.accept_unprotected,
+        machine: None,
     };
     let server = match Server::start(config, loggers, &options) {
         Err(error @ StartError::BrokenOff) => {

@@ -7,7 +7,7 @@ use super::super::key::{ConfigKey, Fallback, broker};
 #[rustfmt::skip] // a row is its facts, then what the key means
 pub(super) const BROKER: &[ConfigKey] = &[
     broker("advertised.listeners", List).non_empty_list().high()
-        .doc("Addresses that clients are told to connect to, as `NAME://host:port`. Unset: those of \
+        .doc("Addresses that clients connect to, as `NAME://host:port`. Unset: those of \
              `listeners`, an empty host replaced by this host's name."),
     broker("allow.everyone.if.no.acl.found", Bool).default("false").kafka_default(None)
         .doc("With an authorizer: whether everybody may use what no rule concerns."),
@@ -25,7 +25,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("broker.id", Int).default("-1").high()
         .doc("Older name of node.id; if both are set they must agree. -1 is unset."),
     broker("broker.rack", Str)
-        .doc("Rack or zone of this node, told to clients."),
+        .doc("Rack or zone of this node, as clients see it."),
     broker("broker.session.timeout.ms", Int).default("9000").at_least(1)
         .doc("Milliseconds without a sign of life after which the metadata leader fences a node: it is given no new \
              partitions, and clients are not sent to it."),
@@ -72,7 +72,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("group.consumer.assignors", List).default("uniform,range").non_empty_list()
         .doc("Server-side assignors, the first is the default."),
     broker("group.consumer.heartbeat.interval.ms", Int).default("5000").at_least(1)
-        .doc("Milliseconds between heartbeats that members are told."),
+        .doc("Milliseconds between heartbeats that members are given."),
     broker("group.consumer.max.assignment.interval.ms", Int).default("15000").at_least(0)
         .doc("Largest assignment interval of a group, in milliseconds."),
     broker("group.consumer.max.heartbeat.interval.ms", Int).default("15000").at_least(1)
@@ -213,7 +213,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("mainstem.network.idle.poll.us", Int).default("60").between(0, 10_000).cluster_wide().ours()
         .doc("Microseconds for which a network thread looks for more before it sleeps, as long as requests come \
-             at shorter intervals; it leaves its CPU to whoever wants it in between. 0 is off: for machines \
+             at shorter intervals; it leaves its CPU to other threads in between. 0 is off: for machines \
              whose CPU time is metered."),
     broker("mainstem.producer.ids.max", Int).default("1000000").at_least(1).ours()
         .doc("Producers with sequence numbers that all partitions remember together, of about 250 bytes each; one \
@@ -342,7 +342,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("ssl.keystore.password", Password).per_broker()
         .doc("Password of the key store; PEM has none. Also per listener."),
     broker("ssl.keystore.type", Str).default("JKS").per_broker()
-        .doc("Format of the key store: JKS, PKCS12 or PEM. The first two are told apart by their contents. Also per listener."),
+        .doc("Format of the key store: JKS, PKCS12 or PEM. The first two are distinguished by their contents. Also per listener."),
     broker("ssl.principal.mapping.rules", Str).default("DEFAULT").low()
         .doc("Rules that make a principal of a client certificate's subject; the first that fits counts. Also per listener."),
     broker("ssl.protocol", Str).default("TLSv1.3").per_broker()

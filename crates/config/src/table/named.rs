@@ -104,7 +104,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("group.share.delivery.count.limit", Int).default("5").between(2, 10).later(reason::SHARE)
         .doc("Attempts to deliver a record."),
     broker("group.share.heartbeat.interval.ms", Int).default("5000").at_least(1).later(reason::SHARE)
-        .doc("Milliseconds between heartbeats that members are told."),
+        .doc("Milliseconds between heartbeats that members are given."),
     broker("group.share.initialize.retry.interval.ms", Int).default("30000").at_least(1).low().internal()
         .later(reason::SHARE)
         .doc("Milliseconds between attempts to initialise a share group's state."),
@@ -156,7 +156,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .later(reason::STREAMS)
         .doc("Milliseconds between two computed assignments."),
     broker("group.streams.heartbeat.interval.ms", Int).default("5000").at_least(1).later(reason::STREAMS)
-        .doc("Milliseconds between heartbeats that members are told."),
+        .doc("Milliseconds between heartbeats that members are given."),
     broker("group.streams.initial.rebalance.delay.ms", Int).default("3000").at_least(0).later(reason::STREAMS)
         .doc("Milliseconds for which an empty group waits for more members."),
     broker("group.streams.max.assignment.interval.ms", Int).default("15000").at_least(0)

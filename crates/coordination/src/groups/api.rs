@@ -25,6 +25,7 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
+use std::fmt;
 
 /// The driver's name for one request; it comes back with the one reply that the request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,6 +83,32 @@ pub struct RequestContext<'a> {
     pub client_id: &'a str,
     /// The peer as Kafka shows it in DescribeGroups: a slash and the address.
     pub client_host: &'a str,
+    /// What patterns of topics may match.
+    pub visible: VisibleTopics<'a>,
+}
+
+/// The topics that the sender of a request may know of: a pattern matches no others (KIP-848).
+#[derive(Clone, Copy, Default)]
+pub struct VisibleTopics<'a>(Option<&'a dyn Fn(&str) -> bool>);
+
+impl<'a> VisibleTopics<'a> {
+    /// Every topic.
+    pub const ALL: VisibleTopics<'static> = VisibleTopics(None);
+
+    /// Those of which a name is given and `true` comes back.
+    pub fn by(may_describe: &'a dyn Fn(&str) -> bool) -> Self {
+        VisibleTopics(Some(may_describe))
+    }
+
+    pub(crate) fn has(self, name: &str) -> bool {
+        self.0.is_none_or(|may_describe| may_describe(name))
+    }
+}
+
+impl fmt::Debug for VisibleTopics<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "those that may be described" } else { "all" })
+    }
 }
 
 /// One request. The structs may borrow from the frame; what is kept is copied.

@@ -18,7 +18,7 @@ const CONSUMER: &str = "consumer";
 /// The states of a classic group. See [`super`] for the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// No members. May have offsets, and members that were told their id and have not come back.
+    /// No members. May have offsets, and members that have been given their id and have not come back.
     Empty,
     /// Waits until all members have (re)joined.
     PreparingRebalance,
@@ -68,7 +68,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) members: BTreeMap<MemberId, Member>,
     /// Instance id to member id (KIP-345).
     pub(crate) static_members: HashMap<Arc<str>, MemberId>,
-    /// Told their id and not back yet (KIP-394).
+    /// Given their id and not back yet (KIP-394).
     pub(crate) pending_joins: BTreeMap<MemberId, Option<Timer>>,
     pub(crate) pending_syncs: BTreeSet<MemberId>,
     pub(crate) phase: JoinPhase,
@@ -86,7 +86,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) stored: bool,
     /// How many members offer a protocol.
     offered: HashMap<Box<str>, usize>,
-    /// What members, and those that were told their id, count for.
+    /// What members, and those that have been given their id, count for.
     member_bytes: usize,
     /// What `subscribed_topics` count for.
     topic_bytes: usize,
@@ -150,7 +150,7 @@ impl ClassicGroup {
         self.pending_joins.insert(id, timer);
     }
 
-    /// Forgets a member that was told its id; the time-out is the caller's to cancel.
+    /// Forgets a member that has been given its id; the time-out is the caller's to cancel.
     pub(crate) fn forget_told(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
         let told = self.pending_joins.remove_entry(id)?;
         self.member_bytes -= memory::told(id);
@@ -298,7 +298,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Keeps the leader if it has rejoined, else makes one of those that have the leader. False if nobody has.
+    /// Keeps the leader if it has rejoined, else makes one of those that have the leader. False if none has.
     pub(crate) fn elect_joined_leader(&mut self) -> bool {
         let joined = |member: &Member| member.awaiting_join.is_some();
         if let Some(leader) = &self.leader

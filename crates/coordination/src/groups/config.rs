@@ -1,4 +1,4 @@
-//! What the group coordinator is told by the operator, and the limits that bound its memory.
+//! What the operator sets of the group coordinator, and the limits that bound its memory.
 
 use mainstem_config::ConsumerGroupConfig;
 
@@ -32,7 +32,7 @@ pub struct GroupConfig {
     pub new_member_join_timeout_ms: i32,
     /// Groups held at a time; a group beyond it is refused with COORDINATOR_NOT_AVAILABLE.
     pub groups_max: usize,
-    /// Members of all groups, those included that were told their id and have not rejoined (KIP-394); a member
+    /// Members of all groups, those included that have been given their id and have not rejoined (KIP-394); a member
     /// beyond it is refused with GROUP_MAX_SIZE_REACHED.
     pub members_max: usize,
     /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A member beyond it could not be stored in one

@@ -62,7 +62,7 @@ pub struct GroupCoordinator {
 pub struct Stats {
     /// Groups of all served partitions.
     pub groups: usize,
-    /// Members, and those that were told their id and have not come back.
+    /// Members, and those that have been given their id and have not come back.
     pub members: usize,
     /// Committed offsets.
     pub offsets: usize,
@@ -173,7 +173,7 @@ impl GroupCoordinator {
         context.schedule_expiry();
     }
 
-    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; outcomes of appends that are
+    /// Gives a partition up. Requests that wait are referred to another coordinator; outcomes of appends that are
     /// still in flight are ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {

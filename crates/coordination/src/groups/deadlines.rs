@@ -19,7 +19,7 @@ pub(crate) struct Timer {
 /// What a time-out is about, in the words needed to find its slot again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// A member's session, or the time by which a member that was told its id must come back.
+    /// A member's session, or the time by which a member that has been given its id must come back.
     Session { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The end of the phase in which members (re)join.
     Join { partition: i32, group: Arc<str> },

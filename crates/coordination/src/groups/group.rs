@@ -21,7 +21,7 @@ pub(crate) enum Protocol {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) protocol: Protocol,
-    /// The record with which the group changes its protocol is being written: it serves nobody until that is done.
+    /// The record with which the group changes its protocol is being written: it is not served until that is done.
     pub(crate) converting: bool,
     /// What is durable. Commits on their way are with the pending appends.
     pub(crate) offsets: Offsets,

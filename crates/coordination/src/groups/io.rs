@@ -27,7 +27,7 @@ use crate::time::Now;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) groups: usize,
-    /// Members, and those that were told their id.
+    /// Members, and those that have been given their id.
     pub(crate) members: usize,
     pub(crate) offsets: usize,
     /// Offsets of open transactions.
@@ -149,7 +149,7 @@ impl Io<'_> {
         groups
     }
 
-    /// Nobody waits for records any more.
+    /// Records are not waited for any more.
     pub(crate) fn unwatch_appends(&mut self) {
         let partition = self.partition;
         self.deadlines.cancel(&mut self.appends.timer, || Key::Append { partition });
@@ -262,7 +262,7 @@ impl Io<'_> {
         self.deadlines.set(&mut member.session, due, || session_key(partition, group, id));
     }
 
-    /// Ends a session, or the wait for a member that was told its id.
+    /// Ends a session, or the wait for a member that has been given its id.
     pub(crate) fn cancel_session(&mut self, group: &Arc<str>, member: &Arc<str>, slot: &mut Option<Timer>) {
         let partition = self.partition;
         self.deadlines.cancel(slot, || session_key(partition, group, member));

@@ -17,9 +17,9 @@ use super::rebalance::{
 };
 use super::{memory, records};
 
-/// KIP-394: from this version on a new dynamic member is told its id first and must come back with it.
+/// KIP-394: from this version on a new dynamic member is given its id first and must come back with it.
 pub(crate) const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
-/// KIP-814: from this version on a static leader that comes back is told not to assign again.
+/// KIP-814: from this version on a static leader that comes back is asked not to assign again.
 const SKIP_ASSIGNMENT_SINCE: i16 = 9;
 
 /// A JoinGroup with what is needed of it more than once.
@@ -106,7 +106,7 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
         remove_pending(group, io, member_id);
         remove_member(group, io, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
         io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
-        // Kafka lets the others wait for the end of the phase although nobody else can come.
+        // Kafka lets the others wait for the end of the phase although no other can come.
         complete_if_all_joined(group, io, None);
     } else if member_id.is_empty() {
         join_new(group, io, join);
@@ -115,7 +115,7 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// Bytes that the request makes the coordinator keep beyond what it keeps now. A member that is only told its id takes
+/// Bytes that the request makes the coordinator keep beyond what it keeps now. A member that is only given its id takes
 /// less, and needs the rest as soon as it is back.
 fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     let request = join.request;
@@ -133,8 +133,8 @@ fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     group + memory::MEMBER + protocols + names.map(str::len).sum::<usize>()
 }
 
-/// Writes a group that a JoinGroup has just made, so that it is known whoever coordinates it next. False if the
-/// request left nobody in it: then it need not be kept.
+/// Writes a group that a JoinGroup has just made, so that its next coordinator knows it. False if the
+/// request left no member in it: then it need not be kept.
 pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: Token) -> bool {
     if group.members.is_empty() && group.pending_joins.is_empty() {
         return false;
@@ -146,7 +146,7 @@ pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: 
     true
 }
 
-/// The record of a group that a JoinGroup made takes too long: its member is told to try again. It is not waited for
+/// The record of a group that a JoinGroup made takes too long: its member is asked to try again. It is not waited for
 /// in the generation to come, which goes its way.
 pub(crate) fn created_too_slowly(
     group: &mut ClassicGroup,
@@ -200,9 +200,9 @@ fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// KIP-394: the member is told its id and has a session's time to come back with it.
+/// KIP-394: the member is given its id and has a session's time to come back with it.
 fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: MemberId) {
-    // Whoever makes the random part may have made it before.
+    // The source of the random part may have made it before.
     remove_pending(group, io, &id);
     let (mut slot, due) = (None, io.after(join.request.session_timeout_ms));
     io.deadlines.set(&mut slot, due, || super::io::session_key(io.partition, &group.id, &id));
@@ -213,7 +213,7 @@ fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: Membe
 
 /// Adds a member, which waits for the end of the phase.
 fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) {
-    // The wait for a member that was told its id ends here; it is the member's session from now on.
+    // The wait for a member that has been given its id ends here; it is the member's session from now on.
     remove_pending(group, io, &id);
     if group.state == State::PreparingRebalance && matches!(group.phase, JoinPhase::Initial { .. }) {
         group.new_member_added = true;
@@ -252,7 +252,7 @@ fn join_known(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     if let Some((id, _)) = group.pending_joins.get_key_value(id) {
         let id = id.clone();
         if join.instance_id().is_some() {
-            // Only dynamic members are told their id first.
+            // Only dynamic members are given their id first.
             return io.refuse_join(join.waiter, &id, ErrorCode::INVALID_REQUEST);
         }
         return add(group, io, join, id);
@@ -293,7 +293,7 @@ fn update(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: &str) {
     }
 }
 
-/// KIP-345: a static member comes back without its id. It gets a new one, and whoever has the old one is fenced.
+/// KIP-345: a static member comes back without its id. It gets a new one, and the member with the old one is fenced.
 fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old: &MemberId, new: MemberId) {
     let leader = group.leader.clone();
     fence(group, io, old, &new);

@@ -38,7 +38,7 @@ pub(crate) fn leave(
     }
 }
 
-/// The answer for a group that is not there: nobody in it is known.
+/// The answer for a group that is not there: no member of it is known.
 pub(crate) fn unknown_group(api_version: i16, request: &LeaveGroupRequest<'_>) -> Reply {
     let unknown = |member: &MemberIdentity<'_>| answer(member, Err(ErrorCode::UNKNOWN_MEMBER_ID));
     left(api_version, identities(request, api_version).iter().map(unknown).collect())

@@ -16,7 +16,7 @@ use super::rebalance::Held;
 pub(crate) const GROUP: usize = 512;
 /// A member beside its strings, its protocols and its assignment; its time-out is in here.
 pub(crate) const MEMBER: usize = 512;
-/// A member that was told its id, beside that id.
+/// A member that has been given its id, beside that id.
 const TOLD: usize = 256;
 /// A protocol of a member beside its name and metadata.
 const PROTOCOL: usize = 128;
@@ -36,7 +36,7 @@ pub(crate) fn name(name: &str) -> usize {
     NAME + name.len()
 }
 
-/// A member that was told its id and has not come back.
+/// A member that has been given its id and has not come back.
 pub(crate) fn told(id: &str) -> usize {
     TOLD + id.len()
 }

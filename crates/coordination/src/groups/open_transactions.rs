@@ -1,4 +1,4 @@
-//! Offsets of open transactions (KIP-98): durable, and read by nobody until a marker says what becomes of them.
+//! Offsets of open transactions (KIP-98): durable, and not read until a marker says what becomes of them.
 //!
 //! Of two commits for a partition the one counts whose record is later in the log, whenever its transaction ends: it is
 //! the one that compaction keeps. Everything takes effect in the order of the log here, so that it is enough to number the

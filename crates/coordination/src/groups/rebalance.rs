@@ -35,7 +35,7 @@ pub(crate) fn leave(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     }
 }
 
-/// Begins a rebalance: whoever waits for an assignment is told to rejoin, and the group waits for its members.
+/// Begins a rebalance: members that wait for an assignment are asked to rejoin, and the group waits for its members.
 pub(crate) fn prepare(group: &mut ClassicGroup, io: &mut Io<'_>) {
     prepare_holding(group, io, None);
 }
@@ -153,7 +153,7 @@ pub(crate) fn remove_member(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str,
     }
 }
 
-/// Forgets a member that was told its id; true if it was there.
+/// Forgets a member that has been given its id; true if it was there.
 pub(crate) fn remove_pending(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) -> bool {
     let Some((id, mut slot)) = group.forget_told(id) else { return false };
     io.usage.members -= 1;
@@ -232,7 +232,7 @@ pub(crate) fn join_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     }
 }
 
-/// Members that were told the generation have had their time to sync; those that have not are out.
+/// Members that were given the generation have had their time to sync; those that have not are out.
 pub(crate) fn sync_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     if !matches!(group.state, State::CompletingRebalance | State::Stable) || group.pending_syncs.is_empty() {
         return;
@@ -256,7 +256,7 @@ pub(crate) fn session_over(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) 
     }
 }
 
-/// A member that was told its id has not come back in time.
+/// A member that has been given its id has not come back in time.
 pub(crate) fn pending_over(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) {
     if remove_pending(group, io, id) && group.state == State::PreparingRebalance && group.all_have_joined() {
         complete(group, io, None);

@@ -1,7 +1,7 @@
 //! Offsets and groups that go: by expiry, by DeleteGroups (42) and OffsetDelete (47), and with their topic.
 //!
 //! A tombstone takes effect when it is durable, like any record. Until then a group that goes is Dead: members are
-//! told to look for their coordinator again, so nothing is lost between the decision and its record.
+//! asked to look for their coordinator again, so nothing is lost between the decision and its record.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn mark_dead(group: &mut Group) -> Vec<CoordinatorRecord> {
     }
 }
 
-/// Whether nobody is in a group, and nobody is about to be.
+/// Whether a group has no member, and none is about to come.
 fn is_idle(protocol: &Protocol) -> bool {
     match protocol {
         Protocol::Classic(group) => {
@@ -287,7 +287,7 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     match &mut group.protocol {
         Protocol::Classic(classic) => {
             if classic.state == State::Dead {
-                // Only members that were told their id can still be there.
+                // Only members that have been given their id can still be there.
                 rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
                 classic.reset(io.now.wall_ms);
                 io.recount(classic);

@@ -25,7 +25,7 @@ pub struct Replayed {
     pub applied: u64,
     /// Records of features or versions that this version does not read; they are left alone.
     pub skipped: u64,
-    /// Records that do not decode. They are left out, and whoever operates the node should know.
+    /// Records that do not decode. They are left out, and the operator of the node should know.
     pub malformed: u64,
 }
 

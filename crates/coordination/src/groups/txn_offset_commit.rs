@@ -48,7 +48,7 @@ pub(crate) fn commit(
     offset_commit::write(groups, io, commit);
 }
 
-/// Who may commit: a member of the current generation, whoever says nothing of a member, and to a group without members
+/// Who may commit: a member of the current generation, a client that says nothing of a member, and to a group without members
 /// anybody who claims to be none. Producers do not keep a member's session alive.
 fn validate(groups: &Groups, io: &Io<'_>, request: &TxnOffsetCommitRequest<'_>) -> Result<(), ErrorCode> {
     if !records::fits(&request.group_id) {

@@ -195,7 +195,7 @@ fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     }
 }
 
-/// Whether a request that comes while a transaction is ending would be served afterwards, and nobody waits yet.
+/// Whether a request that comes while a transaction is ending would be served afterwards, and none waits yet.
 fn may_wait(transaction: &Transaction, adding: &Adding) -> bool {
     let image = &transaction.image;
     let identity = (adding.producer_id, adding.producer_epoch);

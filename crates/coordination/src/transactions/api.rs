@@ -138,7 +138,7 @@ pub enum Effect {
     },
     /// Write these markers; then call [`marked`](super::TransactionCoordinator::marked) for each partition.
     WriteMarkers(Markers),
-    /// Find a producer id that nobody has; then call [`producer_id`](super::TransactionCoordinator::producer_id).
+    /// Find a producer id that no other has; then call [`producer_id`](super::TransactionCoordinator::producer_id).
     NewProducerId {
         /// To give back with the id.
         ticket: ProducerIdTicket,

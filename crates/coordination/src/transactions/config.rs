@@ -1,4 +1,4 @@
-//! What the transaction coordinator is told by the operator, and the limits that bound its memory.
+//! What the operator sets of the transaction coordinator, and the limits that bound its memory.
 
 /// The settings of [`TransactionCoordinator`](super::TransactionCoordinator). Kafka's keys keep Kafka's names and
 /// defaults; the others are ours.

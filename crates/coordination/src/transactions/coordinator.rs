@@ -164,7 +164,7 @@ impl TransactionCoordinator {
         context.schedule_expiry();
     }
 
-    /// Gives a partition up. Whoever waits is told to look for the coordinator elsewhere; what was asked of the driver for
+    /// Gives a partition up. Requests that wait are referred to another coordinator; what was asked of the driver for
     /// it is ignored when it comes.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
@@ -292,7 +292,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// A producer without transactions: it gets an id that nobody has.
+    /// A producer without transactions: it gets an id that no other has.
     fn idempotent(&mut self, token: Token, request: &InitProducerIdRequest<'_>) {
         let has_room = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
         match init_producer_id::expected(request) {

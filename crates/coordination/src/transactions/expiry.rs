@@ -1,4 +1,4 @@
-//! Transactional ids that nobody has used for long: tombstones, and then they are gone.
+//! Transactional ids that have not been used for long: tombstones, and then they are gone.
 
 use std::sync::Arc;
 

@@ -198,6 +198,6 @@ impl Image {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) committed: bool,
-    /// The version of transactions that whoever ends it speaks.
+    /// The version of transactions that the client speaks which ends it.
     pub(crate) client_version: i16,
 }

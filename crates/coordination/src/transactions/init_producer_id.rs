@@ -41,7 +41,7 @@ impl<'a> Init<'a> {
         if id.is_empty() || !fits(id) {
             Err(ErrorCode::INVALID_REQUEST)
         } else if enable_2pc {
-            // KIP-939: what is switched off looks like what nobody may do.
+            // KIP-939: what is switched off looks like what is permitted to no client.
             Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         } else if keep_prepared_txn {
             Err(ErrorCode::UNSUPPORTED_VERSION)
@@ -88,7 +88,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
         return io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED));
     }
     if image.state == State::Ongoing {
-        // The risen epoch of the fence is nobody's: the client comes back for one of its own.
+        // The risen epoch of the fence belongs to no producer: the client comes back for one of its own.
         return time_outs::fence(transaction, io, Waiter::Fence(init.token));
     }
     let epoch = init.expected.map(|(_, epoch)| epoch);

@@ -69,7 +69,7 @@ impl Io<'_> {
         self.effects.push_back(Effect::Reply { token, reply });
     }
 
-    /// Answers whoever waits for a change.
+    /// Answers the request that waits for a change.
     pub(crate) fn answer(&mut self, id: &str, waiter: Waiter, outcome: Result<&Image, ErrorCode>) {
         if let Some((token, reply)) = waiter.reply(id, outcome) {
             self.reply(token, reply);

@@ -46,7 +46,7 @@ fn verdict(outcome: MarkerOutcome) -> Verdict {
     }
 }
 
-/// Takes the outcome of one partition. One of markers that nobody waits for any more is ignored.
+/// Takes the outcome of one partition. One of markers that are not waited for any more is ignored.
 pub(crate) fn marked(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
@@ -95,7 +95,7 @@ pub(crate) fn retry(transaction: &mut Transaction, io: &mut Io<'_>) {
     io.recount(transaction);
 }
 
-/// Nobody waits for these markers any more.
+/// These markers are not waited for any more.
 fn stop(transaction: &mut Transaction, io: &mut Io<'_>, number: u64) {
     transaction.sending = None;
     io.outstanding.markers.remove(&number);

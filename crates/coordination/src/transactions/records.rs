@@ -25,7 +25,7 @@ pub(crate) enum Record {
     Transaction { id: String, image: Option<Image> },
     /// Of another type than this version knows.
     Other,
-    /// One that nobody can have meant.
+    /// One that cannot have been meant.
     Malformed,
 }
 

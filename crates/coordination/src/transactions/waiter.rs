@@ -14,16 +14,16 @@ pub(crate) enum Waiter {
     Nobody,
     /// An InitProducerId that gets what the image says.
     Init(Token),
-    /// An InitProducerId that has found a transaction: it is told to come back when that is aborted.
+    /// An InitProducerId that has found a transaction: it is to come back when that is aborted.
     Fence(Token),
     /// An AddPartitionsToTxn or AddOffsetsToTxn.
     Add(Adding),
-    /// An EndTxn. One of v5 or later is told the producer's next id and epoch.
+    /// An EndTxn. The answer to one of v5 or later has the producer's next id and epoch.
     End { token: Token, tells_identity: bool },
 }
 
 impl Waiter {
-    /// The answer, if somebody waits for one.
+    /// The answer, if a client waits for one.
     pub(crate) fn reply(self, id: &str, outcome: Result<&Image, ErrorCode>) -> Option<(Token, Reply)> {
         match (self, outcome) {
             (Waiter::Nobody, _) => None,

@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::filter::Passage;
 use crate::judge::Tries;
 use crate::message::Received;
-use crate::slice::slice_of;
 use crate::window::{Admitted, Limits, Window};
+use mainstem_records::slice_of;
 
 /// So many batches wait for a partition before it is held.
 pub(crate) const QUEUE_MAX: usize = 4;

@@ -173,7 +173,7 @@ fn batch(partition: &TopicPartition, base_offset: usize, records: &[Record]) -> 
 }
 
 impl Source for MemorySource {
-    async fn next(&mut self) -> Result<Event, Error> {
+    async fn next(&mut self) -> crate::Result<Event> {
         loop {
             if let Some(event) = self.look() {
                 return Ok(event);
@@ -195,6 +195,12 @@ impl Source for MemorySource {
         if let Some(position) = self.positions.get_mut(partition) {
             *position = usize::try_from(offset).unwrap_or(0);
         }
+    }
+
+    fn end(&self, partition: &TopicPartition) -> Option<i64> {
+        let state = self.memory.state.lock();
+        let records = state.topics.get(&*partition.topic)?;
+        i64::try_from(records.len()).ok()
     }
 
     fn committer(&self) -> Arc<dyn Commit> {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::metadata::{decode, encode};
-use crate::slice::slice_of;
+use mainstem_records::slice_of;
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -27,7 +27,7 @@ pub(super) struct Entities<M> {
     swept_ms: u64,
 }
 
-/// A meter, and what is told of it.
+/// A meter, and what is reported of it.
 #[derive(Debug)]
 pub(super) struct Kept<M> {
     pub(super) meter: M,

@@ -76,7 +76,7 @@ impl ClientLimits {
         }
     }
 
-    /// Whether nobody has a limit.
+    /// Whether no client has a limit.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.client_ids.is_empty() && !self.has_pairs()
     }

@@ -6,7 +6,7 @@ use super::rate::Rate;
 use super::token_bucket::TokenBucket;
 use mainstem_config::Windows;
 
-/// A time to be held back is told for so long.
+/// A time to be held back is reported for so long.
 const THROTTLE_TOLD_MS: u64 = 60_000;
 
 /// A quota on a rate: bytes produced, bytes fetched, time of threads.
@@ -33,7 +33,7 @@ pub struct Usage {
 }
 
 impl RateQuota {
-    /// Nobody has a limit yet.
+    /// No client has a limit yet.
     pub fn new(windows: Windows) -> RateQuota {
         let (limits, clients) = (ClientLimits::default(), Entities::new());
         RateQuota { windows, throttle_max_ms: u64::MAX, limits, clients }
@@ -87,7 +87,7 @@ impl RateQuota {
         self.clients.len()
     }
 
-    /// Whether nobody is measured.
+    /// Whether no client is measured.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -135,7 +135,7 @@ pub struct MutationQuota {
 }
 
 impl MutationQuota {
-    /// Nobody has a limit yet.
+    /// No client has a limit yet.
     pub fn new(windows: Windows) -> MutationQuota {
         MutationQuota { windows, limits: ClientLimits::default(), clients: Entities::new() }
     }

@@ -70,7 +70,7 @@ pub struct Push {
 }
 
 impl Telemetry {
-    /// Nobody is subscribed. `bytes_max` is `telemetry.max.bytes`.
+    /// There is no subscription. `bytes_max` is `telemetry.max.bytes`.
     pub fn new(bytes_max: usize) -> Telemetry {
         Telemetry {
             bytes_max,
@@ -111,7 +111,7 @@ impl Telemetry {
         if is_due {
             instance.got_ms = Some(now_ms);
         }
-        // A client that was told that it has to ask again asks at once.
+        // A client that was asked to come back asks at once.
         let was_sent = [ErrorCode::UNKNOWN_SUBSCRIPTION_ID, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE];
         if !is_due && !was_sent.contains(&instance.last_error) {
             return Err(ErrorCode::THROTTLING_QUOTA_EXCEEDED);

@@ -27,7 +27,7 @@ pub trait LogAccess {
     fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T>;
 }
 
-/// Told of every so many bytes that were read or written: waits where they come too fast, and breaks off where the
+/// Called for every so many bytes that were read or written: waits where they come too fast, and breaks off where the
 /// process stops.
 pub type Pace<'p> = dyn FnMut(u64) -> ControlFlow<()> + 'p;
 
@@ -41,7 +41,7 @@ pub struct CleanerOptions {
     /// Half of `log.cleaner.io.buffer.size`, this cleaner's share: bytes read or written at once. A larger batch is
     /// read whole all the same.
     pub io_bytes: usize,
-    /// Sixteen bytes that nobody outside can guess.
+    /// Sixteen bytes that cannot be guessed outside.
     pub secret: [u8; 16],
 }
 
@@ -110,7 +110,7 @@ pub enum CleanError {
 }
 
 impl CleanError {
-    /// Whether another attempt would fail in the same way: somebody has to look at the log.
+    /// Whether another attempt would fail in the same way: an operator has to look at the log.
     pub fn is_lasting(&self) -> bool {
         match self {
             CleanError::BrokenOff | CleanError::Changed => false,

@@ -1,7 +1,7 @@
 //! Sixteen bytes that stand for a key: SipHash-2-4 with 128 bits (Aumasson, Bernstein 2012).
 //!
 //! Two keys with one hash would be taken for one key, and the older record would be lost. Kafka takes MD5, for which
-//! anybody can make such keys. This hash is keyed with random bytes that nobody outside knows, so that only chance is
+//! anybody can make such keys. This hash is keyed with random bytes that are not known outside, so that only chance is
 //! left: below 1 in 10^20 for a billion keys.
 
 /// Hashes keys under one secret.

@@ -66,7 +66,7 @@ impl<'b> Output<'b> {
         })
     }
 
-    /// Where a batch is appended, before [`Self::note`] is told of it.
+    /// Where a batch is appended, before [`Self::note`] is given it.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer
     }
@@ -96,7 +96,7 @@ impl<'b> Output<'b> {
         Ok(())
     }
 
-    /// Readers still have to be told of an aborted transaction.
+    /// Answers to readers still have to name an aborted transaction.
     pub(crate) fn note_aborted(&mut self, transaction: &AbortedTransaction) {
         transaction.encode(&mut self.aborted);
     }

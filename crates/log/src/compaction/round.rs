@@ -115,7 +115,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         Ok(found.map_err(LogError::io("read", path))?.map(|batch| batch.position))
     }
 
-    /// A handle of its own: what a reader of the shared one has told the kernel does not hold here.
+    /// A handle of its own: what a reader of the shared one has advised the kernel does not hold here.
     fn open(&self, number: usize) -> Result<Arc<dyn StorageFile>, CleanError> {
         let path = self.log_path(number);
         let opened = self.files.storage.open(&path, OpenMode::Read);

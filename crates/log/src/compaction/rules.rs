@@ -84,7 +84,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without the batch nobody would know, after the snapshots are gone, with which sequence number or epoch a
+    /// Without the batch it would not be known, after the snapshots are gone, with which sequence number or epoch a
     /// producer goes on.
     fn is_last_of_producer(&self, batch: &BatchHeader) -> bool {
         if batch.producer_id == NO_PRODUCER_ID {

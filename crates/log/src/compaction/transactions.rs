@@ -21,7 +21,7 @@ pub(crate) struct Transactions {
 pub(crate) struct Marker {
     /// Nothing of its transaction is left, so that it may go when its time has come.
     pub(crate) can_go: bool,
-    /// The aborted transaction that readers still have to be told of.
+    /// The aborted transaction that answers to readers still have to name.
     pub(crate) aborted: Option<AbortedTransaction>,
 }
 
@@ -32,7 +32,7 @@ impl Transactions {
         Transactions { ahead: aborted, ..Transactions::default() }
     }
 
-    /// A batch of records: whether it belongs to an aborted transaction, so that nobody may read it.
+    /// A batch of records: whether it belongs to an aborted transaction, so that no reader may have it.
     pub(crate) fn on_batch(&mut self, producer_id: i64, is_transactional: bool, last_offset: i64) -> bool {
         self.reach(last_offset);
         if !is_transactional {

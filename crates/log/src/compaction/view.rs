@@ -1,4 +1,4 @@
-//! What a log looks like to whoever decides whether it is compacted. Taken under the log's lock, judged without it.
+//! What is known of a log when it is decided whether it is compacted. Taken under the log's lock, judged without it.
 
 use super::range::{ClosedSegment, Dirty, Facts, Lag, assess};
 use crate::config::LogConfig;

@@ -71,7 +71,7 @@ impl LogDir {
     }
 
     /// Takes a partition out of service that has a whole copy in another directory, durably. [`LogDir::forget`] follows
-    /// when nobody is held up by it.
+    /// when that holds no caller up.
     pub(crate) fn retire(&self, partition: &TopicPartition, due_mono_ms: u64) -> io::Result<()> {
         self.rename_aside(partition, SetAside::Delete, due_mono_ms)?;
         self.storage.sync_dir(&self.path)

@@ -50,7 +50,7 @@ pub struct LogDirOptions {
     /// When directories of deleted partitions that are found may be removed: monotonic milliseconds, as of
     /// [`LogDir::remove_doomed`].
     pub doomed_due_mono_ms: u64,
-    /// Told when the directory goes offline.
+    /// Called when the directory goes offline.
     pub on_offline: Option<OnOffline>,
     /// Watches the recoveries of the logs in it.
     pub recovery_watch: Arc<RecoveryWatch>,
@@ -231,7 +231,7 @@ impl Opening<'_> {
                 }
                 DirName::SetAside(SetAside::Delete) => scan.deleted.push(path),
                 DirName::SetAside(SetAside::Stray) => {
-                    tracing::warn!(path = %path.display(), "a stray partition waits for somebody to look at it");
+                    tracing::warn!(path = %path.display(), "a stray partition is left for an operator to look at");
                 }
                 DirName::Future(partition) => scan.futures.push(partition),
                 DirName::Unknown if entry.name == "lost+found" => {}

@@ -28,8 +28,8 @@ impl LogDir {
     /// Compares the segments of a partition that is about to be opened with those that it was left with.
     ///
     /// # Errors
-    /// [`LogError::Missing`] where segments are gone or shorter, and nobody has accepted that. The partition stays
-    /// refused, over stops and kills, until they are back or somebody has.
+    /// [`LogError::Missing`] where segments are gone or shorter, and the operator has not accepted that. The partition stays
+    /// refused, over stops and kills, until they are back or the operator has.
     pub(crate) fn check_segments(&self, partition: &TopicPartition) -> Result<(), LogError> {
         let mut closed = self.segments.lock();
         let ClosedSegments { left, next } = &*closed;

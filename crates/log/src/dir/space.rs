@@ -3,7 +3,7 @@
 //!
 //! The reserve is a file of which only the blocks count. When a write finds the disk full that is logged once, and clients'
 //! appends are refused until there is room again. A stop, and a start that finds the disk full, remove the file and live on
-//! its blocks; nobody else gets them, since appends stay refused until the reserve can be set up again.
+//! its blocks; no other writer gets them, since appends stay refused until the reserve can be set up again.
 
 use super::LogDir;
 use crate::storage::{OpenMode, Storage};

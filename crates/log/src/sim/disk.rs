@@ -25,6 +25,9 @@ pub(super) struct Disk {
     pub(super) cold: bool,
     pub(super) unreadable: bool,
     pub(super) syncs: usize,
+    /// Syncs of files with this in their path wait.
+    pub(super) held: Option<String>,
+    pub(super) syncs_held: usize,
     /// Changes that are still carried out before everything fails.
     pub(super) changes_left: Option<u64>,
 }
@@ -103,6 +106,8 @@ impl Default for Disk {
             cold: false,
             unreadable: false,
             syncs: 0,
+            held: None,
+            syncs_held: 0,
             changes_left: None,
         }
     }

@@ -56,6 +56,40 @@ fn a_kill_loses_nothing_but_handles_and_locks() {
 }
 
 #[test]
+fn a_dead_process_changes_nothing_any_more() {
+    let all = storage();
+    let (own, path) = (all.of_this_process(), Path::new("/dir/file"));
+    write(&own, "file", "text").sync_data().unwrap();
+    all.kill();
+    assert!(own.open(path, OpenMode::ReadWrite).is_err());
+    assert!(own.rename(path, Path::new("/dir/other")).is_err());
+    assert!(own.remove_file(path).is_err());
+    assert!(own.exists(path).is_err());
+    assert_eq!(read(&all.of_this_process(), "file").as_deref(), Some("text"));
+}
+
+#[test]
+fn a_held_sync_waits_for_its_release_or_the_end_of_its_process() {
+    for is_killed in [false, true] {
+        let storage = storage();
+        let (file, other) = (write(&storage, "held", "text"), write(&storage, "other", "text"));
+        storage.hold_syncs(Some("held"));
+        let waiting = std::thread::spawn(move || file.sync_data());
+        while storage.syncs_held() == 0 {
+            std::thread::yield_now();
+        }
+        other.sync_data().unwrap();
+        if is_killed {
+            storage.kill()
+        } else {
+            storage.hold_syncs(None)
+        }
+        assert_eq!(waiting.join().unwrap().is_err(), is_killed);
+        assert_eq!(storage.syncs_held(), 0);
+    }
+}
+
+#[test]
 fn a_full_disk_takes_what_fits() {
     let storage = storage();
     let file = write(&storage, "file", "1234");

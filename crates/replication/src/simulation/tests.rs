@@ -1,4 +1,5 @@
 use super::*;
+use crate::history::Fault;
 
 /// The seeds of a test: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
 fn seeds(runs: u64) -> std::ops::Range<u64> {
@@ -69,5 +70,8 @@ fn an_acknowledgement_before_the_commit_is_found() {
     let options = SimulationOptions { acknowledge_early: true, ..SimulationOptions::default() };
     let bad = (0..12).map(|seed| simulate(seed, options)).filter(|verdict| !verdict.violations.is_empty());
     let violations: Vec<_> = bad.flat_map(|verdict| verdict.violations).collect();
-    assert!(violations.iter().any(|violation| matches!(violation, Violation::Lost { .. })), "{violations:?}");
+    assert!(
+        violations.iter().any(|violation| matches!(violation.fault, Fault::Lost { .. })),
+        "{violations:?}"
+    );
 }

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(matches(2, 1), Some(false), "ALL is an operation of its own");
         assert_eq!(matches(1, 2), Some(false));
         assert_eq!(matches(0, 1), None);
-        assert_eq!(matches(15, 1), None);
+        assert_eq!(matches(16, 1), None);
         assert_eq!(AclBindingFilter::of_resources(8, None, 1), None);
         assert_eq!(AclBindingFilter::of_resources(1, None, 5), None);
         let of = |principal: &str| AclBindingFilter {

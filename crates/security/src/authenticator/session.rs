@@ -26,7 +26,7 @@ pub struct Session {
     pub principal: KafkaPrincipal,
     /// Whether it speaks for its principal by a delegation token. It may not ask for tokens.
     pub by_token: bool,
-    /// What the client was told; 0 if the session lasts.
+    /// What the client knows; 0 if the session lasts.
     pub lifetime_ms: u64,
     /// When it ends, by the monotonic clock.
     pub(super) expires_at_ms: Option<u64>,

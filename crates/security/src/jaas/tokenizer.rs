@@ -25,7 +25,7 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// Skips spaces and comments; gives the character after them. A slash by itself begins a comment to the end of the
-    /// line, as Java's tokenizer has it when nobody changes that.
+    /// line, as Java's tokenizer has it when that is not changed.
     fn first(&mut self) -> Option<char> {
         loop {
             let character = self.rest.next()?;

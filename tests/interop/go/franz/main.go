@@ -5,10 +5,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,13 +25,13 @@ import (
 func main() {
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
-		"transact": transact,
+		"transact": transact, "append": appendLines,
 	})
 }
 
 func newClient(args common.Arguments, options ...kgo.Opt) (*kgo.Client, error) {
 	all := []kgo.Opt{
-		kgo.SeedBrokers(args["bootstrap"]),
+		kgo.SeedBrokers(strings.Split(args["bootstrap"], ",")...),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
 		// A broker that starts may not know its topics at first.
 		kgo.UnknownTopicRetries(-1),
@@ -224,6 +226,41 @@ func feed(args common.Arguments) error {
 		return nil
 	})
 	return acknowledged.Finish(err, client.Flush(ctx))
+}
+
+// ----------------------------------------------------------------------------------------------- append
+
+func appendLines(args common.Arguments) error {
+	out, err := os.Create(args["out"])
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	client, err := newClient(args, kgo.DefaultProduceTopic(args["topic"]), kgo.ProducerLinger(time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := context.Background()
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var partition int32
+		var value string
+		if _, err := fmt.Sscanf(lines.Text(), "%d %s", &partition, &value); err != nil {
+			return err
+		}
+		// One goroutine finishes the records, so that lines do not mix.
+		client.Produce(ctx, &kgo.Record{Partition: partition, Value: []byte(value)}, func(r *kgo.Record, err error) {
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				fmt.Fprintf(out, "info %d -1 %s\n", partition, value)
+				return
+			}
+			fmt.Fprintf(out, "ok %d %d %s\n", partition, r.Offset, value)
+		})
+	}
+	return errors.Join(lines.Err(), client.Flush(ctx))
 }
 
 // ----------------------------------------------------------------------------------------------- member

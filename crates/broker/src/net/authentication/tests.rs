@@ -180,7 +180,7 @@ fn each_mechanism_lets_in_who_knows_the_password() {
     }
     let successful = "kafka_server_socket_server_metrics_successful_authentication_total";
     assert_eq!(count(&broker, successful), 3);
-    assert_eq!(broker.broker().door.taken(), 0);
+    assert_no_seat_is_taken(&broker);
 }
 
 #[test]
@@ -293,6 +293,15 @@ fn bare_tokens_follow_the_first_version_of_the_handshake() {
     }
 }
 
+/// A seat is left a moment after its connection was closed.
+fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while broker.broker().door.taken() > 0 {
+        assert!(Instant::now() < deadline, "{} seats are taken", broker.broker().door.taken());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn who_takes_too_long_is_closed() {
     let broker = broker(&[("mainstem.authentication.timeout.ms", "300")]);
@@ -305,7 +314,7 @@ fn who_takes_too_long_is_closed() {
     assert!(silent.is_closed() && slow.is_closed());
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert!(inside.is_served(), "who is authenticated stays");
-    assert_eq!(broker.broker().door.taken(), 0);
+    assert_no_seat_is_taken(&broker);
 }
 
 #[test]

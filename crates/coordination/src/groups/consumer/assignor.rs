@@ -38,7 +38,7 @@ impl MemberSpec<'_> {
     }
 }
 
-/// The topics that somebody subscribes to and that exist, with their numbers of partitions.
+/// The topics that any member subscribes to and that exist, with their numbers of partitions.
 pub(crate) type Topics = BTreeMap<Uuid, i32>;
 
 /// A mark for each partition of some topics.

@@ -9,7 +9,7 @@ use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 
-use super::super::api::{Reply, Token};
+use super::super::api::{Reply, Token, VisibleTopics};
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
 use super::super::join::{Join, MEMBER_ID_REQUIRED_SINCE, refused as refused_join};
@@ -128,7 +128,7 @@ fn enter(turn: &mut Turn<'_>, io: &Io<'_>, join: &Join<'_>, id: &MemberId) -> Re
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
     let owned = embedded::owned(&subscription, turn.topics);
-    go_on(turn, id, (&before, &profile), &owned, downgrade)?;
+    go_on(turn, id, (&before, &profile), (&owned, join.context.visible), downgrade)?;
     Ok(downgrade)
 }
 
@@ -136,10 +136,10 @@ fn go_on(
     turn: &mut Turn<'_>,
     id: &MemberId,
     (before, profile): (&Before, &Profile),
-    owned: &Assignment,
+    (owned, visible): (&Assignment, VisibleTopics<'_>),
     downgrade: bool,
 ) -> Result<(), Refusal> {
-    let subscribed = subscription::update(turn, &before.profile, profile)?;
+    let subscribed = subscription::update(turn, &before.profile, profile, visible)?;
     target::update_epoch(turn, subscribed.bump);
     if !downgrade {
         target::update_target(turn);
@@ -160,7 +160,7 @@ fn joined(turn: &Turn<'_>, id: &MemberId) -> JoinGroupResponse<'static> {
     }
 }
 
-/// The protocol that a classic member goes by: its first choice. Nobody else reads what it carries.
+/// The protocol that a classic member goes by: its first choice. No other reads what it carries.
 fn protocol(member: &Member) -> Option<&str> {
     member.profile.classic.as_ref()?.protocols.first().map(|protocol| &*protocol.name)
 }
@@ -241,7 +241,7 @@ pub(crate) fn heartbeat(
     Err(ErrorCode::REBALANCE_IN_PROGRESS)
 }
 
-/// Whether a partition of the member's target is held by somebody else.
+/// Whether a partition of the member's target is held by another one.
 fn waits_for_others(group: &ConsumerGroup, member: &Member) -> bool {
     let target = group.target(&member.id).into_iter().flat_map(Assignment::iter);
     target.into_iter().any(|at| !member.current.assigned.contains(at) && group.is_owned(at))

@@ -42,7 +42,7 @@ pub(crate) fn committer<'g>(
 }
 
 /// Whether a commit may be made in a transaction: as [`committer`], but for versions, and for producers that say
-/// nothing of a member, who may commit whoever is in the group.
+/// nothing of a member, who may commit whatever members the group has.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
@@ -74,7 +74,7 @@ impl Committer<'_> {
     /// Whether the offset of a partition may be committed.
     ///
     /// # Errors
-    /// STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member: somebody else may have had it meanwhile.
+    /// STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member: another member may have had it meanwhile.
     pub(crate) fn check(&self, partition: &Partition) -> Result<(), ErrorCode> {
         let Committer::Behind(member, epoch) = self else { return Ok(()) };
         let current = &member.current;

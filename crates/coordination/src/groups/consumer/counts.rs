@@ -20,7 +20,7 @@ pub(crate) struct Subscribers {
 /// Sums over the members of a group.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Topics that somebody subscribes to.
+    /// Topics that any member subscribes to.
     pub(crate) topics: BTreeMap<Box<str>, Subscribers>,
     /// Members of each pattern.
     pub(crate) regexes: BTreeMap<Arc<str>, usize>,

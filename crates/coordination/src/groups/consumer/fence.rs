@@ -47,7 +47,7 @@ pub(crate) fn leave(
         fence(group, io, vec![id], answer);
         return Ok(());
     }
-    // It keeps its place and its partitions; whoever comes back with the instance id gets both.
+    // It keeps its place and its partitions; the member that comes back with the instance id gets both.
     let assigned: Owned = found.current.assigned.partitions().map(|at| (*at, 0)).collect();
     let left = Current { epoch: LEAVE_STATIC, assigned, revoking: Owned::default(), ..found.current };
     turn.put(Change::Current(id, Some(left)));

@@ -54,7 +54,12 @@ fn take(coordinator: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; 
     let [what, who, epoch, topics, ..] = *step;
     let member_id = format!("m{}", who % 5);
     let instance = (who & 0x40 != 0).then(|| format!("i{}", who % 3));
-    let context = RequestContext { api_version: 4, client_id: "c", client_host: "/h" };
+    let context = RequestContext {
+        api_version: 4,
+        client_id: "c",
+        client_host: "/h",
+        visible: crate::groups::VisibleTopics::ALL,
+    };
     let request = match what % 8 {
         0 => return coordinator.topic_changed(topic(topics), id(topics), i32::from(epoch % 5) + 1),
         1 => return coordinator.topic_deleted(now, topic(topics)),

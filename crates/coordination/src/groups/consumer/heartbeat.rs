@@ -198,7 +198,7 @@ pub(crate) fn beat(
     if turn.group.member(&id).is_none_or(|member| member.profile != profile) {
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
-    let subscribed = subscription::update(turn, &before.profile, &profile)?;
+    let subscribed = subscription::update(turn, &before.profile, &profile, beat.context.visible)?;
     target::update_epoch(turn, subscribed.bump);
     target::update_target(turn);
     reconcile(turn, &id, subscribed, beat.owned.as_ref())?;
@@ -379,7 +379,7 @@ pub(crate) fn reconcile(
     Ok(())
 }
 
-/// Whether the member was told to give something up, so that it has a time by which it must have.
+/// Whether the member was asked to give something up, so that it has a time by which it must have.
 pub(crate) fn must_revoke(current: &Current) -> bool {
     current.state == MemberState::UnrevokedPartitions
 }

@@ -15,7 +15,7 @@ pub(crate) enum MemberState {
     /// It has what the target of its epoch gives it.
     #[default]
     Stable,
-    /// It was told to give partitions up and has not said that it has.
+    /// It was asked to give partitions up and has not said that it has.
     UnrevokedPartitions,
     /// It waits for partitions that others have not given up.
     UnreleasedPartitions,
@@ -109,7 +109,7 @@ pub(crate) struct Current {
     pub(crate) state: MemberState,
     /// What it may read.
     pub(crate) assigned: Owned,
-    /// What it was told to give up.
+    /// What it was asked to give up.
     pub(crate) revoking: Owned,
 }
 
@@ -137,7 +137,7 @@ impl Current {
         Self { epoch, previous_epoch: self.epoch, state, assigned, revoking }
     }
 
-    /// Every partition that nobody else may have.
+    /// Every partition that no other may have.
     pub(crate) fn held(&self) -> impl Iterator<Item = &(Uuid, i32)> {
         self.assigned.partitions().chain(self.revoking.partitions())
     }

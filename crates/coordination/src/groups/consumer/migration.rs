@@ -1,8 +1,8 @@
 //! A group changes its protocol while it works (KIP-848): classic to consumer when the first member of the new
 //! protocol joins, back when the last one leaves.
 //!
-//! Members of the classic protocol are served on in a consumer group. What was assigned stays assigned, so nobody has
-//! to stop. Until the change is durable the group serves nobody: clients try again.
+//! Members of the classic protocol are served on in a consumer group. What was assigned stays assigned, so no member has
+//! to stop. Until the change is durable the group is not served: clients try again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct Upgraded {
     pub(crate) before: Box<Protocol>,
 }
 
-/// Makes a consumer group of a classic one. Members that wait in a request are told to join again.
+/// Makes a consumer group of a classic one. Members that wait in a request are asked to join again.
 ///
 /// # Errors
 /// GROUP_ID_NOT_FOUND where that is not allowed or not possible; the group stays what it is.
@@ -56,7 +56,7 @@ pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Re
     Ok(Upgraded { records, before: Box::new(before) })
 }
 
-/// Nobody waits in a classic group any more, and it has no time-outs.
+/// No request waits in a classic group any more, and it has no time-outs.
 fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
     io.cancel_join_timer(classic);
     io.cancel_sync_timer(classic);

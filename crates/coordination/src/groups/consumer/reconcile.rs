@@ -67,7 +67,7 @@ impl Reconciliation<'_> {
             return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, gives_up);
         }
         let wanted = self.target.iter().filter(|at| subscribed.contains(&at.0) && !keeps.contains(at));
-        // What the member itself was told to give up is held by nobody else.
+        // What the member itself was asked to give up is held by no other.
         let is_free = |at: &Partition| !self.group.is_owned(at) || current.revoking.contains(at);
         let (free, held): (Vec<Partition>, Vec<Partition>) = wanted.copied().partition(is_free);
         // Partitions that it gives up in this very step stay its own until the step is made.

@@ -12,6 +12,7 @@ use regex_automata::{Anchored, Input};
 
 use super::change::Resolved;
 use super::topics::ClusterTopics;
+use crate::groups::api::VisibleTopics;
 
 /// Bytes of a pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4_096;
@@ -129,10 +130,17 @@ pub(crate) fn patterns_at_once(topics: &ClusterTopics) -> usize {
 }
 
 /// The topics whose names a pattern matches as a whole. One that does not compile (the log of another version may have
-/// it), or that is too complex for the topics that there are now, matches nothing.
-pub(crate) fn resolve(pattern: &str, topics: &ClusterTopics, wall_ms: i64) -> Resolved {
+/// it), or that is too complex for the topics that there are now, matches nothing. What the member that has it matched
+/// now may not know of is left out, for all members with the pattern, as in Kafka.
+pub(crate) fn resolve(
+    pattern: &str,
+    topics: &ClusterTopics,
+    visible: VisibleTopics<'_>,
+    wall_ms: i64,
+) -> Resolved {
     let compiled = compile(pattern).map_err(|_| TooComplex);
-    let matching = compiled.and_then(|_| matching(pattern, topics)).unwrap_or_default();
+    let mut matching = compiled.and_then(|_| matching(pattern, topics)).unwrap_or_default();
+    matching.retain(|name| visible.has(name));
     let version = i64::try_from(topics.created()).unwrap_or(i64::MAX);
     Resolved { topics: matching, version, timestamp_ms: wall_ms }
 }
@@ -161,10 +169,13 @@ mod tests {
             ("", &[]),
         ];
         for (pattern, expected) in table {
-            let resolved = resolve(pattern, &topics, 0);
+            let resolved = resolve(pattern, &topics, VisibleTopics::ALL, 0);
             let found: Vec<&str> = resolved.topics.iter().map(|name| &**name).collect();
             assert_eq!(found, expected, "{pattern}");
         }
+        let may_describe = |name: &str| name.starts_with('a');
+        let resolved = resolve(".*", &topics, VisibleTopics::by(&may_describe), 0);
+        assert_eq!(resolved.topics, ["a", "a.b", "ab"].map(Box::from));
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn existing<'g>(groups: &'g mut Groups, id: &str) -> Result<&'g mut Group, Refus
     if matches!(group.protocol, Protocol::Classic(_)) { Err(not_found(id)) } else { Ok(group) }
 }
 
-/// A group that is being deleted, or changes its protocol, serves nobody.
+/// A group that is being deleted, or changes its protocol, is not served.
 fn serving(group: &Group) -> Result<(), Refusal> {
     if group.converting {
         let message = "The group changes its protocol: try again.";
@@ -147,7 +147,7 @@ fn finish(
 ) {
     let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
     timers::restart_session(group, io, &id);
-    // The time to give partitions up runs from the heartbeat that was told so.
+    // The time to give partitions up runs from the heartbeat that was answered so.
     if outcome.moves(&id) {
         timers::await_revocation(group, io, &id);
     }

@@ -8,6 +8,7 @@ use super::change::Change;
 use super::member::Profile;
 use super::regex;
 use super::turn::{Refusal, Turn};
+use crate::groups::api::VisibleTopics;
 
 /// Patterns are matched against all topics at most this often, however many topics come.
 const REFRESH_INTERVAL_MIN_MS: u64 = 10_000;
@@ -25,7 +26,12 @@ pub(crate) struct Subscribed {
 ///
 /// # Errors
 /// INVALID_REGULAR_EXPRESSION.
-pub(crate) fn update(turn: &mut Turn<'_>, before: &Profile, after: &Profile) -> Result<Subscribed, Refusal> {
+pub(crate) fn update(
+    turn: &mut Turn<'_>,
+    before: &Profile,
+    after: &Profile,
+    visible: VisibleTopics<'_>,
+) -> Result<Subscribed, Refusal> {
     let names_changed = before.topics != after.topics;
     let regex_changed = before.regex != after.regex;
     let mut bump = names_changed;
@@ -39,7 +45,7 @@ pub(crate) fn update(turn: &mut Turn<'_>, before: &Profile, after: &Profile) -> 
             check(turn, new)?;
         }
     }
-    bump |= resolve(turn);
+    bump |= resolve(turn, visible);
     Ok(Subscribed { changed: names_changed || regex_changed, bump })
 }
 
@@ -70,7 +76,7 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>) -> Result<(), Refusal> {
 /// A heartbeat matches as many as do not take long.
 ///
 /// Kafka matches in the background and lets members wait for their next heartbeat.
-fn resolve(turn: &mut Turn<'_>) -> bool {
+fn resolve(turn: &mut Turn<'_>, visible: VisibleTopics<'_>) -> bool {
     let before = (turn.group.resolved_at_ms, turn.group.resolved_created);
     let all = is_due(turn);
     let refreshed_before = turn.now.wall_ms.saturating_sub(refresh_ms(turn));
@@ -91,7 +97,7 @@ fn resolve(turn: &mut Turn<'_>) -> bool {
     }
     let mut changed = false;
     for pattern in due {
-        let resolved = regex::resolve(&pattern, turn.topics, turn.now.wall_ms);
+        let resolved = regex::resolve(&pattern, turn.topics, visible, turn.now.wall_ms);
         let before = turn.group.regexes().get(&pattern);
         changed |= before.map_or(!resolved.topics.is_empty(), |before| before.topics != resolved.topics);
         turn.put(Change::Regex(pattern, Some(resolved)));

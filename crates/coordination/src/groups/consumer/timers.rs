@@ -31,8 +31,8 @@ pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &M
     io.deadlines.set(&mut timers.session, due, key);
 }
 
-/// A member that was told to give partitions up has its rebalance time-out for it; one that has done so has no such
-/// end. Members of the classic protocol are told to rejoin instead.
+/// A member that was asked to give partitions up has its rebalance time-out for it; one that has done so has no such
+/// end. Members of the classic protocol are asked to rejoin instead.
 pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id).filter(|member| !member.uses_classic_protocol()) else { return };
     if !must_revoke(&member.current) {

@@ -31,7 +31,7 @@ pub(crate) struct Write {
     failed: Option<ErrorCode>,
 }
 
-/// A group that changes its protocol. It serves nobody until that is durable.
+/// A group that changes its protocol. It is not served until that is durable.
 #[derive(Debug)]
 pub(crate) struct Conversion {
     /// What the group was, without time-outs and waiting requests.

@@ -97,7 +97,12 @@ impl Cluster {
         self.tokens += 1;
         let token = Token(self.tokens);
         self.waiting.insert(token);
-        let context = RequestContext { api_version, client_id, client_host: "/host" };
+        let context = RequestContext {
+            api_version,
+            client_id,
+            client_host: "/host",
+            visible: crate::groups::VisibleTopics::ALL,
+        };
         self.coordinator.step(self.now, token, context, request);
         token
     }

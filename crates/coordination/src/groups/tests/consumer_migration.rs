@@ -30,7 +30,7 @@ fn the_first_consumer_makes_a_classic_group_a_consumer_group() {
         hb N id=N
         consumers D
         describe D
-        # Classic members are told to rejoin, and get what is theirs by the protocol that they speak.
+        # Classic members are asked to rejoin, and get what is theirs by the protocol that they speak.
         beat A id=c-1
         join A id=c-1 protocols=range:t
         sync A id=c-1 gen=2
@@ -47,7 +47,7 @@ fn the_first_consumer_makes_a_classic_group_a_consumer_group() {
               D: Reconciling epoch 2 target 2 uniform: N 2 [] -> []; c-1 classic 1 [t-0] -> [t-0]; c-2 classic 1 [t-1] -> [t-1]
             > describe D
               D: Dead GROUP_ID_NOT_FOUND Group g is not a classic group.
-            > # Classic members are told to rejoin, and get what is theirs by the protocol that they speak.
+            > # Classic members are asked to rejoin, and get what is theirs by the protocol that they speak.
             > beat A id=c-1
               A: REBALANCE_IN_PROGRESS
             > join A id=c-1 protocols=range:t

@@ -124,6 +124,36 @@ fn a_partition_that_cannot_hold_markers_is_left_out() {
     );
 }
 
+/// The partition has seen a newer epoch of the producer: what the transaction wrote there has ended.
+#[test]
+fn a_marker_that_is_refused_as_late_does_not_keep_its_transactional_id() {
+    check(
+        "
+        init A
+        add A t-0
+        hold-markers
+        end A commit
+        mark 5 t-0 INVALID_PRODUCER_EPOCH
+        ",
+        expect![[r#"
+            > init A
+              wants a producer id
+              append t Empty 1000/0 []
+              A: producer 1000/0
+            > add A t-0
+              append t Ongoing 1000/0 [t-0]
+              A: t-0 NONE
+            > hold-markers
+            > end A commit
+              append t PrepareCommit 1000/1 [t-0]
+              A: NONE, go on as 1000/1
+              markers #5 t commit 1000/1 version 2 coordinator 1 [t-0]
+            > mark 5 t-0 INVALID_PRODUCER_EPOCH
+              append t CompleteCommit 1000/1 []
+        "#]],
+    );
+}
+
 #[test]
 fn a_coordinator_that_was_replaced_gives_up() {
     check(

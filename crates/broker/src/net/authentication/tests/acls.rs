@@ -1,6 +1,7 @@
 //! What users may do by the rules of the metadata, over connections of their own.
 
 use mainstem_security::acl::{AclOperation, AclPermissionType, PatternType, ResourceType};
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::create_acls_request::{AclCreation, CreateAclsRequest};
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::delete_acls_request::{DeleteAclsFilter, DeleteAclsRequest};
@@ -258,4 +259,46 @@ fn what_no_rule_concerns_may_be_open() {
     assert_eq!(fetch(&mut alice, "orders"), 0);
     create(&mut admin, vec![rule("eve", ALLOW, AclOperation::Read, topic("orders"))]);
     assert_eq!(fetch(&mut alice, "orders"), code(TOPIC_DENIED));
+}
+
+#[test]
+fn a_pattern_of_topics_matches_what_the_member_may_describe() {
+    let broker = guarded(&[]);
+    let mut admin = user(&broker, "admin");
+    for name in ["orders", "secrets"] {
+        assert_eq!(create_topic(&mut admin, name).0, 0);
+    }
+    let group = (ResourceType::Group, PatternType::Literal, "g");
+    let rules = vec![
+        rule("alice", ALLOW, AclOperation::Read, topic("orders")),
+        rule("alice", ALLOW, AclOperation::Read, group),
+    ];
+    assert_eq!(create(&mut admin, rules), [0, 0]);
+    let mut alice = user(&broker, "alice");
+    let request = ConsumerGroupHeartbeatRequest {
+        group_id: "g".into(),
+        member_id: "a-member".into(),
+        rebalance_timeout_ms: 10_000,
+        subscribed_topic_regex: Some(".*".into()),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let assigned = |peer: &mut Peer, member: &'static str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let request = ConsumerGroupHeartbeatRequest { member_id: member.into(), ..request.clone() };
+            let response = peer.call(&request, 1).unwrap();
+            if response.error_code == 0 {
+                let assignment = response.assignment.expect("a member that joins gets one");
+                return assignment
+                    .topic_partitions
+                    .iter()
+                    .map(|topic| topic.partitions.len())
+                    .collect::<Vec<_>>();
+            }
+            // The topic of groups is created by the first request.
+            assert!(Instant::now() < deadline, "{response:?}");
+        }
+    };
+    assert_eq!(assigned(&mut alice, "a-member"), [2], "the partitions of one topic");
 }

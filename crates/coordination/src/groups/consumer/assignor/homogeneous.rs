@@ -1,4 +1,4 @@
-//! `uniform` where all members subscribe to the same topics: nobody has two partitions more than another, and
+//! `uniform` where all members subscribe to the same topics: no member has two partitions more than another, and
 //! members keep what they have up to their share.
 
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub(super) fn assign<'g>(group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {
     assignments
 }
 
-/// Partitions that nobody has, topic by topic.
+/// Partitions that no member has, topic by topic.
 fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
     let mut assigned = Marks::of(&group.topics);
     for member in &group.members {

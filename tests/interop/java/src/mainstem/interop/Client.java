@@ -72,6 +72,7 @@ public final class Client {
             case "produce" -> client.produce();
             case "consume" -> client.consume();
             case "feed" -> client.feed();
+            case "append" -> client.append();
             case "member" -> client.member();
             case "admin" -> client.admin();
             case "transact" -> client.transact();
@@ -278,6 +279,33 @@ public final class Client {
             throw failure.get();
         }
         System.out.println("acknowledged " + acknowledged.get());
+    }
+
+    // ------------------------------------------------------------------------------------------ append
+
+    private void append() throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out")));
+             KafkaProducer<String, String> producer = producer("none")) {
+            for (String line = in.readLine(); line != null; line = in.readLine()) {
+                String[] pair = line.split(" ", 2);
+                int partition = Integer.parseInt(pair[0]);
+                producer.send(new ProducerRecord<>(get("topic"), partition, null, pair[1]), (metadata, error) -> {
+                    if (error != null) {
+                        System.err.println(error);
+                    }
+                    String place = error == null ? "ok " + partition + " " + metadata.offset() : "info " + partition + " -1";
+                    try {
+                        out.write(place + " " + pair[1]);
+                        out.newLine();
+                        out.flush();
+                    } catch (IOException e) {
+                        throw new java.io.UncheckedIOException(e);
+                    }
+                });
+            }
+            producer.flush();
+        }
     }
 
     // ------------------------------------------------------------------------------------------ member

@@ -1,15 +1,15 @@
-//! Which messages of a partition wait for each other.
+//! Slices: which messages of a partition keep their order among each other.
 
 use twox_hash::XxHash3_64;
 
-/// How many slices a partition has.
+/// How many slices the keys of a partition fall into.
 pub const SLICES: usize = 1_024;
 
 const SLICE_SHIFT: u32 = u64::BITS - SLICES.ilog2();
 const _: () = assert!(SLICES.is_power_of_two());
 
-/// The slice of a message: messages of one slice run one at a time, by offset. Equal keys have one slice; what has no key
-/// has no order, and is spread by its offset.
+/// The slice of a message. Equal keys have one slice; what has no key has no order, and is spread by its offset. Handlers run
+/// messages of one slice one at a time, and instances of a brokerless consumer share a stream by slices.
 ///
 /// It is not the partitioner's hash (murmur2): within one partition the residues of that one are all alike.
 pub fn slice_of(key: Option<&[u8]>, offset: i64) -> u16 {

@@ -1,0 +1,213 @@
+//! `mainstem direct`: streams of publishers, and what is kept of their consumers.
+
+mod filter;
+mod serve;
+mod show;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+use mainstem_direct::proto::{self, ConsumerInfo, StreamInfo, manage_request::Action, reset::To};
+use mainstem_direct::{Address, Admin, LocalAdmin};
+use serde_json::json;
+
+use crate::output::{print, print_json};
+
+/// What `direct` takes.
+#[derive(Debug, Args)]
+pub(crate) struct DirectArguments {
+    #[command(subcommand)]
+    command: DirectCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DirectCommand {
+    /// Show streams and their consumers.
+    List(List),
+    /// Show how far consumers are behind, in events and in milliseconds.
+    Lag(List),
+    /// Send a consumer nothing more until it is resumed, also after restarts.
+    Pause(One),
+    /// Send to a consumer again.
+    Resume(One),
+    /// Have a consumer go on elsewhere; what is under way is void.
+    Reset(Reset),
+    /// Keep a filter of a consumer at the publisher, for all of its instances.
+    Filter(filter::SetFilter),
+    /// Forget a consumer; it begins anew when it comes again.
+    Forget(One),
+    /// Serve queue directories as streams, for programs that only append to them.
+    Serve(serve::Serve),
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+struct Target {
+    /// Address of the publisher, `grpc://HOST:PORT`; or, while no process has it open, the directory of a journal.
+    target: String,
+    /// Authorities that the publisher's certificate is of, in PEM; it is reached by TLS then.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate to show to the publisher, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `direct list` and `direct lag` take.
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    target: Target,
+    /// Only this stream.
+    stream: Option<String>,
+}
+
+/// A consumer.
+#[derive(Debug, Args)]
+struct One {
+    #[command(flatten)]
+    target: Target,
+    /// Name of the stream.
+    stream: String,
+    /// Name of the consumer.
+    consumer: String,
+}
+
+/// What `direct reset` takes.
+#[derive(Debug, Args)]
+struct Reset {
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    to: ResetTo,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ResetTo {
+    /// To the first event that is there.
+    #[arg(long)]
+    to_earliest: bool,
+    /// To what is appended from now on.
+    #[arg(long)]
+    to_latest: bool,
+    /// To the event of this offset.
+    #[arg(long, value_name = "OFFSET")]
+    to_offset: Option<i64>,
+    /// To the first event of this time or later, in ms since 1970.
+    #[arg(long, value_name = "MS")]
+    to_time_ms: Option<i64>,
+}
+
+impl ResetTo {
+    fn to_proto(&self) -> proto::Reset {
+        let to = match (self.to_offset, self.to_time_ms) {
+            (Some(offset), _) => To::Offset(offset),
+            (_, Some(time_ms)) => To::TimeMs(time_ms),
+            _ if self.to_latest => To::Latest(proto::Everything {}),
+            _ => To::Earliest(proto::Everything {}),
+        };
+        proto::Reset { to: Some(to) }
+    }
+}
+
+/// Who answers.
+enum Asked {
+    Remote(Admin),
+    Local(LocalAdmin),
+}
+
+impl Target {
+    async fn ask(&self) -> Result<Asked> {
+        let directory = PathBuf::from(&self.target);
+        if !self.target.starts_with("grpc://") && (directory.is_dir() || !self.target.contains(':')) {
+            return Ok(Asked::Local(LocalAdmin::open(&directory)?));
+        }
+        let read =
+            |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let mut address = Address::new(&self.target)?;
+        if let Some(ca) = &self.ca {
+            address = address.tls(read(ca)?);
+        }
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
+            if self.ca.is_none() {
+                bail!("a certificate is shown by TLS alone; name the publisher's authorities too (--ca)");
+            }
+            address = address.identity(read(certificate)?, read(key)?);
+        }
+        Ok(Asked::Remote(Admin::connect(address).await?))
+    }
+}
+
+impl Asked {
+    async fn describe(&mut self, stream: Option<&str>) -> Result<Vec<StreamInfo>> {
+        match self {
+            Asked::Remote(admin) => Ok(admin.describe(stream.unwrap_or_default()).await?),
+            Asked::Local(local) => {
+                let info = local.describe();
+                match stream.is_none_or(|stream| stream == info.name) {
+                    true => Ok(vec![info]),
+                    false => bail!("this is the journal of stream {}", info.name),
+                }
+            }
+        }
+    }
+
+    async fn manage(&mut self, stream: &str, consumer: &str, action: Action) -> Result<Option<ConsumerInfo>> {
+        match self {
+            Asked::Remote(admin) => Ok(admin.manage(stream, consumer, action).await?),
+            Asked::Local(local) => {
+                let name = local.describe().name;
+                match name == stream {
+                    true => Ok(local.manage(consumer, &action)?),
+                    false => bail!("this is the journal of stream {name}"),
+                }
+            }
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
+    match &arguments.command {
+        DirectCommand::List(list) => {
+            let streams = list.target.ask().await?.describe(list.stream.as_deref()).await?;
+            show::list(&streams, list.target.json)
+        }
+        DirectCommand::Lag(list) => {
+            let streams = list.target.ask().await?.describe(list.stream.as_deref()).await?;
+            show::lag(&streams, list.target.json)
+        }
+        DirectCommand::Pause(one) => change(one, Action::Pause(proto::Pause {}), "is paused").await,
+        DirectCommand::Resume(one) => change(one, Action::Resume(proto::Resume {}), "goes on").await,
+        DirectCommand::Reset(reset) => {
+            change(&reset.one, Action::Reset(reset.to.to_proto()), "goes on").await
+        }
+        DirectCommand::Filter(set) => {
+            let filter = set.filter();
+            let what =
+                if filter.exclude.is_empty() { "sees everything" } else { "sees what the filter lets pass" };
+            change(&set.one, Action::Filter(filter), what).await
+        }
+        DirectCommand::Forget(one) => change(one, Action::Forget(proto::Forget {}), "is forgotten").await,
+        DirectCommand::Serve(serve) => serve::run(serve).await,
+    }
+}
+
+async fn change(one: &One, action: Action, what: &str) -> Result<()> {
+    let changed = one.target.ask().await?.manage(&one.stream, &one.consumer, action).await?;
+    if one.target.json {
+        let consumer = changed.as_ref().map(show::consumer_json);
+        return print_json(&json!({ "stream": one.stream, "consumer": consumer }));
+    }
+    let at = changed
+        .map_or(String::new(), |now| format!(", at offset {} and {} events behind", now.offset, now.lag));
+    print(&format!("consumer {} of {} {what}{at}", one.consumer, one.stream))
+}

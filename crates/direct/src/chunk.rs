@@ -1,0 +1,423 @@
+//! What was read of a journal, shared by all that send it: chunks of whole batches, and what filters leave of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Record, RecordFilter, Scratch, slice_of};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::filter::Filter;
+use crate::handover::Part;
+use crate::slices::SliceRange;
+
+/// A chunk is read until it has so many bytes, or one batch.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+/// A ring keeps chunks of so many bytes: who is not further behind reads no file.
+const RING_BYTES: usize = 4 << 20;
+/// Compressed batches, which only a broker's clients write, may not become larger.
+const DECOMPRESSED_MAX: usize = 16 << 20;
+
+/// How often something was done, since the journal was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Events read from the journal.
+    pub(crate) read: AtomicU64,
+    /// Events that a filter or a transformation was asked about.
+    pub(crate) evaluated: AtomicU64,
+}
+
+/// Whole batches, one behind the other.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) from: i64,
+    pub(crate) next: i64,
+    bytes: Bytes,
+    views: Mutex<Vec<(ViewKey, Bytes)>>,
+}
+
+/// The number of a lens.
+type ViewKey = u64;
+/// The newest chunks of so many bytes keep what lenses show of them.
+const VIEWED_BYTES: usize = 256 << 10;
+
+/// What events pass through on the way to a consumer: the stream's transformation, then filters, all of which have to let them
+/// pass.
+pub(crate) struct Lens {
+    /// No other lens has it.
+    number: ViewKey,
+    transform: Option<Arc<Transform>>,
+    filters: Vec<Filter>,
+}
+
+/// Makes the event that others see, or leaves it out.
+pub(crate) type Transform = dyn Fn(&Record<'_>) -> Option<Transformed> + Send + Sync;
+
+/// An event as others see it. Its offset and timestamp are those of the event that it was made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transformed {
+    /// The key.
+    pub key: Option<Bytes>,
+    /// The value.
+    pub value: Bytes,
+    /// Names and values beside the value.
+    pub headers: Vec<(String, Bytes)>,
+}
+
+impl std::fmt::Debug for Lens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_transformed = self.transform.is_some();
+        f.debug_struct("Lens")
+            .field("is_transformed", &is_transformed)
+            .field("filters", &self.filters)
+            .finish()
+    }
+}
+
+impl Lens {
+    pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> Lens {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Lens { number: NUMBERS.fetch_add(1, Ordering::Relaxed), transform, filters }
+    }
+
+    /// Returns true if it shows everything as it is.
+    fn is_clear(&self) -> bool {
+        self.transform.is_none() && self.filters.iter().all(Filter::is_empty)
+    }
+
+    fn passes(&self, record: &Record<'_>) -> bool {
+        self.filters.iter().all(|filter| filter.passes(record))
+    }
+}
+
+impl Chunk {
+    pub(crate) fn new(from: i64, next: i64, bytes: Bytes, counters: &Counters) -> Chunk {
+        let events: i64 = batches(&bytes).map(|(batch, _)| i64::from(batch.record_count())).sum();
+        counters.read.fetch_add(events.unsigned_abs(), Ordering::Relaxed);
+        Chunk { from, next, bytes, views: Mutex::default() }
+    }
+
+    /// What a lens shows of it: computed once, for all that look through it.
+    pub(crate) fn seen_through(&self, lens: &Lens, counters: &Counters) -> Result<Bytes, String> {
+        if lens.is_clear() {
+            return Ok(self.bytes.clone());
+        }
+        let key = lens.number;
+        // Under the lock, so that others wait for the result instead of computing it too.
+        let mut views = self.views.lock();
+        if let Some((_, view)) = views.iter().find(|(one, _)| *one == key) {
+            return Ok(view.clone());
+        }
+        let mut evaluated = 0;
+        let view = match &lens.transform {
+            Some(transform) => transformed(&self.bytes, &**transform, lens, &mut evaluated)?,
+            None => kept(&self.bytes, |record| {
+                evaluated += 1;
+                lens.passes(record)
+            })?,
+        };
+        counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
+        views.push((key, view.clone()));
+        Ok(view)
+    }
+}
+
+/// Whole batches with where they end.
+fn batches(bytes: &Bytes) -> impl Iterator<Item = (Batch<'_>, usize)> {
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        let (batch, rest) = Batch::split_first(bytes.get(position..)?).ok()?;
+        position = bytes.len() - rest.len();
+        Some((batch, position))
+    })
+}
+
+/// The batches with those records that are to be kept; the same bytes if all are.
+fn kept(bytes: &Bytes, mut keep: impl FnMut(&Record<'_>) -> bool) -> Result<Bytes, String> {
+    let (mut filter, mut scratch, mut buffer) =
+        (RecordFilter::new(DECOMPRESSED_MAX), Scratch::default(), Vec::new());
+    let mut flags = Vec::new();
+    // Batches that are kept whole, side by side, are one range; a copy is begun where anything is left out.
+    let (mut whole, mut copy) = (0..0, None::<Vec<u8>>);
+    for (batch, end) in batches(bytes) {
+        let start = end - batch.size();
+        flags.clear();
+        let records = batch.records(&mut buffer, DECOMPRESSED_MAX, &mut scratch);
+        for record in records.map_err(|error| error.to_string())? {
+            flags.push(keep(&record.map_err(|error| error.to_string())?));
+        }
+        if flags.iter().all(|kept| *kept) {
+            match &mut copy {
+                Some(copy) => copy.extend_from_slice(batch.bytes()),
+                None if whole.is_empty() => whole = start..end,
+                None if whole.end == start => whole.end = end,
+                None => copy = Some([&bytes[whole.clone()], batch.bytes()].concat()),
+            }
+            continue;
+        }
+        if flags.iter().any(|kept| *kept) {
+            let copy = copy.get_or_insert_with(|| bytes[whole.clone()].to_vec());
+            let mut each = flags.iter();
+            let selection = filter.select(&batch, |_| each.next().copied().unwrap_or(false));
+            let selection = selection.map_err(|error| error.to_string())?;
+            filter.write(&batch, &selection, None, copy).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(copy.map_or_else(|| bytes.slice(whole), Bytes::from))
+}
+
+/// The batches with what a transformation makes of their records.
+fn transformed(
+    bytes: &Bytes,
+    transform: &Transform,
+    lens: &Lens,
+    evaluated: &mut u64,
+) -> Result<Bytes, String> {
+    let (mut scratch, mut buffer, mut out) = (Scratch::default(), Vec::new(), Vec::new());
+    for (batch, _) in batches(bytes) {
+        let options = BatchOptions {
+            base_offset: batch.base_offset(),
+            partition_leader_epoch: batch.partition_leader_epoch(),
+            ..BatchOptions::default()
+        };
+        let mut builder = BatchBuilder::new(options);
+        let records = batch.records(&mut buffer, DECOMPRESSED_MAX, &mut scratch);
+        for record in records.map_err(|error| error.to_string())? {
+            let record = record.map_err(|error| error.to_string())?;
+            *evaluated += 1;
+            let Some(event) = transform(&record) else { continue };
+            let delta =
+                i32::try_from(record.offset - batch.base_offset()).map_err(|error| error.to_string())?;
+            let headers: Vec<Header<'_>> = event
+                .headers
+                .iter()
+                .map(|(name, value)| Header { key: name.as_bytes(), value: Some(value) })
+                .collect();
+            let added = builder.append_at(
+                delta,
+                record.timestamp,
+                event.key.as_deref(),
+                Some(&event.value),
+                &headers,
+            );
+            added.map_err(|error| error.to_string())?;
+        }
+        if builder.record_count() > 0 {
+            builder.finish(&mut out).map_err(|error| error.to_string())?;
+        }
+    }
+    let out = Bytes::from(out);
+    match lens.filters.is_empty() {
+        true => Ok(out),
+        false => kept(&out, |record| lens.passes(record)),
+    }
+}
+
+/// What of a chunk an assignment is sent: events from an offset on, of its slices, that are not done.
+#[derive(Debug)]
+pub(crate) struct Share {
+    slices: SliceRange,
+    parts: Vec<Part>,
+    /// Behind all that is done.
+    done_end: i64,
+}
+
+impl Share {
+    pub(crate) fn new(slices: SliceRange, parts: Vec<Part>) -> Share {
+        let done_end = parts.iter().map(Part::done_end).max().unwrap_or(0);
+        Share { slices, parts, done_end }
+    }
+
+    /// Narrows what a lens shows down to what this assignment is sent from `position` on.
+    pub(crate) fn of(&self, bytes: &Bytes, position: i64) -> Result<Bytes, String> {
+        let starts_at = batches(bytes).next().map_or(i64::MAX, |(batch, _)| batch.base_offset());
+        if self.slices == SliceRange::ALL && starts_at >= position.max(self.done_end) {
+            return Ok(bytes.clone());
+        }
+        kept(bytes, |record| {
+            let slice = slice_of(record.key, record.offset);
+            record.offset >= position
+                && self.slices.contains(slice)
+                && (record.offset >= self.done_end || !self.is_done(slice, record.offset))
+        })
+    }
+
+    fn is_done(&self, slice: u16, offset: i64) -> bool {
+        let at = self.parts.partition_point(|part| part.slices.to <= slice);
+        self.parts.get(at).is_some_and(|part| part.is_done(offset))
+    }
+}
+
+/// The newest chunks of a journal.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    chunks: Mutex<Chunks>,
+    /// The offset behind the last visible event.
+    end: watch::Sender<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    chunks: VecDeque<Arc<Chunk>>,
+    bytes: usize,
+    /// The newest of them, which keep what lenses show.
+    viewed: VecDeque<Arc<Chunk>>,
+    viewed_bytes: usize,
+}
+
+/// What a ring has at an offset.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Chunk(Arc<Chunk>),
+    /// It is older than all that is kept: a file has it.
+    Older,
+    /// Nothing is there yet.
+    End,
+}
+
+impl Ring {
+    pub(crate) fn new(end: i64) -> Ring {
+        Ring { chunks: Mutex::default(), end: watch::Sender::new(end) }
+    }
+
+    /// The offset behind the last visible event.
+    pub(crate) fn end(&self) -> i64 {
+        *self.end.borrow()
+    }
+
+    /// Notifies when the end moves.
+    pub(crate) fn watch(&self) -> watch::Receiver<i64> {
+        self.end.subscribe()
+    }
+
+    pub(crate) fn push(&self, chunk: Chunk) {
+        let next = chunk.next;
+        {
+            let mut ring = self.chunks.lock();
+            let chunk = Arc::new(chunk);
+            ring.bytes += chunk.bytes.len();
+            ring.viewed_bytes += chunk.bytes.len();
+            ring.chunks.push_back(chunk.clone());
+            ring.viewed.push_back(chunk);
+            while ring.bytes > RING_BYTES
+                && let Some(oldest) = ring.chunks.pop_front()
+            {
+                ring.bytes -= oldest.bytes.len();
+            }
+            // Who reads live has looked at older ones already; who comes later computes its own.
+            while ring.viewed_bytes > VIEWED_BYTES
+                && let Some(viewed) = ring.viewed.pop_front()
+            {
+                ring.viewed_bytes -= viewed.bytes.len();
+                viewed.views.lock().clear();
+            }
+        }
+        self.end.send_replace(next);
+    }
+
+    pub(crate) fn find(&self, offset: i64) -> Found {
+        let ring = self.chunks.lock();
+        if offset >= self.end() {
+            return Found::End;
+        }
+        let at = ring.chunks.partition_point(|chunk| chunk.next <= offset);
+        match ring.chunks.get(at).filter(|chunk| chunk.from <= offset) {
+            Some(chunk) => Found::Chunk(chunk.clone()),
+            None => Found::Older,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::criteria;
+    use mainstem_records::SLICES;
+    use proptest::prelude::*;
+
+    /// Batches of these sizes, from offset 0 on; the key of an event is its offset modulo 10.
+    fn journal(sizes: &[i32]) -> Bytes {
+        let mut out = Vec::new();
+        let mut base_offset = 0;
+        for size in sizes {
+            let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
+            for offset in base_offset..base_offset + i64::from(*size) {
+                let key = (offset % 10).to_string();
+                builder.append(1_000 + offset, Some(key.as_bytes()), Some(b"v"), &[]).unwrap();
+            }
+            builder.finish(&mut out).unwrap();
+            base_offset += i64::from(*size);
+        }
+        out.into()
+    }
+
+    fn offsets(bytes: &Bytes) -> Vec<i64> {
+        let mut all = Vec::new();
+        for (batch, _) in batches(bytes) {
+            assert!(batch.verify_crc());
+            let mut buffer = Vec::new();
+            let records = batch.records(&mut buffer, 1 << 20, &mut Scratch::default()).unwrap();
+            all.extend(records.map(|record| record.unwrap().offset));
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_is_what_its_slices_have_left(
+            sizes in prop::collection::vec(1i32..6, 1..10),
+            from in 0u32..1_024, count in 1u32..1_025, position in 0i64..20, done in 0i64..20, finished in 0i64..30,
+        ) {
+            let bytes = journal(&sizes);
+            let slices = SliceRange::new(from, (from + count).min(SLICES as u32)).unwrap();
+            let part = Part { slices, offset: done, finished: vec![done + finished..done + finished + 3], assignment: 1 };
+            let share = Share::new(slices, vec![part.clone()]);
+            let wanted: Vec<i64> = (0..sizes.iter().map(|size| i64::from(*size)).sum())
+                .filter(|offset| *offset >= position && !part.is_done(*offset))
+                .filter(|offset| slices.contains(slice_of(Some((offset % 10).to_string().as_bytes()), *offset)))
+                .collect();
+            prop_assert_eq!(offsets(&share.of(&bytes, position).unwrap()), wanted);
+        }
+    }
+
+    #[test]
+    fn a_filter_is_asked_once_however_many_look() {
+        let counters = Counters::default();
+        let chunk = Chunk::new(0, 9, journal(&[3, 1, 5]), &counters);
+        let filter = Filter::compile(&criteria::only([criteria::key("4"), criteria::key("8")])).unwrap();
+        let lens = Lens::new(None, vec![filter]);
+        for _ in 0..100 {
+            assert_eq!(offsets(&chunk.seen_through(&lens, &counters).unwrap()), [4, 8]);
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!((count(&counters.read), count(&counters.evaluated)), (9, 9));
+    }
+
+    #[test]
+    fn a_transformation_keeps_offsets_and_leaves_out() {
+        let transform: Arc<Transform> = Arc::new(|record: &Record<'_>| {
+            let value = Bytes::from(format!("public {}", record.offset));
+            (record.offset % 2 == 0).then(|| Transformed { key: None, value, headers: Vec::new() })
+        });
+        let counters = Counters::default();
+        let chunk = Chunk::new(0, 6, journal(&[1, 1, 4]), &counters);
+        let lens = Lens::new(Some(transform), Vec::new());
+        assert_eq!(offsets(&chunk.seen_through(&lens, &counters).unwrap()), [0, 2, 4]);
+    }
+
+    #[test]
+    fn a_ring_forgets_the_oldest() {
+        let ring = Ring::new(0);
+        let counters = Counters::default();
+        for n in 0..5 {
+            let bytes = Bytes::from(vec![0; RING_BYTES / 4 + 1]);
+            ring.push(Chunk { from: n, next: n + 1, bytes, views: Mutex::default() });
+        }
+        drop(counters);
+        assert!(matches!(ring.find(1), Found::Older));
+        assert!(matches!(ring.find(3), Found::Chunk(chunk) if chunk.from == 3));
+        assert!(matches!(ring.find(5), Found::End));
+    }
+}

@@ -1,0 +1,201 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use mainstem_queue::QueueError;
+use prost::Message as _;
+use tonic::{Code, Status};
+
+use crate::proto;
+use crate::resume::JournalId;
+use crate::sequence::SequenceFault;
+
+/// Why a subscription cannot go on by itself: nothing jumps over what was lost without being asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The publisher has another journal than the one that was read.
+    #[error(
+        "the journal {was} that was read is not there any more, but {now}: the publisher's directory was lost or replaced; restore \
+         it, or go on with what is there by `mainstem direct reset`"
+    )]
+    JournalReplaced {
+        /// What was read.
+        was: JournalId,
+        /// What is there.
+        now: JournalId,
+    },
+    /// Events that were received are not in the journal any more, or are others now (KIP-320).
+    #[error(
+        "events from offset {at} on that were received are not in the journal any more: the publisher lost them or runs on an older \
+         copy; restore it, or go on by `mainstem direct reset --to-offset {at}`"
+    )]
+    Diverged {
+        /// The first offset that may have another event.
+        at: i64,
+    },
+    /// The offset to read is not in the journal.
+    #[error(
+        "offset {offset} is not in the journal, which has {start} to {end}: retention took events that were not done; go on by \
+         `mainstem direct reset --to-earliest`"
+    )]
+    OutOfRange {
+        /// The offset.
+        offset: i64,
+        /// The first one that is there.
+        start: i64,
+        /// The one behind the last that is visible.
+        end: i64,
+    },
+    /// Another connection has this instance's place.
+    #[error(
+        "another connection has the place of this instance; give each process a name of its own (or none)"
+    )]
+    Fenced,
+}
+
+/// A failure of a journal, a publisher or a consumer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectError {
+    /// The journal's queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// A file beside the queue.
+    #[error("{}: {what} failed: {source}", path.display())]
+    Io {
+        /// What was done.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file beside the queue is not what was written.
+    #[error("{} is damaged: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// An event that could not be sent to anybody.
+    #[error("an event of {bytes} bytes is larger than a frame may be ({max}); split it")]
+    TooLarge {
+        /// What its batch takes.
+        bytes: usize,
+        /// What a frame holds.
+        max: usize,
+    },
+    /// The arguments or the configuration make no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The address cannot be served at.
+    #[error("cannot serve at {address}: {source}")]
+    Bind {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No connection could be made, or it was lost.
+    #[error("cannot reach the publisher at {address}: {reason}")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// The publisher refuses the call.
+    #[error("the publisher at {address} refuses: {message}")]
+    Status {
+        /// The address.
+        address: String,
+        /// The status of gRPC.
+        code: Code,
+        /// The publisher's words.
+        message: String,
+    },
+    /// The subscription cannot go on by itself.
+    #[error("stream {stream} of {address}: {refused}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// The stream.
+        stream: String,
+        /// Why.
+        refused: Refused,
+    },
+    /// The publisher does not speak the protocol.
+    #[error("stream {stream} of {address}: the publisher does not keep to the protocol: {fault}")]
+    Fault {
+        /// The address.
+        address: String,
+        /// The stream.
+        stream: String,
+        /// What it did.
+        fault: String,
+    },
+    /// The journal was closed, or its thread has ended.
+    #[error("the journal is closed")]
+    Closed,
+}
+
+/// A result of this crate.
+pub type Result<T, E = DirectError> = std::result::Result<T, E>;
+
+impl DirectError {
+    pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> DirectError {
+        DirectError::Io { what, path: path.to_owned(), source }
+    }
+}
+
+impl From<SequenceFault> for String {
+    fn from(fault: SequenceFault) -> String {
+        fault.to_string()
+    }
+}
+
+impl Refused {
+    /// The status of gRPC that says so.
+    pub(crate) fn to_status(&self) -> Status {
+        use proto::refusal::Reason;
+        let reason = match *self {
+            Refused::JournalReplaced { was, now } => Reason::JournalReplaced(proto::JournalReplaced {
+                was: was.0.to_vec().into(),
+                now: now.0.to_vec().into(),
+            }),
+            Refused::Diverged { at } => Reason::Diverged(proto::Diverged { at }),
+            Refused::OutOfRange { offset, start, end } => {
+                Reason::OutOfRange(proto::OutOfRange { offset, start, end })
+            }
+            Refused::Fenced => Reason::Fenced(proto::Fenced {}),
+        };
+        let details = proto::Refusal { reason: Some(reason) }.encode_to_vec();
+        let code = match self {
+            Refused::OutOfRange { .. } => Code::OutOfRange,
+            Refused::Fenced => Code::Aborted,
+            _ => Code::FailedPrecondition,
+        };
+        Status::with_details(code, self.to_string(), details.into())
+    }
+
+    /// What a status says, if it says such.
+    pub(crate) fn of_status(status: &Status) -> Option<Refused> {
+        use proto::refusal::Reason;
+        if status.details().is_empty() {
+            return None;
+        }
+        let id = |bytes: &[u8]| bytes.try_into().ok().map(JournalId);
+        Some(match proto::Refusal::decode(status.details()).ok()?.reason? {
+            Reason::JournalReplaced(replaced) => {
+                Refused::JournalReplaced { was: id(&replaced.was)?, now: id(&replaced.now)? }
+            }
+            Reason::Diverged(diverged) => Refused::Diverged { at: diverged.at },
+            Reason::OutOfRange(out) => {
+                Refused::OutOfRange { offset: out.offset, start: out.start, end: out.end }
+            }
+            Reason::Fenced(_) => Refused::Fenced,
+        })
+    }
+}

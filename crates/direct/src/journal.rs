@@ -1,0 +1,377 @@
+//! The journal: an embedded queue with an identity, whose appends are on the disk when they return.
+//!
+//! One thread a journal syncs, reads and notifies:
+//!
+//! ```text
+//! append (any thread, any process) ──▶ queue ──wakes──▶ sync ──▶ chunk for all streams ──▶ appends return
+//! ```
+//!
+//! What is appended during a sync is in the next one, so that many appends share each. Readers see what was synced and nothing
+//! else, unless [`Visibility::Mapped`] is chosen.
+
+mod appending;
+mod identity;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mainstem_queue::{Appender, Options, Queue, Start, Tailer, Wait};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+pub use appending::{NewEvent, ToEvent};
+pub(crate) use identity::{Identity, ServingLock};
+
+use crate::chunk::{CHUNK_BYTES, Chunk, Counters, Ring};
+use crate::error::{DirectError, Result};
+use crate::resume::{JournalId, JournalView};
+
+/// What is sent at once, and so an event with its key and headers, has at most so many bytes.
+pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// The journal's thread looks so often whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// When an event can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Visibility {
+    /// When it is on the disk: no power cut takes back what a consumer has seen.
+    #[default]
+    Synced,
+    /// When it is appended. A power cut may take back what consumers have seen; they stop at `Diverged` then.
+    Mapped,
+}
+
+/// How to open a journal.
+#[derive(Debug, Clone, Default)]
+pub struct JournalOptions {
+    queue: Options,
+    visibility: Visibility,
+    name: Option<String>,
+}
+
+impl JournalOptions {
+    /// What [`Journal::open`] takes: kept for ever, visible when synced, named as its directory.
+    pub fn new() -> JournalOptions {
+        JournalOptions { queue: Options::new().segment_bytes(16 << 20), ..JournalOptions::default() }
+    }
+
+    /// The queue's own options, such as retention, which count when the journal is made.
+    #[must_use]
+    pub fn queue(mut self, change: impl FnOnce(Options) -> Options) -> JournalOptions {
+        self.queue = change(self.queue);
+        self
+    }
+
+    /// When events can be seen. [`Visibility::Synced`] by default.
+    #[must_use]
+    pub fn visibility(mut self, visibility: Visibility) -> JournalOptions {
+        self.visibility = visibility;
+        self
+    }
+
+    /// The name of the stream; the directory's by default.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> JournalOptions {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Opens the journal in a directory, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// See [`DirectError`]; [`DirectError::Invalid`] if another process has it open as a journal.
+    pub fn open(&self, directory: impl AsRef<Path>) -> Result<Journal> {
+        Journal::open_with(directory.as_ref(), self)
+    }
+}
+
+/// A log of events of one service. Clones share it; it is closed with the last of them.
+///
+/// ```
+/// use mainstem_direct::Journal;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> mainstem_direct::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let directory = directory.path().join("cart");
+/// let cart = Journal::open(&directory)?;
+/// let offset = cart.append("cart-7", "tea was added").await?;
+/// assert_eq!((offset, cart.end()), (0, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+/// What the journal's thread shares with its users.
+#[derive(Debug)]
+struct Shared {
+    ring: Ring,
+    counters: Counters,
+    waiting: Mutex<Waiting>,
+    stops: AtomicBool,
+}
+
+/// Appends that are not on the disk, by offset.
+#[derive(Debug, Default)]
+struct Waiting {
+    appends: VecDeque<(i64, oneshot::Sender<()>)>,
+    /// What is before this offset does not wait any more.
+    synced: i64,
+    /// Set when nothing will get there any more: why.
+    failed: Option<String>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    directory: PathBuf,
+    queue: Queue,
+    appender: Mutex<Appender>,
+    identity: Mutex<Identity>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    _lock: ServingLock,
+}
+
+impl Journal {
+    /// Opens the journal in a directory, and makes it if it is not there. One process has it open as a journal; others may append
+    /// to it as a queue.
+    ///
+    /// # Errors
+    /// As [`JournalOptions::open`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Journal> {
+        JournalOptions::new().open(directory)
+    }
+
+    fn open_with(directory: &Path, options: &JournalOptions) -> Result<Journal> {
+        let name = options.name.clone().or_else(|| {
+            let absolute = std::path::absolute(directory).ok()?;
+            absolute.file_name()?.to_str().map(str::to_owned)
+        });
+        let name = name.filter(|name| !name.is_empty()).ok_or_else(|| {
+            DirectError::Invalid(format!("{} gives the stream no name; set one", directory.display()))
+        })?;
+        let queue = options.queue.open(directory)?;
+        let lock = ServingLock::take(directory)?;
+        let identity = Identity::open(directory, &queue)?;
+        // What an earlier process appended and did not sync is synced now, and visible from the beginning.
+        let end = queue.sync()?;
+        let shared = Arc::new(Shared {
+            ring: Ring::new(end),
+            counters: Counters::default(),
+            waiting: Mutex::default(),
+            stops: AtomicBool::new(false),
+        });
+        let worker = Worker {
+            tailer: queue.reader(Start::Offset(end))?,
+            queue: queue.clone(),
+            shared: shared.clone(),
+            visibility: options.visibility,
+        };
+        let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
+        let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
+        Ok(Journal {
+            inner: Arc::new(Inner {
+                name,
+                directory: directory.to_owned(),
+                appender: Mutex::new(queue.appender()?),
+                queue,
+                identity: Mutex::new(identity),
+                shared,
+                thread: Some(thread),
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// The name of its stream.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.inner.directory
+    }
+
+    /// An id that no other journal has.
+    pub fn id(&self) -> JournalId {
+        self.inner.identity.lock().id
+    }
+
+    /// The present epoch, which each unclean start raises.
+    pub fn epoch(&self) -> i32 {
+        self.inner.identity.lock().epochs.last().map_or(0, |epoch| epoch.epoch)
+    }
+
+    /// The offset behind the last visible event.
+    pub fn end(&self) -> i64 {
+        self.inner.shared.ring.end()
+    }
+
+    /// The queue that it is, for reading it in this process.
+    pub fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    pub(crate) fn view(&self) -> JournalView {
+        let identity = self.inner.identity.lock();
+        // The end first: it is never before the start.
+        let end = self.end();
+        JournalView {
+            id: identity.id,
+            epochs: identity.epochs.clone(),
+            start: self.inner.queue.ends().start.min(end),
+            end,
+        }
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.inner.shared.ring
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.inner.shared.counters
+    }
+
+    /// Appends; done when it is on the disk.
+    async fn append_by(&self, append: impl FnOnce(&mut Appender) -> Result<i64>) -> Result<i64> {
+        let (first, on_disk) = {
+            let mut appender = self.inner.appender.lock();
+            let shared = &self.inner.shared;
+            if let Some(reason) = &shared.waiting.lock().failed {
+                return Err(self.sync_failed(reason));
+            }
+            let first = append(&mut appender)?;
+            // Under the appender's lock, so that they wait in the order of their offsets.
+            let mut waiting = shared.waiting.lock();
+            if let Some(reason) = &waiting.failed {
+                return Err(self.sync_failed(reason));
+            }
+            if first < waiting.synced {
+                return Ok(first);
+            }
+            let (done, on_disk) = oneshot::channel();
+            waiting.appends.push_back((first, done));
+            (first, on_disk)
+        };
+        match on_disk.await {
+            Ok(()) => Ok(first),
+            Err(_) => match &self.inner.shared.waiting.lock().failed {
+                Some(reason) => Err(self.sync_failed(reason)),
+                None => Err(DirectError::Closed),
+            },
+        }
+    }
+
+    fn sync_failed(&self, reason: &str) -> DirectError {
+        let source = std::io::Error::other(reason.to_owned());
+        DirectError::io("syncing", &self.inner.directory, source)
+    }
+
+    /// Reads from an older place than the ring has.
+    pub(crate) fn read_older(&self, tailer: &mut Option<Tailer>, offset: i64) -> Result<Chunk> {
+        let reader = match tailer.take().filter(|tailer| tailer.position() == offset) {
+            Some(tailer) => tailer,
+            None => self.inner.queue.reader(Start::Offset(offset))?,
+        };
+        let reader = tailer.insert(reader);
+        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
+        let read = reader.read_batches(self.end(), CHUNK_BYTES, &mut bytes)?;
+        Ok(Chunk::new(read.start, read.end, bytes.into(), self.counters()))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.stops.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Its panics were reported when they happened.
+            let _ = thread.join();
+        }
+        let closed = match self.queue.sync() {
+            Ok(_) => self.identity.lock().close(self.queue.ends().next),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = closed {
+            tracing::warn!(
+                "journal {} is not closed in order: {error}; its next start is an unclean one",
+                self.name
+            );
+        }
+    }
+}
+
+/// The thread of a journal.
+struct Worker {
+    queue: Queue,
+    /// Reads what was not made visible yet.
+    tailer: Tailer,
+    shared: Arc<Shared>,
+    visibility: Visibility,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while !self.shared.stops.load(Ordering::Relaxed) {
+            if !self.tailer.wait(Wait::Sleep, Some(LOOK)) {
+                continue;
+            }
+            if let Err(error) = self.turn() {
+                self.fail(&error);
+                // Streams go on with what is visible; nothing more becomes so.
+                return;
+            }
+        }
+        // Appends that wait are ended by the drop of what they wait for.
+        self.shared.waiting.lock().appends.clear();
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        if self.visibility == Visibility::Mapped {
+            self.show(self.queue.ends().next)?;
+        }
+        let synced = self.queue.sync()?;
+        self.show(synced)?;
+        self.complete(synced);
+        Ok(())
+    }
+
+    /// Makes events before `end` visible.
+    fn show(&mut self, end: i64) -> Result<()> {
+        while self.tailer.position() < end {
+            let mut bytes = Vec::new();
+            let read = self.tailer.read_batches(end, CHUNK_BYTES, &mut bytes)?;
+            bytes.shrink_to_fit();
+            self.shared.ring.push(Chunk::new(read.start, read.end, bytes.into(), &self.shared.counters));
+        }
+        Ok(())
+    }
+
+    fn complete(&self, synced: i64) {
+        let mut waiting = self.shared.waiting.lock();
+        waiting.synced = synced;
+        while waiting.appends.front().is_some_and(|(offset, _)| *offset < synced) {
+            let (_, done) = waiting.appends.pop_front().expect("there is a first");
+            // Who does not wait any more does not need it.
+            let _ = done.send(());
+        }
+    }
+
+    fn fail(&self, error: &DirectError) {
+        tracing::error!("{error}; nothing more is appended to this journal until it is opened again");
+        let mut waiting = self.shared.waiting.lock();
+        waiting.failed = Some(error.to_string());
+        waiting.appends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

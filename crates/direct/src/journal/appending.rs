@@ -1,0 +1,150 @@
+//! What is appended.
+
+use bytes::Bytes;
+use mainstem_queue::Header;
+
+use super::{FRAME_BYTES_MAX, Journal};
+use crate::error::{DirectError, Result};
+use crate::filter::TAG_HEADER;
+
+/// Bytes of a batch beside its events' own.
+const BATCH_BYTES: usize = 128;
+/// Bytes of an event, and of each header, beside what is in them: lengths and deltas.
+const EVENT_BYTES: usize = 32;
+const HEADER_BYTES: usize = 8;
+
+/// A type that can be appended. Bytes and texts can; the payloads of `mainstem-flow` can.
+pub trait ToEvent {
+    /// The event's value.
+    ///
+    /// # Errors
+    /// Why it cannot be encoded.
+    fn to_value(&self) -> Result<Bytes, String>;
+
+    /// The header `type`, for enums of events.
+    fn event_type(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> ToEvent for T {
+    fn to_value(&self) -> Result<Bytes, String> {
+        Ok(Bytes::copy_from_slice(self.as_ref()))
+    }
+}
+
+/// An event with all that it may have.
+///
+/// ```
+/// use mainstem_direct::NewEvent;
+///
+/// let event = NewEvent::new("tea").key("cart-7").tag("vip").header("trace", "4711");
+/// # let _ = event;
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewEvent {
+    key: Option<Bytes>,
+    value: Bytes,
+    headers: Vec<(String, Bytes)>,
+}
+
+impl NewEvent {
+    /// An event without a key.
+    pub fn new(value: impl Into<Bytes>) -> NewEvent {
+        NewEvent { value: value.into(), ..NewEvent::default() }
+    }
+
+    /// Events of equal keys are handled in their order.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<Bytes>) -> NewEvent {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// With a further header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> NewEvent {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// With a further tag, by which filters may choose.
+    #[must_use]
+    pub fn tag(self, tag: impl Into<Bytes>) -> NewEvent {
+        self.header(TAG_HEADER, tag)
+    }
+
+    /// With the header `type`.
+    #[must_use]
+    pub fn event_type(self, name: impl Into<Bytes>) -> NewEvent {
+        self.header("type", name)
+    }
+
+    fn size(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES);
+        self.key.as_ref().map_or(0, Bytes::len) + self.value.len() + headers.sum::<usize>() + EVENT_BYTES
+    }
+
+    fn headers(&self) -> Vec<Header<'_>> {
+        self.headers.iter().map(|(name, value)| Header { key: name.as_bytes(), value: Some(value) }).collect()
+    }
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    let max = FRAME_BYTES_MAX - BATCH_BYTES;
+    if bytes > max {
+        return Err(DirectError::TooLarge { bytes, max });
+    }
+    Ok(())
+}
+
+impl Journal {
+    /// Appends an event and returns its offset when it is on the disk. Many appends at a time share a sync.
+    ///
+    /// When the future is dropped, the event may be in the journal all the same.
+    ///
+    /// # Errors
+    /// [`DirectError::TooLarge`], [`DirectError::Queue`] if the disk is full, then it is not in the journal;
+    /// [`DirectError::Io`] if a sync has failed, then that is not known, and all further appends fail.
+    pub async fn append(&self, key: impl Into<Bytes>, event: &(impl ToEvent + ?Sized)) -> Result<i64> {
+        let value = event.to_value().map_err(DirectError::Invalid)?;
+        let new = NewEvent::new(value).key(key);
+        self.append_event(match event.event_type() {
+            Some(name) => new.event_type(name.to_owned()),
+            None => new,
+        })
+        .await
+    }
+
+    /// The same with all that an event may have.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub async fn append_event(&self, event: NewEvent) -> Result<i64> {
+        check_size(event.size())?;
+        self.append_by(|appender| {
+            Ok(appender.append_with(event.key.as_deref(), &event.value, &event.headers(), None)?)
+        })
+        .await
+    }
+
+    /// Appends events as one batch, which is seen whole or not at all. Returns the first one's offset.
+    ///
+    /// # Errors
+    /// As [`Journal::append`]; [`DirectError::Invalid`] if there is none.
+    pub async fn append_many(&self, events: impl IntoIterator<Item = NewEvent>) -> Result<i64> {
+        let events: Vec<NewEvent> = events.into_iter().collect();
+        if events.is_empty() {
+            return Err(DirectError::Invalid("there is no event to append".to_owned()));
+        }
+        check_size(events.iter().map(NewEvent::size).sum())?;
+        self.append_by(|appender| {
+            let mut batch = appender.batch();
+            for event in &events {
+                batch.push_with(event.key.as_deref(), &event.value, &event.headers(), None)?;
+            }
+            Ok(batch.commit()?)
+        })
+        .await
+    }
+}

@@ -1,0 +1,129 @@
+//! What a journal is beside its events: an id, and the epochs between unclean starts.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use mainstem_queue::Queue;
+use prost::Message;
+
+use crate::error::{DirectError, Result};
+use crate::kept::KeptFile;
+use crate::resume::{Epoch, JournalId};
+
+const FILE: &str = "direct.journal";
+const LOCK: &str = "direct.lock";
+/// So many epochs are kept: of older ones only that they are older.
+const EPOCHS_MAX: usize = 1_000;
+
+/// A journal's file, as it is written.
+#[derive(Clone, PartialEq, Message)]
+struct Written {
+    #[prost(bytes = "vec", tag = "1")]
+    id: Vec<u8>,
+    #[prost(message, repeated, tag = "2")]
+    epochs: Vec<crate::proto::Epoch>,
+    /// The end when it was closed in order; absent while it is open.
+    #[prost(int64, optional, tag = "3")]
+    closed_at: Option<i64>,
+}
+
+/// The identity of an open journal.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    file: KeptFile,
+    pub(crate) id: JournalId,
+    pub(crate) epochs: Vec<Epoch>,
+}
+
+impl Identity {
+    /// Reads it, or makes one; the epoch is raised if the journal was not closed in order, or has lost events since.
+    pub(crate) fn open(directory: &Path, queue: &Queue) -> Result<Identity> {
+        let path = directory.join(FILE);
+        let (file, kept) = KeptFile::open(&path)?;
+        let end = queue.ends().next;
+        let mut identity = match kept {
+            None => Identity { file, id: random_id(&path)?, epochs: vec![Epoch { epoch: 0, start: 0 }] },
+            Some(bytes) => {
+                let damaged =
+                    |reason: &str| DirectError::Damaged { path: path.clone(), reason: reason.to_owned() };
+                let written = Written::decode(&bytes[..])
+                    .map_err(|_| damaged("it is of another version of this program; use that one"))?;
+                let id = written.id.as_slice().try_into().map(JournalId);
+                let id =
+                    id.map_err(|_| damaged("it has no id; restore it, or delete it to begin a new journal"))?;
+                let epochs = written.epochs.iter().map(|one| Epoch { epoch: one.epoch, start: one.start });
+                let mut identity = Identity { file, id, epochs: epochs.collect() };
+                if written.closed_at.is_none_or(|closed_at| closed_at > end) {
+                    identity.raise(end);
+                }
+                identity
+            }
+        };
+        identity.write(None)?;
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| DirectError::io("syncing", directory, error))?;
+        Ok(identity)
+    }
+
+    /// Begins an epoch at `end`.
+    fn raise(&mut self, end: i64) {
+        let epoch = self.epochs.iter().map(|one| one.epoch).max().map_or(0, |last| last.saturating_add(1));
+        // Those that began behind the end have nothing any more.
+        self.epochs.retain(|one| one.start <= end);
+        self.epochs.push(Epoch { epoch, start: end });
+        let too_many = self.epochs.len().saturating_sub(EPOCHS_MAX);
+        self.epochs.drain(..too_many);
+    }
+
+    /// The journal was closed in order.
+    pub(crate) fn close(&mut self, end: i64) -> Result<()> {
+        self.write(Some(end))
+    }
+
+    fn write(&mut self, closed_at: Option<i64>) -> Result<()> {
+        let epochs = self.epochs.iter().map(|one| crate::proto::Epoch { epoch: one.epoch, start: one.start });
+        let written = Written { id: self.id.0.to_vec(), epochs: epochs.collect(), closed_at };
+        self.file.write(&written.encode_to_vec(), true)
+    }
+}
+
+fn random_id(path: &Path) -> Result<JournalId> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| DirectError::io("reading random bytes for", path, error.into()))?;
+    // A random UUID (RFC 9562, version 4).
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(JournalId(id))
+}
+
+/// Held by the process that has a directory open as a journal; the system lets go of it when the process ends.
+#[derive(Debug)]
+pub(crate) struct ServingLock(#[expect(dead_code, reason = "it is held, not used")] File);
+
+impl ServingLock {
+    pub(crate) fn take(directory: &Path) -> Result<ServingLock> {
+        let path = directory.join(LOCK);
+        let failed = |what, error| DirectError::io(what, &path, error);
+        let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut file = opened.map_err(|error| failed("opening", error))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                // It may be just about to write.
+                let _ = file.read_to_string(&mut holder);
+                return Err(DirectError::Invalid(format!(
+                    "{} is open as a journal already, in process {}; one has it, and others ask that one by its address",
+                    directory.display(),
+                    holder.trim()
+                )));
+            }
+            Err(error) => return Err(failed("locking", error.into())),
+        }
+        let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        written.map_err(|error| failed("writing", error))?;
+        Ok(ServingLock(file))
+    }
+}

@@ -1,0 +1,66 @@
+//! Brokerless publish/subscribe: services stream events to each other over gRPC, straight from the publisher's own log. There is
+//! no broker and no database.
+//!
+//! The publisher has a [`Journal`], which is an embedded queue, and serves it by a [`Publisher`]. A consumer is an application of
+//! `mainstem-flow` whose URL says `grpc://`; below that is the [`Consumer`] of this crate. `proto/direct.proto` is the protocol
+//! between them, for programs in any language.
+//!
+//! # Promises
+//!
+//! - An append that returned is on the disk. What a consumer has seen is on the publisher's disk, unless
+//!   [`Visibility::Mapped`] was chosen.
+//! - A consumer sees every event, in the order of the journal, or stops and says what it misses ([`Refused`]).
+//! - Done is done: an event that an instance has done is not sent again after reconnections, restarts of the publisher and
+//!   orderly hand-overs. Where an instance is killed, what it did in its last 100 ms may be repeated.
+//! - A slow consumer costs a cursor: nothing waits for it, and nothing is kept in memory for it.
+//!
+//! # What decides
+//!
+//! | | decides |
+//! |---|---|
+//! | [`JournalView`] | whether a consumer may go on, and where |
+//! | [`Handover`] | which instance has which slices, and how far each slice is |
+//! | [`Filter`] | which events pass |
+//! | [`Credit`] | when the next frame may be sent |
+//! | [`Sequence`] | whether a frame is the one that is due |
+//!
+//! Architecture invariant: these know no clock, no I/O and no randomness; drivers around them (`session.rs`, `subscription.rs`,
+//! `consumer.rs`) decide nothing that they could.
+
+mod admin;
+mod chunk;
+mod consumer;
+mod credit;
+mod error;
+mod filter;
+mod handover;
+mod journal;
+mod kept;
+pub mod proto;
+mod publisher;
+mod resume;
+mod sequence;
+mod session;
+mod slices;
+mod stream;
+mod subscription;
+
+pub use admin::{Admin, LocalAdmin};
+pub use chunk::Transformed;
+pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions};
+pub use credit::{CREDIT_BYTES_MAX, Credit};
+pub use error::{DirectError, Refused, Result};
+pub use filter::{
+    FILTER_BYTES_MAX, Filter, FilterError, PATTERN_BYTES_MAX, PATTERNS_MAX, TAG_HEADER, TOPIC_HEADER,
+    TopicPattern, criteria,
+};
+pub use handover::{
+    CLAIM_GRACE_MS, Connection, Effect, Handover, Held, INSTANCES_MAX, JoinError, Joining, Part,
+    REVOKE_MS_MAX,
+};
+pub use journal::{FRAME_BYTES_MAX, Journal, JournalOptions, NewEvent, ToEvent, Visibility};
+pub use mainstem_queue::Record;
+pub use publisher::{Access, Call, Grant, Publisher, Serving};
+pub use resume::{Epoch, JournalId, JournalView, Received};
+pub use sequence::{Sequence, SequenceFault};
+pub use slices::{Done, FINISHED_MAX, SliceRange};

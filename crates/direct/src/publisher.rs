@@ -1,0 +1,425 @@
+//! Serves streams.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::Stream as FuturesStream;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::chunk::{Transform, Transformed};
+use crate::error::{DirectError, Result};
+use crate::journal::Journal;
+use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
+use crate::proto::{self, FromConsumer, FromPublisher, from_consumer};
+use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
+use crate::stream::Stream;
+
+/// Frames of consumers are small: a filter, or finished ranges.
+const INBOUND_BYTES_MAX: usize = 128 << 10;
+/// Subscriptions of one connection.
+const STREAMS_OF_CONNECTION_MAX: u32 = 1_024;
+/// Consumers' positions are kept so often.
+const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// An instance that connects has so long to say what it wants.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// A call as it is judged.
+#[derive(Debug)]
+pub struct Access<'a> {
+    /// What is called.
+    pub call: Call,
+    /// The stream; empty where all are asked for.
+    pub stream: &'a str,
+    /// The consumer; empty where none is named.
+    pub consumer: &'a str,
+    /// What came with the call.
+    pub metadata: &'a MetadataMap,
+    /// The client's certificates in DER, its own first; none without TLS, or without one.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// It reads events.
+    Subscribe,
+    /// It asks for streams and consumers.
+    Describe,
+    /// It changes a consumer.
+    Manage,
+}
+
+/// What a call is granted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Grant {
+    /// All that it asks for.
+    Everything,
+    /// Only events that pass; the consumer cannot widen it.
+    Only(proto::Filter),
+}
+
+type Judge = dyn Fn(&Access<'_>) -> Result<Grant, String> + Send + Sync;
+
+/// Certificate, key, and authorities of clients, in PEM.
+#[derive(Clone)]
+struct Tls {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_authorities: Option<Vec<u8>>,
+}
+
+/// Serves journals as streams.
+///
+/// ```no_run
+/// use mainstem_direct::{Journal, Publisher};
+///
+/// # async fn serve() -> mainstem_direct::Result<()> {
+/// let cart = Journal::open("cart")?;
+/// Publisher::new().stream(&cart).serve("127.0.0.1:8101").await
+/// # }
+/// ```
+#[derive(Default)]
+#[must_use = "a publisher serves nothing before it is started"]
+pub struct Publisher {
+    streams: Vec<(Journal, Option<String>, Option<Arc<Transform>>)>,
+    tls: Option<Tls>,
+    is_insecure: bool,
+    judge: Option<Arc<Judge>>,
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let streams: Vec<&str> = self.streams.iter().map(|(journal, ..)| journal.name()).collect();
+        f.debug_struct("Publisher").field("streams", &streams).finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// A publisher without streams.
+    pub fn new() -> Publisher {
+        Publisher::default()
+    }
+
+    /// Serves a journal, under its own name.
+    pub fn stream(mut self, journal: &Journal) -> Publisher {
+        self.streams.push((journal.clone(), None, None));
+        self
+    }
+
+    /// Serves a journal under another name, as others are to see it: each event is what `transform` makes of it, once however
+    /// many consumers there are, or is left out. Consumers of it are not those of the journal's other streams, so that a journal
+    /// can be served once.
+    pub fn transformed(
+        mut self,
+        journal: &Journal,
+        name: impl Into<String>,
+        transform: impl Fn(&mainstem_queue::Record<'_>) -> Option<Transformed> + Send + Sync + 'static,
+    ) -> Publisher {
+        self.streams.push((journal.clone(), Some(name.into()), Some(Arc::new(transform))));
+        self
+    }
+
+    /// Serves by TLS: a certificate with those that lead to its authority, and its key, in PEM.
+    pub fn tls(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Publisher {
+        let client_authorities = self.tls.take().and_then(|tls| tls.client_authorities);
+        self.tls = Some(Tls { certificate: certificate.into(), key: key.into(), client_authorities });
+        self
+    }
+
+    /// Asks clients for certificates of these authorities, in PEM. It needs [`Publisher::tls`] before.
+    pub fn client_authorities(mut self, authorities: impl Into<Vec<u8>>) -> Publisher {
+        if let Some(tls) = &mut self.tls {
+            tls.client_authorities = Some(authorities.into());
+        }
+        self
+    }
+
+    /// Allows an address beyond this machine without TLS.
+    pub fn insecure(mut self) -> Publisher {
+        self.is_insecure = true;
+        self
+    }
+
+    /// Asks a function about each call: it refuses with a reason, or grants what may be seen.
+    pub fn authorize(
+        mut self,
+        judge: impl Fn(&Access<'_>) -> Result<Grant, String> + Send + Sync + 'static,
+    ) -> Publisher {
+        self.judge = Some(Arc::new(judge));
+        self
+    }
+
+    /// Serves at `HOST:PORT` until the future is dropped or it fails.
+    ///
+    /// # Errors
+    /// As [`Publisher::start`].
+    pub async fn serve(self, address: &str) -> Result<()> {
+        self.start(address).await?.wait().await
+    }
+
+    /// Serves at `HOST:PORT` in the background; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// [`DirectError::Invalid`] if there is no stream, if two have one name or one journal, if the address is beyond this machine
+    /// without TLS, or if the certificate is none; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn start(self, address: &str) -> Result<Serving> {
+        let streams = self.open_streams()?;
+        let (tls, judge) = (self.tls.as_ref().map(tls_config), self.judge);
+        let at = resolve(address)?;
+        if !at.ip().is_loopback() && tls.is_none() && !self.is_insecure {
+            return Err(DirectError::Invalid(format!(
+                "{address} can be reached from elsewhere; give the publisher a certificate (Publisher::tls), or say that it is to \
+                 be open to all (Publisher::insecure)"
+            )));
+        }
+        let bind = |source| DirectError::Bind { address: address.to_owned(), source };
+        let listener = TcpListener::bind(at).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let (stop, stops) = watch::channel(false);
+        let shared = Arc::new(Shared { streams, judge, stops: stops.clone() });
+        let mut server = Server::builder()
+            .http2_keepalive_interval(Some(ALIVE_EVERY))
+            .http2_keepalive_timeout(Some(DEAD_AFTER - ALIVE_EVERY))
+            .max_concurrent_streams(STREAMS_OF_CONNECTION_MAX)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20);
+        if let Some(tls) = tls {
+            let configured = server.tls_config(tls);
+            server = configured.map_err(|error| {
+                DirectError::Invalid(format!("the certificate or its key cannot be used: {}", causes(&error)))
+            })?;
+        }
+        let service = PublisherServer::from_arc(shared.clone()).max_decoding_message_size(INBOUND_BYTES_MAX);
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let mut is_stopped = stops.clone();
+        let served = server.serve_with_incoming_shutdown(service, incoming, async move {
+            // Its sender goes with what serves.
+            let _ = is_stopped.wait_for(|stops| *stops).await;
+        });
+        let task = tokio::spawn(async move {
+            let mut served = std::pin::pin!(served);
+            let mut every = tokio::time::interval(KEEP_EVERY);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut served => break ended,
+                    _ = every.tick() => shared.tick(),
+                }
+            };
+            shared.tick();
+            ended.map_err(|error| DirectError::Unreachable {
+                address: address.to_string(),
+                reason: causes(&error),
+            })
+        });
+        tracing::info!("streams are served at {address}");
+        Ok(Serving { address, stop, task: Some(task) })
+    }
+
+    fn open_streams(&self) -> Result<Vec<Arc<Stream>>> {
+        if self.streams.is_empty() {
+            return Err(DirectError::Invalid(
+                "the publisher has no stream; add one (Publisher::stream)".to_owned(),
+            ));
+        }
+        let mut streams: Vec<Arc<Stream>> = Vec::new();
+        for (journal, name, transform) in &self.streams {
+            let name = name.clone().unwrap_or_else(|| journal.name().to_owned());
+            if streams.iter().any(|one| one.name() == name) {
+                return Err(DirectError::Invalid(format!(
+                    "two streams have the name {name}; name one otherwise"
+                )));
+            }
+            if streams.iter().any(|one| one.journal().directory() == journal.directory()) {
+                let directory = journal.directory().display();
+                return Err(DirectError::Invalid(format!(
+                    "{directory} is served by two streams, which one can have"
+                )));
+            }
+            streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone())?));
+        }
+        Ok(streams)
+    }
+}
+
+fn tls_config(tls: &Tls) -> ServerTlsConfig {
+    let identity = Identity::from_pem(&tls.certificate, &tls.key);
+    let config = ServerTlsConfig::new().identity(identity);
+    match &tls.client_authorities {
+        Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
+        None => config,
+    }
+}
+
+/// The address to serve at; a name may have several, of which a loopback one comes first.
+fn resolve(address: &str) -> Result<SocketAddr> {
+    let bind = |source| DirectError::Bind { address: address.to_owned(), source };
+    let mut all: Vec<SocketAddr> = address.to_socket_addrs().map_err(bind)?.collect();
+    all.sort_by_key(|one| (!one.ip().is_loopback(), matches!(one.ip(), IpAddr::V6(_))));
+    all.first().copied().ok_or_else(|| bind(std::io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// An error with what it comes from.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Streams that are being served, until this is dropped.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<Result<()>>>,
+}
+
+impl Serving {
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all subscriptions, which consumers take up again when the next one serves, and waits for that.
+    ///
+    /// # Errors
+    /// Why it had ended before.
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.send_replace(true);
+        self.ended().await
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// Why it has ended.
+    pub async fn wait(mut self) -> Result<()> {
+        self.ended().await
+    }
+
+    async fn ended(&mut self) -> Result<()> {
+        let Some(task) = &mut self.task else { return Ok(()) };
+        match task.await {
+            Ok(ended) => ended,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(()),
+            },
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // A future of `serve` that is dropped ends what it served.
+        self.stop.send_replace(true);
+    }
+}
+
+struct Shared {
+    streams: Vec<Arc<Stream>>,
+    judge: Option<Arc<Judge>>,
+    stops: watch::Receiver<bool>,
+}
+
+impl Shared {
+    fn tick(&self) {
+        self.streams.iter().flat_map(|stream| stream.subscriptions()).for_each(|one| one.tick());
+    }
+
+    fn stream(&self, name: &str) -> Result<&Arc<Stream>, Status> {
+        self.streams.iter().find(|stream| stream.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = self.streams.iter().map(|stream| stream.name()).collect();
+            Status::not_found(format!("there is no stream {name:?} here, but {}", known.join(", ")))
+        })
+    }
+
+    fn judge<T>(
+        &self,
+        request: &Request<T>,
+        call: Call,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<Grant, Status> {
+        let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
+        let certificates = request.peer_certs().map(|certificates| {
+            certificates.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+        });
+        let certificates = certificates.unwrap_or_default();
+        let access = Access { call, stream, consumer, metadata: request.metadata(), certificates };
+        judge(&access).map_err(|reason| {
+            tracing::warn!("{call:?} of stream {stream:?} for consumer {consumer:?} is refused: {reason}");
+            Status::permission_denied(reason)
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Service for Shared {
+    type SubscribeStream = Pin<Box<dyn FuturesStream<Item = Result<FromPublisher, Status>> + Send>>;
+
+    async fn subscribe(
+        &self,
+        mut request: Request<Streaming<FromConsumer>>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let first = tokio::time::timeout(OPEN_WITHIN, request.get_mut().message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("Open did not come within 10 s"))??;
+        let Some(from_consumer::Frame::Open(open)) = first.and_then(|first| first.frame) else {
+            return Err(Status::invalid_argument("the first frame has to be Open"));
+        };
+        let granted = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
+            Grant::Everything => None,
+            Grant::Only(filter) => Some(filter),
+        };
+        let stream = self.stream(&open.stream)?.clone();
+        let session = Session::open(stream, open, request.into_inner(), granted, self.stops.clone())?;
+        let frames = futures_util::stream::unfold(session, |mut session| async {
+            session.next_frame().await.map(|frame| (frame, session))
+        });
+        Ok(Response::new(Box::pin(frames)))
+    }
+
+    async fn describe(
+        &self,
+        request: Request<proto::DescribeRequest>,
+    ) -> Result<Response<proto::DescribeReply>, Status> {
+        let name = request.get_ref().stream.as_str();
+        self.judge(&request, Call::Describe, name, "")?;
+        let mut streams: Vec<proto::StreamInfo> = match name {
+            "" => self.streams.iter().map(|stream| stream.describe()).collect(),
+            name => vec![self.stream(name)?.describe()],
+        };
+        streams.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Response::new(proto::DescribeReply { streams }))
+    }
+
+    async fn manage(
+        &self,
+        request: Request<proto::ManageRequest>,
+    ) -> Result<Response<proto::ManageReply>, Status> {
+        let asked = request.get_ref();
+        self.judge(&request, Call::Manage, &asked.stream, &asked.consumer)?;
+        let action = asked.action.as_ref();
+        let action = action
+            .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
+        self.stream(&asked.stream)?.manage(&asked.consumer, action).map(Response::new)
+    }
+}

@@ -1,0 +1,241 @@
+//! A stream that is served: a journal, what its events pass through, and its consumers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mainstem_queue::Start;
+use parking_lot::Mutex;
+use prost::Message as _;
+use tonic::Status;
+
+use crate::chunk::{Lens, Transform};
+use crate::error::{DirectError, Result};
+use crate::filter::{Filter, FilterError};
+use crate::journal::Journal;
+use crate::proto::{self, manage_request::Action, reset::To};
+use crate::slices::SliceRange;
+use crate::subscription::Subscription;
+
+/// A stream has at most so many consumers.
+const CONSUMERS_MAX: usize = 1_000;
+const NAME_CHARS_MAX: usize = 100;
+/// What a name takes as the name of a file.
+const NAME_BYTES_MAX: usize = 200;
+
+pub(crate) struct Stream {
+    journal: Journal,
+    name: String,
+    transform: Option<Arc<Transform>>,
+    subscriptions: Mutex<BTreeMap<String, Arc<Subscription>>>,
+    /// By the filters' bytes, so that equal ones are evaluated once.
+    lenses: Mutex<HashMap<Vec<u8>, Weak<Lens>>>,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// Opens all that is kept of its consumers.
+    pub(crate) fn new(journal: Journal, name: String, transform: Option<Arc<Transform>>) -> Result<Stream> {
+        let mut subscriptions = BTreeMap::new();
+        for consumer in Subscription::names(journal.directory())? {
+            let opened = Subscription::open(journal.queue(), journal.epoch(), &consumer, 0)?;
+            subscriptions.insert(consumer, Arc::new(opened));
+        }
+        let (subscriptions, lenses) = (Mutex::new(subscriptions), Mutex::default());
+        Ok(Stream { journal, name, transform, subscriptions, lenses })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The consumer of a name, which comes to be by that.
+    pub(crate) fn subscription(&self, name: &str, start: proto::Start) -> Result<Arc<Subscription>, Status> {
+        check_name("consumer", name)?;
+        let mut subscriptions = self.subscriptions.lock();
+        if let Some(known) = subscriptions.get(name) {
+            return Ok(known.clone());
+        }
+        if subscriptions.len() >= CONSUMERS_MAX {
+            let reason =
+                format!("stream {} has {CONSUMERS_MAX} consumers, which is the most; forget one", self.name);
+            return Err(Status::resource_exhausted(reason));
+        }
+        let view = self.journal.view();
+        let start = match start {
+            proto::Start::Earliest => view.start,
+            proto::Start::Latest => view.end,
+        };
+        let opened = Subscription::open(self.journal.queue(), self.journal.epoch(), name, start);
+        let opened = Arc::new(opened.map_err(internal)?);
+        subscriptions.insert(name.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    pub(crate) fn subscriptions(&self) -> Vec<Arc<Subscription>> {
+        self.subscriptions.lock().values().cloned().collect()
+    }
+
+    /// What events pass through before a consumer sees them: equal filters have one.
+    pub(crate) fn lens<'a>(
+        &self,
+        filters: impl IntoIterator<Item = &'a proto::Filter>,
+    ) -> Result<Arc<Lens>, FilterError> {
+        let filters: Vec<&proto::Filter> =
+            filters.into_iter().filter(|filter| !filter.exclude.is_empty()).collect();
+        let mut key = Vec::new();
+        filters.iter().for_each(|filter| key.extend(filter.encode_length_delimited_to_vec()));
+        let mut lenses = self.lenses.lock();
+        if let Some(known) = lenses.get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let compiled = filters.into_iter().map(Filter::compile).collect::<Result<Vec<_>, _>>()?;
+        let lens = Arc::new(Lens::new(self.transform.clone(), compiled));
+        lenses.retain(|_, lens| lens.strong_count() > 0);
+        lenses.insert(key, Arc::downgrade(&lens));
+        Ok(lens)
+    }
+
+    pub(crate) fn describe(&self) -> proto::StreamInfo {
+        let view = self.journal.view();
+        let counters = self.journal.counters();
+        proto::StreamInfo {
+            name: self.name.clone(),
+            journal_id: view.id.0.to_vec().into(),
+            epoch: view.epochs.last().map_or(0, |epoch| epoch.epoch),
+            start: view.start,
+            end: view.end,
+            consumers: self.subscriptions().iter().map(|one| self.describe_consumer(one, view.end)).collect(),
+            events_read: counters.read.load(Ordering::Relaxed),
+            events_evaluated: counters.evaluated.load(Ordering::Relaxed),
+        }
+    }
+
+    fn describe_consumer(&self, subscription: &Subscription, end: i64) -> proto::ConsumerInfo {
+        let snapshot = subscription.snapshot();
+        let lag = end.saturating_sub(snapshot.offset).max(0);
+        let instance = |(name, slices): (String, Option<SliceRange>)| proto::InstanceInfo {
+            name,
+            slices: slices.map(SliceRange::to_proto),
+        };
+        proto::ConsumerInfo {
+            name: subscription.name().to_owned(),
+            offset: snapshot.offset,
+            lag,
+            lag_ms: if lag > 0 { self.age_ms(snapshot.offset) } else { 0 },
+            paused: snapshot.settings.is_paused,
+            filter: snapshot.settings.filter,
+            generation: snapshot.generation,
+            instances: snapshot.instances.into_iter().map(instance).collect(),
+        }
+    }
+
+    /// How old the event at an offset is; 0 if it cannot be read.
+    fn age_ms(&self, offset: i64) -> i64 {
+        let record = |offset| {
+            let mut reader = self.journal.queue().reader(Start::Offset(offset)).ok()?;
+            reader.read().ok().flatten().map(|record| record.timestamp)
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        record(offset).map_or(0, |timestamp| now.saturating_sub(timestamp).max(0))
+    }
+
+    /// Changes a consumer.
+    pub(crate) fn manage(&self, consumer: &str, action: &Action) -> Result<proto::ManageReply, Status> {
+        let known = self.subscriptions.lock().get(consumer).cloned();
+        let subscription = known.ok_or_else(|| {
+            let known: Vec<String> = self.subscriptions().iter().map(|one| one.name().to_owned()).collect();
+            Status::not_found(format!(
+                "stream {} has no consumer {consumer:?}; it has {}",
+                self.name,
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+            ))
+        })?;
+        match action {
+            Action::Pause(_) => subscription.set(|settings| settings.is_paused = true).map_err(internal)?,
+            Action::Resume(_) => subscription.set(|settings| settings.is_paused = false).map_err(internal)?,
+            Action::Reset(reset) => {
+                let offset = self.offset_of(reset)?;
+                subscription.reset(offset).map_err(internal)?;
+            }
+            Action::Filter(filter) => self.keep_filter(&subscription, filter)?,
+            Action::Forget(_) => {
+                let name = subscription.name();
+                // No instance of a new one comes meanwhile.
+                let mut subscriptions = self.subscriptions.lock();
+                let forgotten = subscription.forget(self.journal.queue());
+                if matches!(forgotten, Ok(false)) {
+                    let reason = format!("consumer {name} has instances that are connected; stop them first");
+                    return Err(Status::failed_precondition(reason));
+                }
+                subscriptions.remove(name);
+                forgotten.map_err(internal)?;
+                return Ok(proto::ManageReply { consumer: None });
+            }
+        }
+        let end = self.journal.end();
+        Ok(proto::ManageReply { consumer: Some(self.describe_consumer(&subscription, end)) })
+    }
+
+    /// Keeps another filter for all instances of a consumer.
+    pub(crate) fn keep_filter(
+        &self,
+        subscription: &Subscription,
+        filter: &proto::Filter,
+    ) -> Result<(), Status> {
+        Filter::compile(filter).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let filter = Some(filter.clone()).filter(|filter| !filter.exclude.is_empty());
+        subscription.set(|settings| settings.filter = filter).map_err(internal)
+    }
+
+    fn offset_of(&self, reset: &proto::Reset) -> Result<i64, Status> {
+        let view = self.journal.view();
+        match reset.to {
+            Some(To::Earliest(_)) => Ok(view.start),
+            Some(To::Latest(_)) => Ok(view.end),
+            Some(To::Offset(offset)) => {
+                view.check_offset(offset).map_err(|refused| refused.to_status())?;
+                Ok(offset)
+            }
+            Some(To::TimeMs(time_ms)) => {
+                let found = self
+                    .journal
+                    .queue()
+                    .reader(Start::Time(time_ms))
+                    .map_err(|error| internal(error.into()))?;
+                Ok(found.position().min(view.end))
+            }
+            None => Err(Status::invalid_argument(
+                "the reset does not say where to, or in words of a later version",
+            )),
+        }
+    }
+}
+
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS_MAX || crate::subscription::encoded(name).len() > NAME_BYTES_MAX {
+        let reason = format!(
+            "the {what}'s name has {chars} characters; it has to have 1 to {NAME_CHARS_MAX} of ASCII, fewer of others"
+        );
+        return Err(Status::invalid_argument(reason));
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+pub(crate) fn internal(error: DirectError) -> Status {
+    tracing::error!("{error}");
+    Status::internal(error.to_string())
+}

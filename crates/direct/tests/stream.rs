@@ -1,0 +1,334 @@
+//! Publishers and consumers in one process, over loopback.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mainstem_direct::proto::manage_request::Action;
+use mainstem_direct::proto::{self, reset::To};
+use mainstem_direct::{ConsumerEvent, Done, NewEvent, Publisher, SliceRange, Transformed, criteria};
+use support::{Reader, admin, config, open, serve, serve_at, until};
+
+fn reset(to: To) -> Action {
+    Action::Reset(proto::Reset { to: Some(to) })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_in_order_and_what_is_done_is_not_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    for n in 0..50 {
+        journal.append(format!("cart-{}", n % 7), &format!("event {n}")).await.unwrap();
+    }
+    let mut reader = Reader::new(config(serving.address(), "cart"));
+    let events = reader.read(50).await;
+    assert_eq!(events[7], (7, "event 7".to_owned()));
+    journal.append_many((50..200).map(|n| NewEvent::new(format!("event {n}")))).await.unwrap();
+    reader.read(200).await;
+    assert_eq!(reader.offsets(), (0..200).collect::<Vec<_>>());
+    reader.consumer.leave().await;
+    journal.append("cart-1", "the next one").await.unwrap();
+    let mut again = Reader::new(config(serving.address(), "cart"));
+    assert_eq!(again.read(1).await, [(200, "the next one".to_owned())]);
+    let info = admin(serving.address()).await.describe("cart").await.unwrap().remove(0);
+    assert_eq!((info.end, info.consumers.len(), info.consumers[0].instances.len()), (201, 1, 1));
+    serving.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_starts_again_repeats_nothing_to_those_that_live() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart");
+    let mut journal = open(&directory);
+    let mut serving = serve(&journal).await;
+    let (id, address) = (journal.id(), serving.address());
+    let mut reader = Reader::new(config(address, "cart"));
+    for round in 0..4 {
+        for n in 0..20 {
+            journal.append("key", &format!("{round}/{n}")).await.unwrap();
+        }
+        reader.read((round + 1) * 20).await;
+        serving.stop().await.unwrap();
+        drop(journal);
+        journal = open(&directory);
+        assert_eq!((journal.id(), journal.epoch()), (id, 0));
+        serving = serve_at(&journal, address).await;
+    }
+    journal.append("key", "last").await.unwrap();
+    reader.read(81).await;
+    assert_eq!(reader.offsets(), (0..81).collect::<Vec<_>>());
+    assert_eq!(reader.others, [], "it went on with what it had each time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_share_slices_and_orderly_hand_overs_repeat_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let mut readers = Vec::new();
+    let (done, dones) = tokio::sync::watch::channel(false);
+    let mut all = Vec::new();
+    for n in 0..4 {
+        let mut reader = Reader::new(config(serving.address(), "cart").instance(format!("instance {n}")));
+        let mut dones = dones.clone();
+        readers.push(tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    stepped = reader.step() => stepped.unwrap(),
+                    _ = dones.wait_for(|done| *done) => break,
+                }
+            }
+            let slices = reader.assigned.map(|(_, slices)| slices);
+            let offsets = reader.offsets();
+            reader.consumer.leave().await;
+            (slices, offsets)
+        }));
+        for k in 0..100 {
+            journal.append(format!("key {k}"), "value").await.unwrap();
+        }
+        if n == 2 {
+            // One goes in the middle.
+            let mut goes = Reader::new(config(serving.address(), "cart"));
+            while goes.assigned.is_none() {
+                goes.step().await.unwrap();
+            }
+            for k in 0..100 {
+                journal.append(format!("key {k}"), "value").await.unwrap();
+            }
+            goes.read(1).await;
+            all.extend(goes.offsets());
+            goes.consumer.leave().await;
+        }
+    }
+    let mut admin = admin(serving.address()).await;
+    loop {
+        let info = admin.describe("cart").await.unwrap().remove(0);
+        if info.consumers[0].lag == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    done.send(true).unwrap();
+    let mut slices = Vec::new();
+    for reader in readers {
+        let (own, offsets) = reader.await.unwrap();
+        slices.extend(own.map(SliceRange::count));
+        all.extend(offsets);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..500).collect::<Vec<_>>());
+    assert_eq!(slices.iter().sum::<u16>(), 1_024, "{slices:?}");
+    assert_eq!(slices.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart");
+    let journal = open(&directory);
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    let appending = tokio::spawn({
+        let journal = journal.clone();
+        async move {
+            for n in 0..2_000 {
+                journal.append(format!("{}", n % 10), &format!("{n}")).await.unwrap();
+            }
+        }
+    });
+    let mut reader = Reader::new(config(address, "cart"));
+    reader.read(200).await;
+    let odd = criteria::only(["1", "3", "5", "7", "9"].map(criteria::key));
+    reader.consumer.keep_filter(odd.clone());
+    let at = loop {
+        reader.step().await.unwrap();
+        if let Some(ConsumerEvent::FilteredFrom { offset }) = reader.others.first() {
+            break *offset;
+        }
+    };
+    let told_at = reader.events.len();
+    reader.read_to(2_000).await;
+    appending.await.unwrap();
+    let wanted: Vec<i64> = (0..2_000).filter(|offset| *offset < at || offset % 2 == 1).collect();
+    assert_eq!(reader.offsets(), wanted, "from {at}");
+    assert!(told_at <= at as usize, "it is said before the first event that it holds for");
+    reader.consumer.leave().await;
+    serving.stop().await.unwrap();
+    drop(journal);
+    let journal = open(&directory);
+    let serving = serve_at(&journal, address).await;
+    let info = admin(address).await.describe("cart").await.unwrap().remove(0);
+    assert_eq!(info.consumers[0].filter, Some(odd));
+    for n in 2_000..2_010 {
+        journal.append(format!("{}", n % 10), "x").await.unwrap();
+    }
+    // What an instance itself wants is beside that.
+    let not_three = proto::Filter { exclude: vec![criteria::key("3")], include: vec![] };
+    let mut again = Reader::new(config(address, "cart").filter(not_three));
+    again.read_to(2_010).await;
+    assert_eq!(again.offsets(), [2_001, 2_005, 2_007, 2_009]);
+    drop(serving);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    for n in 0..10 {
+        journal.append("key", &format!("{n}")).await.unwrap();
+    }
+    let mut reader = Reader::new(config(serving.address(), "cart"));
+    reader.read(10).await;
+    let mut admin = admin(serving.address()).await;
+    let paused = admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap().unwrap();
+    assert!(paused.paused);
+    journal.append("key", "10").await.unwrap();
+    tokio::time::timeout(Duration::from_millis(200), reader.step()).await.unwrap_err();
+    let info = admin.describe("cart").await.unwrap().remove(0).consumers.remove(0);
+    assert_eq!((info.offset, info.lag), (10, 1));
+    assert!(info.lag_ms >= 200, "{info:?}");
+    admin.manage("cart", "analytics", Action::Resume(proto::Resume {})).await.unwrap();
+    reader.read(11).await;
+    // What was under way before a reset is void.
+    let before = reader.assigned.unwrap().0;
+    admin.manage("cart", "analytics", reset(To::Offset(4))).await.unwrap();
+    reader.read(18).await;
+    assert_eq!(reader.offsets()[11..], [4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before }]);
+    let refused = admin.manage("cart", "analytics", Action::Forget(proto::Forget {})).await.unwrap_err();
+    assert!(refused.to_string().contains("are connected"), "{refused}");
+    let unknown = admin.manage("cart", "nobody", Action::Pause(proto::Pause {})).await.unwrap_err();
+    assert!(unknown.to_string().contains("it has analytics"), "{unknown}");
+    let beyond = admin.manage("cart", "analytics", reset(To::Offset(12))).await.unwrap_err();
+    assert!(beyond.to_string().contains("0 to 11"), "{beyond}");
+    reader.consumer.leave().await;
+    let latest =
+        admin.manage("cart", "analytics", reset(To::Latest(proto::Everything {}))).await.unwrap().unwrap();
+    assert_eq!((latest.offset, latest.lag), (11, 0));
+    admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap();
+    assert!(
+        journal.queue().tailers().unwrap().iter().any(|one| one.name == "analytics" && one.position == 11)
+    );
+    serving.stop().await.unwrap();
+    drop(journal);
+    let local = mainstem_direct::LocalAdmin::open(&dir.path().join("cart")).unwrap();
+    let info = local.describe().consumers.remove(0);
+    assert_eq!((info.offset, info.paused), (11, true));
+    assert_eq!(local.manage("analytics", &Action::Forget(proto::Forget {})).unwrap(), None);
+    assert_eq!(local.describe().consumers, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_consumers_cost_one_read_and_one_evaluation() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    let even = criteria::only(["0", "2", "4", "6", "8"].map(criteria::key));
+    let mut readers: Vec<Reader> = (0..100)
+        .map(|n| {
+            let consumer =
+                mainstem_direct::ConsumerConfig::new(support::address(address), "cart", format!("c{n}"));
+            Reader::new(consumer.filter(even.clone()))
+        })
+        .collect();
+    for reader in &mut readers {
+        while reader.assigned.is_none() {
+            reader.step().await.unwrap();
+        }
+    }
+    for n in 0..300 {
+        journal.append(format!("{}", n % 10), "value").await.unwrap();
+    }
+    for reader in &mut readers {
+        reader.read_to(300).await;
+        assert_eq!(reader.offsets(), (0..300).step_by(2).collect::<Vec<_>>());
+    }
+    let info = admin(address).await.describe("cart").await.unwrap().remove(0);
+    assert_eq!(info.events_read, 300);
+    assert!(
+        info.events_evaluated <= 330,
+        "a chunk is looked at again by a straggler at most: {}",
+        info.events_evaluated
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_consumer_holds_nobody_up_and_reads_from_disk_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let mut slow = Reader::new(config(serving.address(), "cart").credit_bytes(1_000));
+    let mut quick = Reader::new(mainstem_direct::ConsumerConfig::new(
+        support::address(serving.address()),
+        "cart",
+        "quick",
+    ));
+    let value = "x".repeat(2_000);
+    let many = || (0..1_000).map(|_| NewEvent::new(value.clone()).key("key"));
+    for _ in 0..8 {
+        // 16 MiB in all: more than the ring has.
+        for _ in 0..20 {
+            journal.append_many(many().take(50)).await.unwrap();
+        }
+    }
+    quick.read(8_000).await;
+    slow.read(8_000).await;
+    assert_eq!(slow.offsets(), (0..8_000).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_finished_ahead_is_not_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    journal.append_many((0..10).map(|n| NewEvent::new(format!("{n}")))).await.unwrap();
+    let mut reader = Reader::new(config(serving.address(), "cart"));
+    reader.read(10).await;
+    let mut admin = admin(serving.address()).await;
+    admin.manage("cart", "analytics", reset(To::Offset(0))).await.unwrap();
+    while reader.others.is_empty() || reader.assigned.is_none() {
+        reader.step().await.unwrap();
+    }
+    let assignment = reader.assigned.unwrap().0;
+    // Of all that came it has done some, out of order, and goes.
+    until("the events came again", || async { reader.consumer.positions().assignment() == Some(assignment) })
+        .await;
+    while reader.events.len() < 20 {
+        let event = reader.consumer.next().await.unwrap();
+        if let ConsumerEvent::Records { batches, ranges, .. } = event {
+            reader.events.extend(ranges.into_iter().flat_map(|range| support::records(&batches[range])));
+        }
+    }
+    reader.consumer.positions().done(Done { assignment, offset: 3, finished: vec![5..6, 8..10] });
+    reader.consumer.leave().await;
+    let mut next = Reader::new(config(serving.address(), "cart"));
+    next.read_to(10).await;
+    assert_eq!(next.offsets(), [3, 4, 6, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_shows_what_its_transformation_makes() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("internal"));
+    let publisher = Publisher::new().transformed(&journal, "public", |event| {
+        let value = event.value.unwrap_or_default();
+        let is_public = !value.starts_with(b"secret");
+        is_public.then(|| Transformed {
+            key: event.key.map(Bytes::copy_from_slice),
+            value: [b"public ", value].concat().into(),
+            headers: Vec::new(),
+        })
+    });
+    let serving = publisher.start("127.0.0.1:0").await.unwrap();
+    for value in ["one", "secret two", "three"] {
+        journal.append("key", value).await.unwrap();
+    }
+    let mut reader = Reader::new(config(serving.address(), "public"));
+    let seen = reader.read(2).await;
+    assert_eq!(seen, [(0, "public one".to_owned()), (2, "public three".to_owned())]);
+}

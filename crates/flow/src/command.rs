@@ -1,0 +1,164 @@
+//! A service's own command line: run it, and look after its topics.
+
+// A command prints what it is asked for.
+#![allow(clippy::print_stdout)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::app::App;
+use crate::error::{Error, Result};
+
+/// What a topic's plan that would change something ends with.
+const DIFFERS: u8 = 2;
+
+/// Where a service runs, as its command line and its environment say.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Env {
+    /// The URL to give to [`App::new`]: `--url`, or the variable `MAINSTEM_URL`, or `kafka://127.0.0.1:9092`.
+    pub url: String,
+}
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Where messages come from.
+    #[arg(long, global = true, env = "MAINSTEM_URL", default_value = "kafka://127.0.0.1:9092")]
+    url: String,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Handle messages until SIGTERM (what happens without a command).
+    Run,
+    /// The declared topics.
+    #[command(subcommand)]
+    Topics(Topics),
+    /// What is handled, and how.
+    Routes,
+    /// How far the group is behind.
+    Lag,
+}
+
+#[derive(Debug, Subcommand)]
+enum Topics {
+    /// Print how the brokers differ from what is declared; ends with 2 if they do.
+    Plan,
+    /// Create what is missing and change settings; deletes nothing.
+    Apply {
+        /// Also add partitions: keys go to other partitions then.
+        #[arg(long)]
+        add_partitions: bool,
+    },
+}
+
+/// Is the `main` of a service: `run` (also without a word), `topics plan|apply`, `routes`, `lag`, with `--url` and `--json`.
+///
+/// ```no_run
+/// use mainstem_flow::{App, Msg, Route, Text};
+///
+/// fn app(url: &str) -> mainstem_flow::Result<App> {
+///     Ok(App::new("billing", url)?.add(Route::topic("orders", |line: Msg<Text>| async move { println!("{}", *line) })))
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     mainstem_flow::main(|env| app(&env.url))
+/// }
+/// ```
+pub fn main(make: impl FnOnce(&Env) -> Result<App>) -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments, make) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, make: impl FnOnce(&Env) -> Result<App>) -> Result<ExitCode> {
+    let app = make(&Env { url: arguments.url.clone() })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime
+        .map_err(|error| Error::Invalid(format!("the system refuses threads for the service: {error}")))?;
+    runtime.block_on(async {
+        match arguments.command.as_ref().unwrap_or(&Command::Run) {
+            Command::Run => app.run().await.map(|()| ExitCode::SUCCESS),
+            Command::Topics(Topics::Plan) => plan(&app, arguments.json).await,
+            Command::Topics(Topics::Apply { add_partitions }) => {
+                apply(&app, *add_partitions, arguments.json).await
+            }
+            Command::Routes => {
+                routes(&app, arguments.json);
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Lag => lag(&app, arguments.json).await,
+        }
+    })
+}
+
+async fn plan(app: &App, json: bool) -> Result<ExitCode> {
+    let plan = app.plan().await?;
+    print_lines(plan.changes().iter().map(ToString::to_string), "the brokers have what is declared", json);
+    Ok(if plan.changes().is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
+}
+
+async fn apply(app: &App, add_partitions: bool, json: bool) -> Result<ExitCode> {
+    let plan = app.plan().await?;
+    let all = plan.changes().to_vec();
+    let left = plan.apply(add_partitions).await?;
+    let done = all.iter().filter(|change| !left.contains(change));
+    let done = done.map(|change| format!("done: {change}"));
+    let left_lines = left.iter().map(|change| format!("left: {change}"));
+    print_lines(done.chain(left_lines), "the brokers have what is declared", json);
+    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
+}
+
+/// Prints lines, or words where there are none.
+fn print_lines(lines: impl Iterator<Item = String>, none: &str, json: bool) {
+    let lines: Vec<_> = lines.collect();
+    match (json, lines.is_empty()) {
+        (true, _) => println!("{}", serde_json::Value::from(lines)),
+        (false, true) => println!("{none}"),
+        (false, false) => lines.iter().for_each(|line| println!("{line}")),
+    }
+}
+
+fn routes(app: &App, json: bool) {
+    for route in &app.routes {
+        let (name, settings) = (route.name(), &route.settings);
+        let letters = settings.letters.clone().unwrap_or_else(|| crate::letter::topic(&app.name, &name));
+        match json {
+            true => println!(
+                "{}",
+                serde_json::json!({"route": name, "concurrency": settings.concurrency, "dead_letters": letters})
+            ),
+            false => println!("{name}: {} at a time, dead letters to {letters}", settings.concurrency),
+        }
+    }
+}
+
+async fn lag(app: &App, json: bool) -> Result<ExitCode> {
+    for one in app.lag().await? {
+        match json {
+            true => println!(
+                "{}",
+                serde_json::json!({
+                    "topic": &*one.partition.topic, "partition": one.partition.partition,
+                    "committed": one.committed, "end": one.end, "lag": one.lag()
+                })
+            ),
+            false => {
+                let committed = one.committed.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+                println!("{}: committed {committed}, end {}, lag {}", one.partition, one.end, one.lag());
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,395 @@
+//! Messages straight from the services that publish them: `grpc://`, over `mainstem-direct`.
+//!
+//! A publisher's stream is a topic, and each publisher is a partition of it. An instance has a range of the stream's slices at a
+//! time, so that a partition comes and goes as those do.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mainstem_client::{
+    CommittedOffset, Error as ClientError, FetchedBatch, Position, Record, TopicPartition,
+};
+use mainstem_direct::proto::{self, manage_request::Action, reset::To};
+use mainstem_direct::{
+    Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, DirectError, Done, Positions, ToEvent,
+};
+use mainstem_queue::{Header, Queue};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, empty_batch};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::metadata;
+use crate::payload::{Encode as _, Json, Raw, Text};
+use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
+
+/// Positions go to the publisher so often.
+pub(crate) const COMMIT_EVERY: Duration = Duration::from_millis(100);
+
+/// Changes how an application reads its streams.
+pub(crate) type ChangeConfig = Arc<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
+
+/// Addresses of publishers.
+#[derive(Clone)]
+pub(crate) struct Publishers {
+    addresses: Vec<Address>,
+    pub(crate) change: Option<ChangeConfig>,
+    /// Where outputs and dead letters go.
+    pub(crate) outputs: Option<String>,
+}
+
+impl Publishers {
+    /// Those of `grpc://HOST:PORT`, or several separated by commas; none if it is another URL.
+    pub(crate) fn of_url(url: &str) -> Result<Option<Publishers>> {
+        let Some(list) = url.strip_prefix("grpc://") else { return Ok(None) };
+        let addresses = list.split(',').map(Address::new).collect::<Result<Vec<_>, DirectError>>()?;
+        Ok(Some(Publishers { addresses, change: None, outputs: None }))
+    }
+
+    pub(crate) fn change_addresses(&mut self, change: impl Fn(Address) -> Address) {
+        self.addresses = std::mem::take(&mut self.addresses).into_iter().map(change).collect();
+    }
+}
+
+/// What is known of a partition that this instance has.
+#[derive(Debug)]
+struct Current {
+    positions: Positions,
+    /// What was committed last.
+    done: Done,
+}
+
+type Currents = Arc<Mutex<HashMap<TopicPartition, Current>>>;
+
+/// A stream of a publisher.
+struct Reading {
+    partition: TopicPartition,
+    address: Address,
+    consumer: Consumer,
+    /// It is being given up: a next assignment waits until that is done.
+    is_revoking: bool,
+    next_assigned: Option<Queued>,
+    end: Option<i64>,
+}
+
+/// What is handed on next.
+enum Queued {
+    Event(Event),
+    /// Positions count from when the driver knows of it: before, those of the assignment before would.
+    Assigned(Current, CommittedOffset),
+}
+
+/// An instance of a consumer of all streams of an application.
+pub(crate) struct DirectSource {
+    readings: Vec<Reading>,
+    /// Of these the one that was asked first last time.
+    turn: usize,
+    events: VecDeque<(TopicPartition, Queued)>,
+    revoking: HashMap<u64, usize>,
+    revocations: u64,
+    current: Currents,
+}
+
+impl DirectSource {
+    pub(crate) fn new(
+        name: &str,
+        publishers: &Publishers,
+        streams: &[String],
+        start: Position,
+    ) -> Result<DirectSource> {
+        let start = match start {
+            Position::Beginning => proto::Start::Earliest,
+            Position::End => proto::Start::Latest,
+            _ => {
+                let reason = "a consumer of a publisher starts at the beginning or the end; go elsewhere by \
+                              `mainstem direct reset`";
+                return Err(Error::Invalid(reason.to_owned()));
+            }
+        };
+        let mut readings = Vec::new();
+        for stream in streams {
+            for (address, number) in publishers.addresses.iter().zip(0..) {
+                let config = ConsumerConfig::new(address.clone(), stream.as_str(), name).start(start);
+                let config = publishers
+                    .change
+                    .as_ref()
+                    .map_or_else(|| config.clone(), |change| change(config.clone()));
+                readings.push(Reading {
+                    partition: TopicPartition::new(stream.as_str(), number),
+                    address: address.clone(),
+                    consumer: Consumer::new(config),
+                    is_revoking: false,
+                    next_assigned: None,
+                    end: None,
+                });
+            }
+        }
+        Ok(DirectSource {
+            readings,
+            turn: 0,
+            events: VecDeque::new(),
+            revoking: HashMap::new(),
+            revocations: 0,
+            current: Currents::default(),
+        })
+    }
+
+    fn take(&mut self, index: usize, event: ConsumerEvent) -> Result<()> {
+        let reading = &mut self.readings[index];
+        let partition = reading.partition.clone();
+        match event {
+            ConsumerEvent::Assigned { assignment, slices, offset, epoch } => {
+                tracing::info!("slices {slices} of {partition} are this instance's");
+                let (positions, done) =
+                    (reading.consumer.positions(), Done { assignment, offset, finished: Vec::new() });
+                let committed =
+                    CommittedOffset { offset, leader_epoch: Some(epoch), metadata: String::new() };
+                let assigned = Queued::Assigned(Current { positions, done }, committed);
+                match reading.is_revoking {
+                    true => reading.next_assigned = Some(assigned),
+                    false => self.events.push_back((partition, assigned)),
+                }
+            }
+            ConsumerEvent::Records { from, next, batches, ranges, .. } => {
+                reading.end = Some(next);
+                let mut behind = from;
+                for range in ranges {
+                    let batch = FetchedBatch::from_bytes(partition.clone(), batches.slice(range))?;
+                    behind = batch.next_offset();
+                    self.events.push_back((partition.clone(), Queued::Event(Event::Batch(batch))));
+                }
+                if behind < next {
+                    let nothing = Event::Batch(nothing(&partition, behind, next)?);
+                    self.events.push_back((partition, Queued::Event(nothing)));
+                }
+            }
+            ConsumerEvent::Revoking { .. } => {
+                self.revocations += 1;
+                reading.is_revoking = true;
+                self.revoking.insert(self.revocations, index);
+                let event = Event::Revoking(self.revocations, BTreeSet::from([partition.clone()]));
+                self.events.push_back((partition, Queued::Event(event)));
+            }
+            ConsumerEvent::Lost { .. } => {
+                // One that the driver does not know of yet cannot be lost to it.
+                if reading.next_assigned.take().is_none() {
+                    let event = Event::Lost(BTreeSet::from([partition.clone()]));
+                    self.events.push_back((partition, Queued::Event(event)));
+                }
+            }
+            ConsumerEvent::FilteredFrom { offset } => {
+                tracing::info!("from offset {offset} on {partition} goes through another filter");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch without records: nothing between two offsets is for this instance.
+fn nothing(partition: &TopicPartition, from: i64, next: i64) -> Result<FetchedBatch> {
+    let mut builder = BatchBuilder::new(BatchOptions { base_offset: from, ..BatchOptions::default() });
+    let delta = i32::try_from(next - from - 1).unwrap_or(i32::MAX);
+    builder.append_at(delta, 0, None, None, &[]).expect("one small record fits");
+    let bytes = builder.build().expect("it has a record");
+    let (batch, _) = Batch::split_first(&bytes).expect("it was just built");
+    Ok(FetchedBatch::from_bytes(partition.clone(), Bytes::copy_from_slice(&empty_batch(&batch)))?)
+}
+
+impl Source for DirectSource {
+    async fn next(&mut self) -> Result<Event> {
+        loop {
+            match self.events.pop_front() {
+                Some((_, Queued::Event(event))) => return Ok(event),
+                Some((partition, Queued::Assigned(current, committed))) => {
+                    self.current.lock().insert(partition.clone(), current);
+                    return Ok(Event::Assigned(BTreeMap::from([(partition, Some(committed))])));
+                }
+                None => {}
+            }
+            // None that always has something keeps the others waiting.
+            self.turn = (self.turn + 1) % self.readings.len();
+            let (before, after) = self.readings.split_at_mut(self.turn);
+            let all = after.iter_mut().chain(before).map(|one| Box::pin(one.consumer.next()));
+            let (event, index, _) = futures_util::future::select_all(all).await;
+            let index = (self.turn + index) % self.readings.len();
+            self.take(index, event?)?;
+        }
+    }
+
+    fn hold(&mut self, partition: &TopicPartition) {
+        // What has been unpacked comes all the same: one frame at most.
+        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
+            reading.consumer.hold();
+        }
+    }
+
+    fn release(&mut self, partition: &TopicPartition) {
+        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
+            reading.consumer.resume();
+        }
+    }
+
+    fn end(&self, partition: &TopicPartition) -> Option<i64> {
+        self.readings.iter().find(|one| one.partition == *partition)?.end
+    }
+
+    fn seek(&mut self, partition: &TopicPartition, offset: i64) {
+        let Some(reading) = self.readings.iter().find(|one| one.partition == *partition) else { return };
+        tracing::warn!("{partition} goes on at offset {offset}, for all instances");
+        let (address, partition) = (reading.address.clone(), partition.clone());
+        let consumer = reading.consumer.name().to_owned();
+        // It is lost by that, and comes anew.
+        tokio::spawn(async move {
+            let reset = Action::Reset(proto::Reset { to: Some(To::Offset(offset)) });
+            let mut admin = Admin::connect(address).await?;
+            let done = admin.manage(&partition.topic, &consumer, reset).await;
+            done.inspect_err(|error| tracing::error!("{partition} cannot go on at offset {offset}: {error}"))
+        });
+    }
+
+    fn committer(&self) -> Arc<dyn Commit> {
+        Arc::new(DirectCommit(self.current.clone()))
+    }
+
+    fn finish_revocation(&mut self, number: u64) {
+        let Some(reading) = self.revoking.remove(&number).map(|index| &mut self.readings[index]) else {
+            return;
+        };
+        if let Some(current) = self.current.lock().remove(&reading.partition) {
+            reading.consumer.release(current.done);
+        }
+        reading.is_revoking = false;
+        let partition = reading.partition.clone();
+        self.events.extend(reading.next_assigned.take().map(|assigned| (partition, assigned)));
+    }
+
+    async fn leave(self) {
+        futures_util::future::join_all(self.readings.into_iter().map(|one| one.consumer.leave())).await;
+    }
+}
+
+struct DirectCommit(Currents);
+
+impl Commit for DirectCommit {
+    fn commit(
+        &self,
+        positions: BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> BoxFuture<'static, Result<(), ClientError>> {
+        let mut currents = self.0.lock();
+        for (partition, committed) in positions {
+            if let Some(current) = currents.get_mut(&partition) {
+                // It was encoded by this process.
+                current.done.finished =
+                    metadata::decode(committed.offset, &committed.metadata).unwrap_or_default();
+                current.done.offset = committed.offset;
+                current.positions.done(current.done.clone());
+            }
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Takes outputs and dead letters to queues, one a topic, in the folders of a directory.
+pub(crate) struct QueueSink {
+    directory: PathBuf,
+    queues: Arc<Mutex<HashMap<Arc<str>, Queue>>>,
+}
+
+impl QueueSink {
+    pub(crate) fn new(directory: impl Into<PathBuf>) -> QueueSink {
+        QueueSink { directory: directory.into(), queues: Arc::default() }
+    }
+}
+
+impl Sink for QueueSink {
+    fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), ClientError>> {
+        let (directory, queues) = (self.directory.clone(), self.queues.clone());
+        Box::pin(async move {
+            let written = tokio::task::spawn_blocking(move || {
+                let mut queues = queues.lock();
+                records.iter().try_for_each(|record| append(&directory, &mut queues, record))?;
+                records.iter().try_for_each(|record| queues[&record.topic].sync().map(drop))
+            });
+            let written = written.await.map_err(|_| ClientError::Closed)?;
+            written.map_err(|error| ClientError::Invalid(error.to_string()))
+        })
+    }
+
+    fn letter_partitions(&self, _: String, _: Arc<str>) -> BoxFuture<'static, Result<i32, ClientError>> {
+        Box::pin(std::future::ready(Ok(1)))
+    }
+}
+
+fn append(
+    directory: &std::path::Path,
+    queues: &mut HashMap<Arc<str>, Queue>,
+    record: &Record,
+) -> Result<(), mainstem_queue::QueueError> {
+    let queue = match queues.get(&record.topic) {
+        Some(queue) => queue,
+        None => {
+            let queue = Queue::open(directory.join(&*record.topic))?;
+            queues.entry(record.topic.clone()).or_insert(queue)
+        }
+    };
+    let headers: Vec<Header<'_>> = record
+        .headers
+        .iter()
+        .map(|(name, value)| Header { key: name.as_bytes(), value: value.as_deref() })
+        .collect();
+    let value = record.value.as_deref().unwrap_or_default();
+    queue.appender()?.append_with(record.key.as_deref(), value, &headers, record.timestamp_ms)?;
+    Ok(())
+}
+
+/// Where nothing was said of outputs.
+pub(crate) struct NoSink;
+
+fn nowhere<T: Send + 'static>() -> BoxFuture<'static, Result<T, ClientError>> {
+    let reason = "an application that reads streams has to say where outputs and dead letters go: App::outputs(\"mmap:DIR\"), or \
+                  kafka://HOST:PORT";
+    Box::pin(std::future::ready(Err(ClientError::Invalid(reason.to_owned()))))
+}
+
+impl Sink for NoSink {
+    fn write(&self, _: Vec<Record>) -> BoxFuture<'static, Result<(), ClientError>> {
+        nowhere()
+    }
+
+    fn letter_partitions(&self, _: String, _: Arc<str>) -> BoxFuture<'static, Result<i32, ClientError>> {
+        nowhere()
+    }
+}
+
+/// Has a payload be appended to a journal.
+macro_rules! to_event {
+    () => {
+        fn to_value(&self) -> Result<Bytes, String> {
+            let value = self.encode().map_err(|error| error.to_string())?;
+            Ok(value.unwrap_or_default())
+        }
+
+        fn event_type(&self) -> Option<&str> {
+            crate::payload::Encode::event_type(self)
+        }
+    };
+}
+
+impl<T: serde::Serialize> ToEvent for Json<T> {
+    to_event!();
+}
+
+impl ToEvent for Text {
+    to_event!();
+}
+
+impl ToEvent for Raw {
+    to_event!();
+}
+
+#[cfg(feature = "proto")]
+impl<T: prost::Message> ToEvent for crate::payload::Proto<T> {
+    to_event!();
+}

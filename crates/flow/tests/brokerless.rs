@@ -1,0 +1,190 @@
+//! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
+
+#[path = "brokerless/consumer.rs"]
+mod consumer;
+#[path = "brokerless/publisher.rs"]
+mod publisher;
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_direct::{Address, Admin, Journal, Publisher, Serving};
+use mainstem_flow::{App, Cx, Fault, Handler, Msg, Route, Running, Text};
+use mainstem_queue::Queue;
+use parking_lot::Mutex;
+
+const ROLE: &str = "TEST_BROKERLESS_ROLE";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the processes of the next test run; nothing in the test itself.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("publisher") => publisher::main().unwrap(),
+        Ok("consumer") => consumer::main().unwrap(),
+        _ => {}
+    }
+}
+
+fn start(role: &str, directory: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role", "--nocapture"]).env(ROLE, role).current_dir(directory);
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for a line, and returns how many were like it before the end of the output if there is none.
+fn wait_for(child: &mut Child, wanted: &str) {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines.map(Result::unwrap).any(|line| line.contains(wanted));
+    assert!(found, "the process has ended without {wanted:?}");
+}
+
+fn terminate(mut child: Child) {
+    let pid = i32::try_from(child.id()).unwrap();
+    assert_eq!(nix_kill(pid), 0);
+    assert!(child.wait().unwrap().success(), "SIGTERM ends it in order");
+}
+
+fn nix_kill(pid: i32) -> i32 {
+    Command::new("kill").arg(pid.to_string()).status().unwrap().code().unwrap()
+}
+
+#[test]
+fn the_programs_of_the_readme_are_two_processes() {
+    let deadline = Instant::now() + DEADLINE;
+    while TcpListener::bind("127.0.0.1:8101").is_err() {
+        assert!(Instant::now() < deadline, "port 8101, which the example names, is taken");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut consumer = start("consumer", dir.path());
+    let mut publisher = start("publisher", dir.path());
+    wait_for(&mut consumer, "tea was added");
+    terminate(consumer);
+    publisher.kill().unwrap();
+    publisher.wait().unwrap();
+    // The next start appends one more; the first is done, whatever was killed meanwhile.
+    let mut publisher = start("publisher", dir.path());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let at = Address::new("grpc://127.0.0.1:8101").unwrap();
+    let consumer = runtime.block_on(async {
+        loop {
+            if let Ok(mut admin) = Admin::connect(at.clone()).await {
+                break admin.describe("cart").await.unwrap().remove(0).consumers.remove(0);
+            }
+            assert!(Instant::now() < deadline, "it is served again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    publisher.kill().unwrap();
+    publisher.wait().unwrap();
+    assert_eq!((consumer.name.as_str(), consumer.offset, consumer.lag), ("analytics", 1, 1));
+}
+
+async fn serve(directory: &Path) -> (Journal, Serving, String) {
+    let journal = Journal::open(directory.join("cart")).unwrap();
+    let serving = Publisher::new().stream(&journal).start("127.0.0.1:0").await.unwrap();
+    let url = format!("grpc://{}", serving.address());
+    (journal, serving, url)
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Handler<Msg<Text>> for Seen {
+    async fn handle(&self, event: Msg<Text>, cx: &mut Cx) -> Result<(), Fault> {
+        if event.starts_with("bad") {
+            return Err(Fault::poison("it is bad"));
+        }
+        // Others of other keys go on meanwhile.
+        tokio::time::sleep(Duration::from_millis(event.len() as u64 % 5)).await;
+        cx.send("copies", event.key(), &Text(event.to_uppercase()))?;
+        self.0.lock().push(event.to_string());
+        Ok(())
+    }
+}
+
+fn app(url: &str, seen: &Seen, letters: &Path) -> Running {
+    let route = Route::topic("cart", seen.clone());
+    let app = App::new("analytics", url).unwrap().add(route).outputs(format!("mmap:{}", letters.display()));
+    app.start().unwrap()
+}
+
+async fn until(what: &str, is_true: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_get_each_event_once_while_instances_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    let outputs = dir.path().join("outputs");
+    let seen = Seen::default();
+    let first = app(&url, &seen, &outputs);
+    let appended = |range: std::ops::Range<u32>| {
+        let journal = journal.clone();
+        async move {
+            for n in range {
+                journal.append(format!("key {}", n % 50), &format!("event {n}")).await.unwrap();
+            }
+        }
+    };
+    appended(0..300).await;
+    let second = app(&url, &seen, &outputs);
+    appended(300..600).await;
+    until("both work", || seen.0.lock().len() > 550).await;
+    first.stop().await.unwrap();
+    appended(600..900).await;
+    until("all is handled", || seen.0.lock().len() >= 900).await;
+    second.stop().await.unwrap();
+    let mut all = seen.0.lock().clone();
+    all.sort_unstable();
+    let mut wanted: Vec<String> = (0..900).map(|n| format!("event {n}")).collect();
+    wanted.sort_unstable();
+    assert_eq!(all, wanted, "orderly hand-overs repeat nothing and lose nothing");
+    let copies = Queue::open(outputs.join("copies")).unwrap();
+    assert_eq!(copies.ends().next, 900);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_work_is_set_aside_to_a_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, serving, url) = serve(dir.path()).await;
+    let outputs = dir.path().join("outputs");
+    let seen = Seen::default();
+    let running = app(&url, &seen, &outputs);
+    for value in ["good", "bad one", "better"] {
+        journal.append("key", value).await.unwrap();
+    }
+    until("the others are handled", || seen.0.lock().len() == 2).await;
+    running.stop().await.unwrap();
+    let letters = Queue::open(outputs.join("dlq.analytics.cart")).unwrap();
+    let letter = letters.tailer("test").unwrap().next().unwrap().unwrap();
+    assert_eq!(letter.value(), b"bad one");
+    let offset = letter.headers().last_with_key(b"__dlq.errors.offset").unwrap();
+    assert_eq!(offset.value, Some(&b"1"[..]));
+    let info =
+        Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap().remove(0);
+    assert_eq!((info.consumers[0].offset, info.consumers[0].lag), (3, 0));
+    drop(serving);
+}
+
+#[tokio::test]
+async fn what_a_stream_cannot_do_is_refused() {
+    let app = || App::new("analytics", "grpc://127.0.0.1:1").unwrap();
+    let pattern = Route::pattern("c.*", |_: Msg<Text>| async {});
+    let refused = app().add(pattern).start().unwrap_err().to_string();
+    assert!(refused.contains("name the streams"), "{refused}");
+    let refused = app().lag().await.unwrap_err().to_string();
+    assert!(refused.contains("mainstem direct lag"), "{refused}");
+    assert!(App::new("analytics", "grpc://nowhere").unwrap_err().to_string().contains("grpc://HOST:PORT"));
+}

@@ -1,0 +1,220 @@
+//! What comes next, made ready ahead of the one that appends: pages of the open segment, and the files of the next one.
+//!
+//! The next segment's files are made under the names `log.spare`, `index.spare` and `timeindex.spare`, allocated and written with
+//! zeros; the one that rolls renames them. Where there are none, or the rename fails, it makes its own, so that nothing depends on
+//! this thread: without it an append that needs a page or a segment takes the time for it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::byte_lock::{Kind, LockFile};
+use crate::control::{Control, lock_bytes};
+use crate::error::{QueueError, Result};
+use crate::lock;
+use crate::map::Pages;
+use crate::queue::Inner;
+use crate::segment;
+
+/// Pages are made present up to here behind what is published; at half of it the appender asks for more.
+pub(crate) const AHEAD_BYTES: usize = 2 << 20;
+/// In pieces of this size, between which the appender gets at the mapping.
+const PIECE_BYTES: usize = 256 << 10;
+/// How often it is looked when nothing asks: appenders of other processes may have rolled.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What the appenders of one process and the thread that works ahead of them share.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    segments: Mutex<Vec<Present>>,
+    worker: Mutex<Option<Thread>>,
+    is_working: AtomicBool,
+}
+
+/// How much of a mapping of the open segment is present in this process.
+#[derive(Debug, Clone)]
+pub(crate) struct Present {
+    pub(crate) roll: u32,
+    pub(crate) pages: Pages,
+    pub(crate) to: Arc<AtomicUsize>,
+}
+
+impl Ahead {
+    /// Notes a mapping that is appended through, for as long as it lives.
+    pub(crate) fn watch(&self, present: Present) {
+        if !present.pages.is_mapped() {
+            return;
+        }
+        let mut segments = self.segments.lock();
+        segments.retain(|segment| segment.pages.is_mapped());
+        segments.push(present);
+    }
+
+    /// Has the thread look at once, if there is one.
+    pub(crate) fn ask(&self) {
+        if self.is_working.load(Ordering::Relaxed)
+            && let Some(worker) = &*self.worker.lock()
+        {
+            worker.unpark();
+        }
+    }
+
+    /// Makes pages behind what is published present.
+    fn populate(&self, roll: u32, published: usize) {
+        let segments: Vec<Present> =
+            self.segments.lock().iter().filter(|segment| segment.roll == roll).cloned().collect();
+        for segment in segments {
+            let mut from = segment.to.load(Ordering::Relaxed).max(published);
+            let to = published + AHEAD_BYTES;
+            while from < to {
+                let end = (from + PIECE_BYTES).next_multiple_of(PIECE_BYTES);
+                if !segment.pages.populate(from..end) {
+                    break;
+                }
+                segment.to.fetch_max(end, Ordering::Relaxed);
+                from = end;
+            }
+        }
+    }
+}
+
+/// A thread that works ahead of the appenders of this process, see [`Queue::prepare_ahead`](crate::Queue::prepare_ahead). It ends
+/// when this is dropped.
+#[derive(Debug)]
+pub struct Prepared {
+    control: Arc<Control>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Prepared {
+    pub(crate) fn start(inner: &Inner) -> Result<Prepared> {
+        let control = Arc::clone(&inner.control);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            directory: inner.directory.clone(),
+            control: Arc::clone(&control),
+            segment_bytes: inner.rules.segment_bytes,
+            lock: lock::open_for_locks(&inner.directory, true)?,
+            is_over: Arc::clone(&is_over),
+        };
+        // The first segment after this call finds its files.
+        worker.prepare_spare();
+        let thread = thread::Builder::new().name("queue-ahead".to_owned()).spawn(move || worker.run());
+        let thread =
+            thread.map_err(|error| QueueError::io("starting a thread for", &inner.directory, error))?;
+        *control.ahead.worker.lock() = Some(thread.thread().clone());
+        control.ahead.is_working.store(true, Ordering::Relaxed);
+        Ok(Prepared { control, is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.control.ahead.is_working.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    directory: PathBuf,
+    control: Arc<Control>,
+    segment_bytes: u64,
+    lock: LockFile,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn run(self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let end = self.control.end();
+            self.control.ahead.populate(end.roll, end.bytes as usize);
+            self.prepare_spare();
+            thread::park_timeout(LOOK);
+        }
+    }
+
+    /// Makes the files of the next segment, unless they are there or another process is at it. What fails is left to the appender,
+    /// who says why.
+    fn prepare_spare(&self) {
+        let [log, ..] = spares(&self.directory);
+        if log.exists() || !self.lock.try_lock(lock_bytes::PREPARING, Kind::Exclusive).unwrap_or(false) {
+            return;
+        }
+        if !log.exists() && self.make_spare().is_err() {
+            spares(&self.directory).iter().for_each(|path| drop(fs::remove_file(path)));
+        }
+        let _ = self.lock.unlock(lock_bytes::PREPARING);
+    }
+
+    fn make_spare(&self) -> io::Result<()> {
+        let is_synced = self.control.synced_end().load(Ordering::Relaxed) > 0;
+        // The log last: it says that all three are there.
+        for (path, bytes) in spares(&self.directory).iter().zip(sizes(self.segment_bytes)).rev() {
+            let made = path.with_extension("made");
+            let file = File::options().create(true).truncate(true).read(true).write(true).open(&made)?;
+            segment::allocate(&file, bytes)?;
+            self.write_zeros(&file, bytes)?;
+            if is_synced {
+                file.sync_all()?;
+            }
+            fs::rename(&made, path)?;
+        }
+        Ok(())
+    }
+
+    /// In pieces with rests between them, so that the appender, who may have to share its core, never waits for long.
+    fn write_zeros(&self, file: &File, bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < bytes && !self.is_over.load(Ordering::Relaxed) {
+            let count = (bytes - at).min(zeros.len() as u64);
+            file.write_all_at(&zeros[..count as usize], at)?;
+            at += count;
+            let end = self.control.end();
+            self.control.ahead.populate(end.roll, end.bytes as usize);
+        }
+        Ok(())
+    }
+}
+
+fn sizes(segment_bytes: u64) -> [u64; 3] {
+    segment::sizes(segment_bytes).map(|(_, bytes)| bytes)
+}
+
+/// The files of the next segment, the log first.
+fn spares(directory: &Path) -> [PathBuf; 3] {
+    ["log", "index", "timeindex"].map(|extension| directory.join(format!("{extension}.spare")))
+}
+
+/// Gives prepared files their names. Returns false if there are none, or not of the right size; then nothing is left of them that
+/// a segment could be taken for. For the holder of the lock.
+pub(crate) fn take_spare(directory: &Path, base: i64, segment_bytes: u64) -> bool {
+    let paths = spares(directory);
+    // It is made last.
+    if !paths[0].exists() {
+        return false;
+    }
+    let sized = paths.iter().zip(segment::sizes(segment_bytes));
+    // The log last: a segment whose log is there is there.
+    let is_taken = sized.rev().all(|(spare, (extension, bytes))| {
+        fs::metadata(spare).is_ok_and(|file| file.len() == bytes)
+            && fs::rename(spare, segment::path(directory, base, extension)).is_ok()
+    });
+    if !is_taken {
+        // Of one that died between two names, perhaps; the thread makes them anew.
+        paths.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    is_taken
+}

@@ -1,0 +1,68 @@
+//! The leader epochs of a queue, in Kafka's file `leader-epoch-checkpoint`: which epoch begins where.
+//!
+//! A queue goes on in its epoch for as long as nothing can be lost. After a restart of the machine messages that were
+//! published may be gone and others get their offsets, which remote readers learn by a new epoch (KIP-320).
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::error::{QueueError, Result};
+
+const FILE: &str = "leader-epoch-checkpoint";
+
+/// Epochs with their first offsets, ascending; those that can be read.
+pub(crate) fn read(directory: &Path) -> Vec<(i32, i64)> {
+    let text = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
+    let entry = |line: &str| {
+        let (epoch, start) = line.split_once(' ')?;
+        Some((epoch.parse::<i32>().ok()?, start.trim().parse::<i64>().ok()?))
+    };
+    let mut epochs: Vec<(i32, i64)> =
+        text.lines().skip(2).filter_map(entry).filter(|(epoch, start)| *epoch >= 0 && *start >= 0).collect();
+    epochs.sort_unstable();
+    epochs
+}
+
+/// Begins another epoch at `next`, greater than all that are known and than `least`; returns it.
+pub(crate) fn raise(directory: &Path, least: i32, next: i64) -> Result<i32> {
+    let mut epochs = read(directory);
+    let newest = epochs.last().map_or(0, |(epoch, _)| *epoch).max(least);
+    let epoch = newest.checked_add(1).unwrap_or(newest);
+    epochs.retain(|(_, start)| *start < next);
+    epochs.push((epoch, next));
+    write(directory, &epochs)?;
+    Ok(epoch)
+}
+
+/// Writes the epochs of a new queue, or others, on the disk.
+pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
+    let mut text = format!("0\n{}\n", epochs.len());
+    for (epoch, start) in epochs {
+        text.push_str(&format!("{epoch} {start}\n"));
+    }
+    let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.tmp")));
+    let written = fs::write(&new, text).and_then(|()| File::open(&new)?.sync_all());
+    let written = written.and_then(|()| fs::rename(&new, &path));
+    written.map_err(|error| QueueError::io("writing", &path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_epoch_begins_where_messages_may_have_been_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        write(directory, &[(0, 0)]).unwrap();
+        assert_eq!(fs::read_to_string(directory.join(FILE)).unwrap(), "0\n1\n0 0\n");
+        assert_eq!(raise(directory, 0, 10).unwrap(), 1);
+        assert_eq!(read(directory), [(0, 0), (1, 10)]);
+        // Nothing was appended in epoch 1: it is not kept.
+        assert_eq!(raise(directory, 0, 10).unwrap(), 2);
+        assert_eq!(raise(directory, 7, 12).unwrap(), 8);
+        assert_eq!(read(directory), [(0, 0), (2, 10), (8, 12)]);
+        fs::write(directory.join(FILE), "nonsense\n\n-3 x\n4\n").unwrap();
+        assert_eq!(read(directory), []);
+    }
+}

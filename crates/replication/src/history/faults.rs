@@ -1,0 +1,133 @@
+//! What durable logs cannot have done.
+
+/// A fault, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// The partition; [`super::NO_PARTITION`] for what concerns several.
+    pub partition: i32,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What durable logs cannot have done.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A replica does not have an acknowledged value.
+    Lost {
+        /// The replica's node.
+        process: i32,
+        /// Where the value was acknowledged.
+        offset: i64,
+        /// The value.
+        value: u64,
+    },
+    /// A value is at two offsets.
+    Duplicate {
+        /// The value.
+        value: u64,
+        /// The one offset.
+        offset: i64,
+        /// The other.
+        other: i64,
+    },
+    /// An offset has two values.
+    Inconsistent {
+        /// The offset.
+        offset: i64,
+        /// The one value.
+        value: u64,
+        /// The other.
+        other: u64,
+    },
+    /// A value that no process appended.
+    Invented {
+        /// Where it is.
+        offset: i64,
+        /// The value.
+        value: u64,
+    },
+    /// A value whose append had failed for certain.
+    Failed {
+        /// Where it is.
+        offset: i64,
+        /// The value.
+        value: u64,
+    },
+    /// A group has read to an end and never seen a value before it that it had to see.
+    Unseen {
+        /// The group.
+        group: u64,
+        /// Where the value is.
+        offset: i64,
+        /// The value.
+        value: u64,
+    },
+    /// A consumer jumped over an offset that it had to read; for a replica: it has a hole.
+    Skipped {
+        /// The consumer.
+        process: i32,
+        /// The offset that it got.
+        offset: i64,
+        /// The first one that it should have got before.
+        expected: i64,
+    },
+    /// A consumer went back.
+    WentBack {
+        /// The consumer.
+        process: i32,
+        /// The offset that it got.
+        offset: i64,
+        /// The one that was to come at the earliest.
+        expected: i64,
+    },
+    /// A producer's later value is before an earlier one, both acknowledged.
+    Reordered {
+        /// The producer.
+        process: i32,
+        /// The later value's offset.
+        offset: i64,
+        /// The earlier value's.
+        before: i64,
+    },
+    /// A consumer of committed transactions got a value of an aborted one (G1a).
+    AbortedRead {
+        /// The consumer.
+        process: i32,
+        /// Where the value is.
+        offset: i64,
+        /// The value.
+        value: u64,
+        /// Its transaction.
+        transaction: u64,
+    },
+    /// Transactions that have read each other's values in a circle (G1c).
+    Cycle {
+        /// The transactions, each of which has read a value of the next one, the last one of the first.
+        transactions: Vec<u64>,
+    },
+    /// Two committed transactions have processed the same record.
+    ProcessedTwice {
+        /// Where the record is.
+        offset: i64,
+        /// The one transaction.
+        transaction: u64,
+        /// The other.
+        other: u64,
+    },
+    /// A group's committed offset is behind one that was acknowledged before it was asked for.
+    CommitWentBack {
+        /// The group.
+        group: u64,
+        /// The committed offset that was found.
+        offset: i64,
+        /// The one that was acknowledged.
+        acknowledged: i64,
+    },
+    /// A group's committed offset is beyond all that was ever to be committed.
+    CommitInvented {
+        /// The group.
+        group: u64,
+        /// The committed offset that was found.
+        offset: i64,
+    },
+}

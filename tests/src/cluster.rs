@@ -1,0 +1,319 @@
+//! Nodes of a cluster as processes: started with Kafka's own server.properties, killed, paused, cut off from each other.
+//!
+//! The same harness runs Mainstem and Apache Kafka 4.3.0 in combined mode, which tells a fault of a test from a fault of
+//! the nodes. Kafka needs a JVM and its jars in `target/interop/kafka-4.3.0/lib`.
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod network;
+mod node;
+pub mod replica;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_client::{Admin, ClientConfig, ClusterDescription, Topic};
+use tempfile::TempDir;
+
+use self::network::Network;
+use self::node::{Node, Ports};
+use self::replica::ReplicaBatch;
+use crate::broker::target_dir;
+use crate::kafka_node::{NEWEST, jars};
+
+/// A cluster of JVMs on a busy machine takes its time.
+const READY_MAX: Duration = Duration::from_secs(120);
+/// Below the system's own choice of ports: a client that looks for a dead node there can meet nothing but the node.
+const PORTS: std::ops::Range<u16> = 23_000..24_000;
+/// Settings of all clusters here: groups need few partitions, and no group waits longer than its test.
+const SETTINGS: [(&str, &str); 12] = [
+    ("offsets.topic.num.partitions", "4"),
+    ("offsets.topic.replication.factor", "3"),
+    ("transaction.state.log.num.partitions", "4"),
+    ("transaction.state.log.replication.factor", "3"),
+    ("transaction.state.log.min.isr", "2"),
+    ("default.replication.factor", "3"),
+    ("min.insync.replicas", "2"),
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.min.session.timeout.ms", "100"),
+    ("broker.session.timeout.ms", "3000"),
+    ("broker.heartbeat.interval.ms", "500"),
+    ("auto.create.topics.enable", "false"),
+];
+
+/// What the nodes run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// Apache Kafka, in combined mode.
+    Kafka,
+    /// The binary of this workspace.
+    Mainstem,
+}
+
+impl System {
+    /// What `TEST_CLUSTER_SYSTEM` says; ours otherwise.
+    ///
+    /// # Panics
+    /// When it says neither.
+    pub fn from_environment() -> System {
+        match std::env::var("TEST_CLUSTER_SYSTEM").as_deref() {
+            Ok("kafka") => System::Kafka,
+            Ok("mainstem") | Err(_) => System::Mainstem,
+            Ok(other) => panic!("TEST_CLUSTER_SYSTEM is kafka or mainstem, not {other}"),
+        }
+    }
+}
+
+/// A cluster that is to be started.
+#[derive(Debug)]
+pub struct Setup {
+    name: String,
+    system: System,
+    nodes: i32,
+    settings: BTreeMap<String, String>,
+    is_proxied: bool,
+}
+
+impl Setup {
+    /// Three nodes for the test `name`.
+    pub fn new(name: &str, system: System) -> Setup {
+        let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Setup { name: name.to_owned(), system, nodes: 3, settings: settings.collect(), is_proxied: false }
+    }
+
+    /// With so many nodes.
+    pub fn nodes(mut self, nodes: i32) -> Setup {
+        self.nodes = nodes;
+        self
+    }
+
+    /// With a setting of all nodes, by Kafka's name.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Setup {
+        self.settings.insert(key.to_owned(), value.to_string());
+        self
+    }
+
+    /// With a proxy before each listener, so that nodes can be cut off from each other.
+    pub fn proxied(mut self) -> Setup {
+        self.is_proxied = true;
+        self
+    }
+
+    /// Starts all nodes over empty directories, and waits until each knows all of them. `None` where Kafka cannot run,
+    /// which was said.
+    pub fn start(self) -> Option<Cluster> {
+        let jars = match self.system {
+            System::Kafka => Some(jars(&NEWEST)?),
+            System::Mainstem => None,
+        };
+        let home = target_dir().join("test-runs");
+        fs::create_dir_all(&home).unwrap();
+        let home = tempfile::Builder::new().prefix(&format!("{}-", self.name)).tempdir_in(home).unwrap();
+        let ports: Vec<Ports> =
+            (0..self.nodes).map(|_| Ports { plain: port(), controller: port() }).collect();
+        let network = self.is_proxied.then(|| Network::start(&ports));
+        let public = network.as_ref().map_or_else(|| ports.clone(), |network| network.ports().to_vec());
+        let nodes = (1..=self.nodes).zip(&ports).map(|(id, own)| {
+            let node = Node::new(id, home.path(), jars.clone());
+            node.write_properties(*own, &public, &self.settings);
+            node
+        });
+        let nodes: Vec<Node> = nodes.collect();
+        std::thread::scope(|scope| nodes.iter().for_each(|node| drop(scope.spawn(|| node.format()))));
+        let mut cluster = Cluster { system: self.system, home: Some(home), nodes, public, network };
+        (1..=self.nodes).for_each(|id| cluster.start_node(id));
+        Some(cluster)
+    }
+}
+
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = (std::process::id() % 50) as u16 * 20;
+    loop {
+        let number = (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
+        if TcpListener::bind(("127.0.0.1", PORTS.start + number)).is_ok() {
+            return PORTS.start + number;
+        }
+    }
+}
+
+/// Running nodes and their directories, which are kept when the test fails.
+#[derive(Debug)]
+pub struct Cluster {
+    system: System,
+    home: Option<TempDir>,
+    nodes: Vec<Node>,
+    /// Where nodes and clients look for each node.
+    public: Vec<Ports>,
+    network: Option<Network>,
+}
+
+impl Cluster {
+    /// What its nodes run.
+    pub fn system(&self) -> System {
+        self.system
+    }
+
+    /// Returns true if nodes can be cut off from each other.
+    pub fn has_proxies(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// The ids of all nodes.
+    pub fn ids(&self) -> Vec<i32> {
+        self.nodes.iter().map(Node::id).collect()
+    }
+
+    fn node(&self, id: i32) -> &Node {
+        &self.nodes[usize::try_from(id - 1).unwrap()]
+    }
+
+    fn node_mut(&mut self, id: i32) -> &mut Node {
+        &mut self.nodes[usize::try_from(id - 1).unwrap()]
+    }
+
+    /// HOST:PORT of the listener of each node, after commas.
+    pub fn bootstrap(&self) -> String {
+        let address = |ports: &Ports| format!("127.0.0.1:{}", ports.plain);
+        self.public.iter().map(address).collect::<Vec<_>>().join(",")
+    }
+
+    /// How clients of these tests connect: they ask again soon.
+    pub fn client(&self) -> ClientConfig {
+        ClientConfig {
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(10),
+            retry_backoff: Duration::from_millis(20),
+            retry_backoff_max: Duration::from_millis(300),
+            ..ClientConfig::new(&self.bootstrap()).unwrap()
+        }
+    }
+
+    /// Starts a node over its directory, and does not wait.
+    pub fn start_node(&mut self, id: i32) {
+        let process = self.node_mut(id).start();
+        if let Some(network) = &self.network {
+            network.set_process(id, process);
+        }
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub fn kill(&mut self, id: i32) {
+        self.node_mut(id).kill();
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&self, id: i32) {
+        self.node(id).pause();
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, id: i32) {
+        self.node(id).resume();
+    }
+
+    /// SIGTERM, and waits for the end, which has to be in order.
+    pub fn stop(&mut self, id: i32) {
+        self.node_mut(id).stop();
+    }
+
+    /// Returns true while its process runs.
+    pub fn is_running(&self, id: i32) -> bool {
+        self.node(id).is_running()
+    }
+
+    /// Asserts that no node has ended that was not made to.
+    pub fn assert_running(&mut self) {
+        self.nodes.iter_mut().for_each(Node::assert_running);
+    }
+
+    /// What a node has printed since its first start.
+    pub fn log(&self, id: i32) -> String {
+        self.node(id).log()
+    }
+
+    /// Where the directories and logs of its nodes are, and room for those of a test.
+    pub fn home(&self) -> &Path {
+        self.home.as_ref().expect("it is there until the end").path()
+    }
+
+    /// The log directory of a node.
+    pub fn log_dir(&self, id: i32) -> PathBuf {
+        self.node(id).log_dir()
+    }
+
+    /// Nothing goes from one node to another any more, as on a network that drops all packets. Clients reach both.
+    ///
+    /// # Panics
+    /// When the cluster has no proxies.
+    pub fn cut(&self, from: i32, to: i32) {
+        self.network.as_ref().expect("a cluster with proxies").cut(from, to);
+    }
+
+    /// Takes back all of [`Cluster::cut`].
+    pub fn heal(&self) {
+        self.network.as_ref().expect("a cluster with proxies").heal();
+    }
+
+    /// The batches that a node has of a partition, from its files.
+    pub fn replica(&self, topic: &str, partition: i32, node: i32) -> Vec<ReplicaBatch> {
+        replica::read(&self.log_dir(node).join(format!("{topic}-{partition}")))
+    }
+
+    /// Waits until the cluster names all nodes.
+    pub async fn wait_until_ready(&mut self) -> ClusterDescription {
+        let count = self.nodes.len();
+        let deadline = Instant::now() + READY_MAX;
+        let admin = Admin::new(self.client());
+        loop {
+            self.assert_running();
+            let found = admin.cluster().await;
+            if let Ok(found) = &found
+                && found.brokers.len() == count
+            {
+                return found.clone();
+            }
+            assert!(Instant::now() < deadline, "the cluster does not get ready: {found:?}\n{}", self.tails());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until every partition of a topic has a leader and all its replicas in sync.
+    pub async fn wait_until_in_sync(&mut self, topic: &str) -> std::sync::Arc<Topic> {
+        let deadline = Instant::now() + READY_MAX;
+        let admin = Admin::new(self.client());
+        loop {
+            self.assert_running();
+            let found = admin.topic(topic).await;
+            let is_in_sync = |topic: &Topic| {
+                let whole = |one: &mainstem_client::Partition| one.isr.len() == one.replicas.len();
+                topic.partitions.iter().all(|one| one.leader.is_some() && whole(one))
+            };
+            if let Ok(found) = &found
+                && is_in_sync(found)
+            {
+                return found.clone();
+            }
+            assert!(Instant::now() < deadline, "{topic} does not get in sync: {found:?}\n{}", self.tails());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The last lines of all nodes.
+    pub fn tails(&self) -> String {
+        self.nodes.iter().map(Node::tail).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.nodes.iter_mut().for_each(Node::end);
+        if std::thread::panicking() {
+            let kept = self.home.take().map(TempDir::keep).unwrap_or_default();
+            eprintln!("data and logs are kept in {}", kept.display());
+        }
+    }
+}

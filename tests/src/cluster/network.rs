@@ -1,0 +1,163 @@
+//! Proxies before the listeners of nodes: what goes from one node to another can be held back, as on a network that drops
+//! packets, and goes on when it is healed, as TCP does.
+//!
+//! Which node a connection comes from is known from the process that has its other end, so that nothing but the harness
+//! has to know of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::node::Ports;
+use super::port;
+
+/// A node dials and closes at once now and then.
+const OWNER_MAX: Duration = Duration::from_millis(200);
+/// Clients are no node.
+const CLIENT: i32 = 0;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pairs of which the first one's bytes do not reach the second one.
+    cut: BTreeSet<(i32, i32)>,
+    processes: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The proxies of a cluster; they end with the process.
+#[derive(Debug)]
+pub(super) struct Network {
+    ports: Vec<Ports>,
+    shared: Arc<Shared>,
+}
+
+impl Network {
+    pub(super) fn start(behind: &[Ports]) -> Network {
+        let shared = Arc::new(Shared::default());
+        shared.state.lock().unwrap().processes = vec![0; behind.len()];
+        let proxy = |id: i32, behind: u16| {
+            let listener = TcpListener::bind(("127.0.0.1", port())).unwrap();
+            let own = listener.local_addr().unwrap().port();
+            let shared = shared.clone();
+            thread::spawn(move || serve(&listener, id, behind, &shared));
+            own
+        };
+        let ports = (1..).zip(behind).map(|(id, ports)| Ports {
+            plain: proxy(id, ports.plain),
+            controller: proxy(id, ports.controller),
+        });
+        Network { ports: ports.collect(), shared }
+    }
+
+    pub(super) fn ports(&self) -> &[Ports] {
+        &self.ports
+    }
+
+    pub(super) fn set_process(&self, id: i32, process: u32) {
+        self.shared.state.lock().unwrap().processes[usize::try_from(id - 1).unwrap()] = process;
+    }
+
+    pub(super) fn cut(&self, from: i32, to: i32) {
+        self.shared.state.lock().unwrap().cut.insert((from, to));
+    }
+
+    pub(super) fn heal(&self) {
+        self.shared.state.lock().unwrap().cut.clear();
+        self.shared.changed.notify_all();
+    }
+}
+
+fn serve(listener: &TcpListener, to: i32, behind: u16, shared: &Arc<Shared>) {
+    for near in listener.incoming().map_while(Result::ok) {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            // A node that is not there has its connections closed.
+            let _ = carry_both_ways(near, to, behind, &shared);
+        });
+    }
+}
+
+fn carry_both_ways(near: TcpStream, to: i32, behind: u16, shared: &Arc<Shared>) -> io::Result<()> {
+    let from = owner(near.local_addr()?, near.peer_addr()?, shared);
+    shared.wait_until_open(from, to);
+    let far = TcpStream::connect(("127.0.0.1", behind))?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let (near_too, far_too, shared_too) = (near.try_clone()?, far.try_clone()?, shared.clone());
+    let back = thread::spawn(move || carry(&far_too, &near_too, (to, from), &shared_too));
+    carry(&near, &far, (from, to), shared);
+    // It has no result, and its panic would be one of the harness.
+    let _ = back.join();
+    Ok(())
+}
+
+/// Carries bytes one way while it is open.
+fn carry(mut source: &TcpStream, mut sink: &TcpStream, (from, to): (i32, i32), shared: &Shared) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = source.read(&mut bytes) {
+        shared.wait_until_open(from, to);
+        if sink.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    shared.wait_until_open(from, to);
+    // Both sides hear of the end of either.
+    let _ = source.shutdown(Shutdown::Both);
+    let _ = sink.shutdown(Shutdown::Both);
+}
+
+impl Shared {
+    fn wait_until_open(&self, from: i32, to: i32) {
+        let state = self.state.lock().unwrap();
+        let _open = self.changed.wait_while(state, |state| state.cut.contains(&(from, to))).unwrap();
+    }
+}
+
+/// The node whose process has the other end of a connection.
+fn owner(here: SocketAddr, there: SocketAddr, shared: &Shared) -> i32 {
+    let deadline = Instant::now() + OWNER_MAX;
+    loop {
+        if let Some(inode) = inode(there.port(), here.port()) {
+            let processes = shared.state.lock().unwrap().processes.clone();
+            let link = format!("socket:[{inode}]");
+            let found = (1..).zip(processes).find(|(_, process)| has_open(*process, &link));
+            return found.map_or(CLIENT, |(id, _)| id);
+        }
+        if Instant::now() > deadline {
+            return CLIENT;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The inode of the socket between two ports of this machine, of the side that has the first one.
+fn inode(local: u16, remote: u16) -> Option<u64> {
+    let is_port = |field: Option<&str>, port: u16| {
+        let hex = field.and_then(|field| field.rsplit(':').next());
+        hex.and_then(|hex| u16::from_str_radix(hex, 16).ok()) == Some(port)
+    };
+    // A JVM's sockets are of IPv6.
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
+        let table = fs::read_to_string(table).ok()?;
+        table.lines().skip(1).find_map(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let is_it = is_port(fields.next(), local) && is_port(fields.next(), remote);
+            let inode = fields.nth(6)?.parse().ok()?;
+            (is_it && inode != 0).then_some(inode)
+        })
+    })
+}
+
+fn has_open(process: u32, link: &str) -> bool {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|target| target.as_os_str() == link)
+}

@@ -1,0 +1,201 @@
+//! One node as a process.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::broker::binary;
+use crate::wait::within;
+
+/// Of all clusters here.
+const CLUSTER_ID: &str = "bWFpbnN0ZW0tY2x1c3RlcnM";
+/// Lines of a node's log that a failure shows.
+const TAIL_LINES: usize = 25;
+/// Characters of such a line.
+const LINE_CHARS: usize = 300;
+/// So long at most until a node has stopped that was asked to.
+const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+/// Kafka says what goes wrong.
+const LOGGING: &str = "\
+appender.console.type = Console
+appender.console.name = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = ERROR
+rootLogger.appenderRef.console.ref = CONSOLE
+";
+
+/// The ports of a node on 127.0.0.1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) plain: u16,
+    pub(super) controller: u16,
+}
+
+/// A node; killed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Node {
+    id: i32,
+    dir: PathBuf,
+    /// Kafka's, if the node is to run that.
+    jars: Option<PathBuf>,
+    process: Option<Child>,
+}
+
+impl Node {
+    pub(super) fn new(id: i32, home: &Path, jars: Option<PathBuf>) -> Node {
+        let dir = home.join(format!("node-{id}"));
+        fs::create_dir_all(&dir).unwrap();
+        Node { id, dir, jars, process: None }
+    }
+
+    pub(super) fn id(&self) -> i32 {
+        self.id
+    }
+
+    /// What Kafka and Mainstem both understand; `public` is where other nodes and clients look for each.
+    pub(super) fn write_properties(&self, own: Ports, public: &[Ports], more: &BTreeMap<String, String>) {
+        let voters =
+            (1..).zip(public).map(|(id, ports): (i32, _)| format!("{id}@127.0.0.1:{}", ports.controller));
+        let voters = voters.collect::<Vec<_>>().join(",");
+        let advertised = public[usize::try_from(self.id - 1).unwrap()].plain;
+        let Ports { plain, controller } = own;
+        let (id, data) = (self.id, self.log_dir().display().to_string());
+        let mut text = format!(
+            "process.roles=broker,controller\n\
+             node.id={id}\n\
+             controller.quorum.voters={voters}\n\
+             listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             controller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             log.dirs={data}\n"
+        );
+        for (key, value) in more {
+            writeln!(text, "{key}={value}").unwrap();
+        }
+        fs::write(self.properties(), text).unwrap();
+        fs::write(self.dir.join("log4j2.properties"), LOGGING).unwrap();
+    }
+
+    fn properties(&self) -> PathBuf {
+        self.dir.join("node.properties")
+    }
+
+    pub(super) fn log_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn java(&self, jars: &Path) -> Command {
+        let mut command = Command::new("java");
+        command.args(["-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        let logging = self.dir.join("log4j2.properties").display().to_string();
+        command.arg(format!("-Dlog4j2.configurationFile={logging}")).arg("-cp");
+        command.arg(format!("{}/*", jars.display()));
+        command
+    }
+
+    /// `kafka-storage format`, which Kafka needs.
+    pub(super) fn format(&self) {
+        let Some(jars) = &self.jars else { return };
+        let mut command = self.java(jars);
+        command.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    /// Starts it, and does not wait: its process id.
+    pub(super) fn start(&mut self) -> u32 {
+        assert!(self.process.is_none(), "node {} runs already", self.id);
+        let mut command = match &self.jars {
+            Some(jars) => {
+                let mut command = self.java(jars);
+                command.arg("kafka.Kafka").arg(self.properties());
+                command
+            }
+            None => {
+                let mut command = Command::new(binary());
+                command.args(["start", "--config"]).arg(self.properties());
+                command
+            }
+        };
+        let output = File::options().create(true).append(true).open(self.dir.join("node.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
+        let process = command.spawn().unwrap();
+        let id = process.id();
+        self.process = Some(process);
+        id
+    }
+
+    pub(super) fn kill(&mut self) {
+        assert!(self.process.is_some(), "node {} does not run", self.id);
+        self.assert_running();
+        self.end();
+    }
+
+    /// The same whatever became of it.
+    pub(super) fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // It may have ended by itself; waiting is what counts.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("the node runs");
+        kill_process(Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        let mut process = self.process.take().expect("the node runs");
+        let status = within(STOP_MAX, "a node's end", || process.try_wait().unwrap());
+        // A JVM that ends by a signal says so.
+        let is_in_order = status.success() || status.code() == Some(143);
+        assert!(is_in_order, "node {} ended with {status}\n{}", self.id, self.tail());
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    pub(super) fn assert_running(&mut self) {
+        let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+        assert!(ended.is_none(), "node {} ended by itself with {ended:?}\n{}", self.id, self.tail());
+    }
+
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("node.log")).unwrap_or_default()
+    }
+
+    pub(super) fn tail(&self) -> String {
+        let log = self.log();
+        let is_of_a_stack = |line: &&str| line.starts_with("\tat ");
+        let lines: Vec<_> = log.lines().filter(|line| !is_of_a_stack(line)).collect();
+        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        let short = |line: &&str| line.chars().take(LINE_CHARS).collect::<String>();
+        let tail = tail.iter().map(short).collect::<Vec<_>>().join("\n");
+        format!("-- node {}\n{tail}", self.id)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

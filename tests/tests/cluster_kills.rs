@@ -1,0 +1,161 @@
+//! `kill -9` of any nodes of a cluster under load: what was acknowledged is on every replica, once, in order, at its offset,
+//! and committed offsets never go back.
+//!
+//! Producers with acks=all and idempotence, members of groups that commit and a transactional loop go on over all
+//! kills. What they do and see is a history, which the checker of the simulator judges. `TEST_CLUSTER_ROUNDS` is the number
+//! of rounds, `TEST_SEED` repeats a run's choices (not its timing), `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the
+//! place of our nodes.
+
+#[path = "cluster_kills/clients.rs"]
+mod clients;
+#[path = "cluster_kills/faults.rs"]
+mod faults;
+#[path = "cluster_kills/members.rs"]
+mod members;
+#[path = "cluster_kills/outcome.rs"]
+mod outcome;
+#[path = "cluster_kills/producers.rs"]
+mod producers;
+#[path = "cluster_kills/run.rs"]
+mod run;
+#[path = "cluster_kills/transactions.rs"]
+mod transactions;
+
+use std::sync::Arc;
+
+use mainstem_client::{Admin, ClientConfig, GroupProtocol, Isolation, NewTopic};
+use mainstem_tests::cluster::{Cluster, Setup, System};
+use mainstem_wire::sample::Rng;
+use tokio::task::JoinSet;
+
+use clients::RealClient;
+use faults::{Fault, Pauses};
+use members::Member;
+use run::{GROUPS, IN, OUT, PARTITIONS, Phase, Run};
+
+/// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
+const ROUNDS: u64 = 20;
+/// One with real clients, whose programs take their time to start, for so many of the others.
+const OTHERS_FOR_ONE: u64 = 4;
+/// One with pauses and partitions, which are noticed by time-outs.
+const OTHERS_FOR_ONE_PARTITION: u64 = 2;
+/// Of each run.
+const PRODUCERS: usize = 3;
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_of_any_nodes() {
+    run_rounds(Setup::new("cluster-kills", System::from_environment()), &[], 1);
+}
+
+#[test]
+fn what_was_acknowledged_survives_pauses_and_partitions() {
+    let setup = Setup::new("cluster-partitions", System::from_environment()).proxied();
+    run_rounds(setup, &[], OTHERS_FOR_ONE_PARTITION);
+}
+
+#[test]
+fn what_real_clients_were_told_survives_kills_of_any_nodes() {
+    let clients: Vec<_> = RealClient::ALL.into_iter().filter(|client| client.is_installed()).collect();
+    if !clients.is_empty() {
+        let setup = Setup::new("cluster-kills-clients", System::from_environment());
+        run_rounds(setup, &clients, OTHERS_FOR_ONE);
+    }
+}
+
+/// A part of the rounds, with real clients beside our own.
+fn run_rounds(setup: Setup, clients: &[RealClient], others_for_one: u64) {
+    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    let rounds = number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS);
+    eprintln!("TEST_SEED={seed} TEST_CLUSTER_ROUNDS={rounds}");
+    let rounds = rounds.div_ceil(others_for_one);
+    let Some(cluster) = setup.start() else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(survives(cluster, clients, Rng(seed), rounds));
+}
+
+async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, rounds: u64) {
+    let description = cluster.wait_until_ready().await;
+    eprintln!("cluster {} has {} nodes", description.cluster_id, description.brokers.len());
+    let admin = Admin::new(cluster.client());
+    for topic in [IN, OUT] {
+        let topic = NewTopic { replication_factor: Some(3), ..NewTopic::new(topic).partitions(PARTITIONS) };
+        admin
+            .create_topic(&topic.config("min.insync.replicas", "2"))
+            .await
+            .expect("a topic of three replicas");
+    }
+    for topic in [IN, OUT] {
+        cluster.wait_until_in_sync(topic).await;
+    }
+    let run = Arc::new(Run::new());
+    let mut actors = start_actors(&run, &cluster.client(), &mut rng);
+    for client in clients.iter().copied() {
+        let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
+        let rng = Rng(rng.next_u64());
+        actors.spawn(clients::produce(run.clone(), client, bootstrap.clone(), folder.clone(), rng));
+        actors.spawn(clients::member(run.clone(), client, bootstrap, folder));
+    }
+    let mut pauses = Pauses::default();
+    for round in 0..rounds {
+        run.wait_for_appends(20 + rng.below(100), &cluster).await;
+        let fault = match cluster.has_proxies() {
+            true => Fault::choose(&mut rng),
+            false => Fault::choose_kill(&mut rng),
+        };
+        let pause = fault.carry_out(&mut cluster, &run, &mut rng).await;
+        eprintln!("round {round}: {fault:?}, acknowledgements pause for {pause:?}");
+        pauses.add(fault, pause);
+        assert_no_actor_has_failed(&mut actors).await;
+    }
+    eprintln!("{pauses}");
+    for topic in [IN, OUT, "__consumer_offsets", "__transaction_state"] {
+        cluster.wait_until_in_sync(topic).await;
+    }
+    run.enter(Phase::Drain);
+    outcome::read_to_the_ends(&run, &cluster, clients).await;
+    run.enter(Phase::Stop);
+    while let Some(ended) = actors.join_next().await {
+        ended.expect("an actor");
+    }
+    outcome::read_replicas(&run, &cluster).await;
+    outcome::check(&run, &cluster);
+    // The last nodes of a cluster of Kafka wait for a controller that is gone.
+    if cluster.system() == System::Mainstem {
+        cluster.ids().into_iter().for_each(|id| cluster.stop(id));
+    }
+}
+
+fn start_actors(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()> {
+    let mut actors = JoinSet::new();
+    for _ in 0..PRODUCERS {
+        actors.spawn(producers::produce(run.clone(), client.clone(), Rng(rng.next_u64())));
+    }
+    let protocols = [GroupProtocol::Classic, GroupProtocol::Consumer { assignor: None }];
+    for ((group, topic, isolation), protocol) in GROUPS.into_iter().zip(protocols) {
+        for _ in 0..2 {
+            let (run, client, protocol) = (run.clone(), client.clone(), protocol.clone());
+            actors.spawn(Member { run, client, group, topic, isolation, protocol }.go_on());
+        }
+    }
+    actors.spawn(transactions::process(run.clone(), client.clone(), Rng(rng.next_u64())));
+    actors.spawn(members::watch_commits(run.clone(), client.clone()));
+    actors
+}
+
+/// An actor goes on until it is to stop: one that has ended has found a fault.
+async fn assert_no_actor_has_failed(actors: &mut JoinSet<()>) {
+    if let Some(ended) = actors.try_join_next() {
+        ended.expect("an actor");
+        panic!("an actor has ended by itself");
+    }
+}
+
+/// The isolation of what reads a topic of transactions, or of another one.
+fn isolation_of(topic: &str) -> Isolation {
+    if topic == OUT { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
+}

@@ -1,0 +1,273 @@
+//! Producers and members of groups that are real clients: Java's, confluent-kafka's, franz-go's. They are the programs of
+//! `tests/interop`, which write down what they do; that is read on as they write it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainstem_replication::history::{Operation, Outcome};
+use mainstem_wire::sample::Rng;
+
+use crate::run::{IN, PARTITIONS, Phase, RESUME_MAX, Run, group_name};
+
+/// How often what they write down is read.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A client that is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RealClient {
+    Java,
+    Confluent,
+    Franz,
+}
+
+impl RealClient {
+    pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
+
+    /// The group that its member is in.
+    pub(crate) fn group(self) -> u64 {
+        11 + self as u64
+    }
+
+    /// Whether it is installed, as `cargo xtask test` does.
+    pub(crate) fn is_installed(self) -> bool {
+        let found = self.program().exists();
+        let is_required = std::env::var("CI").as_deref() == Ok("true");
+        assert!(found || !is_required, "{self:?} has to be installed at {}", self.program().display());
+        if !found {
+            eprintln!("skipped: {self:?} is not installed at {}", self.program().display());
+        }
+        found
+    }
+
+    fn program(self) -> PathBuf {
+        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop");
+        match self {
+            RealClient::Java => interop.join("java/mainstem/interop/Client.class"),
+            RealClient::Confluent => interop.join("venv/bin/python3"),
+            RealClient::Franz => interop.join("go/franz"),
+        }
+    }
+
+    fn command(self) -> Command {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
+        match self {
+            RealClient::Java => {
+                let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop");
+                let mut command = Command::new("java");
+                command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+                command.arg(format!("{0}/java:{0}/kafka-4.3.0/lib/*", interop.display()));
+                command.arg("mainstem.interop.Client");
+                command
+            }
+            RealClient::Confluent => {
+                let mut command = Command::new(self.program());
+                command.arg(sources.join("python/client.py"));
+                command
+            }
+            RealClient::Franz => Command::new(self.program()),
+        }
+    }
+}
+
+/// A running program, and what it has written down so far.
+struct Program {
+    client: RealClient,
+    process: Child,
+    notes: PathBuf,
+    read: Option<File>,
+    rest: String,
+}
+
+impl Program {
+    fn start(
+        client: RealClient,
+        bootstrap: &str,
+        folder: &Path,
+        name: &str,
+        arguments: &[String],
+    ) -> Program {
+        let notes = folder.join(name);
+        // One of the same name may have been there before.
+        let _ = std::fs::remove_file(&notes);
+        let log = File::options().create(true).append(true).open(folder.join(format!("{name}.log")));
+        let mut command = client.command();
+        command.args(arguments).arg(format!("bootstrap={bootstrap}")).arg(format!("topic={IN}"));
+        command.arg(format!("out={}", notes.display()));
+        let log = log.expect("a file can be written");
+        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file")).stderr(log);
+        let process = command.spawn().expect("the client can be started");
+        Program { client, process, notes, read: None, rest: String::new() }
+    }
+
+    /// The lines that are new.
+    fn lines(&mut self) -> Vec<String> {
+        if self.read.is_none() {
+            self.read = File::open(&self.notes).ok();
+        }
+        if let Some(file) = &mut self.read {
+            file.read_to_string(&mut self.rest).expect("notes are text");
+        }
+        let end = self.rest.rfind('\n').map_or(0, |end| end + 1);
+        let whole: String = self.rest.drain(..end).collect();
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("a child can be asked").is_some()
+    }
+
+    /// Ends its input, and waits for its end while its lines are taken.
+    async fn end(&mut self, mut take: impl FnMut(Vec<String>)) -> bool {
+        drop(self.process.stdin.take());
+        let deadline = Instant::now() + RESUME_MAX;
+        while !self.has_ended() {
+            assert!(Instant::now() < deadline, "{:?} does not end", self.client);
+            take(self.lines());
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        take(self.lines());
+        self.process.wait().expect("a child can be asked").success()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A producer that is a real client: writes until there is no load any more.
+pub(crate) async fn produce(
+    run: Arc<Run>,
+    client: RealClient,
+    bootstrap: String,
+    folder: PathBuf,
+    mut rng: Rng,
+) {
+    let process = run.process();
+    let name = format!("{client:?}-producer");
+    let mut program = Program::start(client, &bootstrap, &folder, &name, &["append".to_owned()]);
+    let mut sent_ms = std::collections::BTreeMap::new();
+    while run.is_in(Phase::Load) {
+        tokio::time::sleep(Duration::from_micros(3_000 + rng.below(10_000))).await;
+        let (value, partition) = (run.value(), rng.below(PARTITIONS as u64) as i32);
+        run.record(process, Operation::Append, Outcome::Invoke, (partition, -1), value);
+        sent_ms.insert(value, run.now_ms());
+        let input = program.process.stdin.as_mut().expect("its input is open");
+        let written = writeln!(input, "{partition} {value}").and_then(|()| input.flush());
+        assert!(
+            written.is_ok() && !program.has_ended(),
+            "{name} has ended: see its log in {}",
+            folder.display()
+        );
+        take_appends(&run, process, &mut sent_ms, program.lines());
+    }
+    let is_good = program.end(|lines| take_appends(&run, process, &mut sent_ms, lines)).await;
+    assert!(is_good, "{name} failed: see its log in {}", folder.display());
+}
+
+fn take_appends(
+    run: &Run,
+    process: i32,
+    sent_ms: &mut std::collections::BTreeMap<u64, u64>,
+    lines: Vec<String>,
+) {
+    for line in lines {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [outcome, partition, offset, value] = fields[..] else {
+            panic!("a note of an append is {line:?}")
+        };
+        let number =
+            |text: &str| text.parse::<i64>().unwrap_or_else(|_| panic!("a note of an append is {line:?}"));
+        let (partition, offset, value) = (number(partition) as i32, number(offset), number(value) as u64);
+        let is_ok = outcome == "ok";
+        let place = (partition, if is_ok { offset } else { -1 });
+        run.record(process, Operation::Append, if is_ok { Outcome::Ok } else { Outcome::Info }, place, value);
+        if let (true, Some(sent_ms)) = (is_ok, sent_ms.remove(&value)) {
+            run.acknowledge(partition, sent_ms);
+        }
+    }
+}
+
+/// A member of a group that is a real client: reads and commits until the run stops. One that ends by itself, as its
+/// commit was refused, is started again.
+pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String, folder: PathBuf) {
+    // franz-go's support of the newer protocol is a preview.
+    let rebalance = if client == RealClient::Java { "consumer" } else { "cooperative" };
+    let arguments =
+        ["member", &format!("group={}", group_name(client.group())), &format!("rebalance={rebalance}")];
+    let arguments: Vec<_> =
+        arguments.iter().map(ToString::to_string).chain(["commit_every=40".to_owned()]).collect();
+    let mut starts = 0;
+    while !run.is_in(Phase::Stop) {
+        starts += 1;
+        let name = format!("{client:?}-member-{starts}");
+        let mut program = Program::start(client, &bootstrap, &folder, &name, &arguments);
+        let mut notes =
+            Notes { run: run.clone(), process: run.process(), group: client.group(), begun: BTreeSet::new() };
+        while !run.is_in(Phase::Stop) && !program.has_ended() {
+            notes.take(program.lines());
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let is_good = program.end(|lines| notes.take(lines)).await;
+        if !is_good {
+            eprintln!("{name} has ended by itself");
+        }
+    }
+}
+
+/// What a member has written down.
+struct Notes {
+    run: Arc<Run>,
+    process: i32,
+    group: u64,
+    /// Partitions of which a record was read since they were assigned.
+    begun: BTreeSet<i32>,
+}
+
+impl Notes {
+    fn take(&mut self, lines: Vec<String>) {
+        for line in lines {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let number = |at: usize| {
+                let field = fields.get(at).and_then(|text| text.parse::<i64>().ok());
+                field.unwrap_or_else(|| panic!("a note of a member is {line:?}"))
+            };
+            let partition = number(1) as i32;
+            match fields[0] {
+                "r" => self.read((partition, number(2)), number(3) as u64),
+                "c" => self.run.record(
+                    self.process,
+                    Operation::Commit,
+                    Outcome::Ok,
+                    (partition, number(2)),
+                    self.group,
+                ),
+                _ => drop(self.begun.remove(&partition)),
+            }
+        }
+    }
+
+    fn read(&mut self, (partition, offset): (i32, i64), value: u64) {
+        // Where a member begins, is where the group's offset was.
+        if self.begun.insert(partition) {
+            self.run.record(self.process, Operation::Assign, Outcome::Ok, (partition, offset), self.group);
+        }
+        self.run.record(self.process, Operation::Read, Outcome::Ok, (partition, offset), value);
+        // It may commit it from now on, which is noted only when that is done.
+        self.run.record(
+            self.process,
+            Operation::Commit,
+            Outcome::Invoke,
+            (partition, offset + 1),
+            self.group,
+        );
+    }
+}

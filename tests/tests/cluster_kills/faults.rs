@@ -1,0 +1,164 @@
+//! What is done to a cluster in a round.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use mainstem_client::Admin;
+use mainstem_tests::cluster::Cluster;
+use mainstem_wire::sample::Rng;
+
+use crate::run::{IN, PARTITIONS, Run, group_name};
+
+/// Which nodes are killed, or what else is done to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// The leader of a partition.
+    PartitionLeader,
+    /// The coordinator of a group.
+    Coordinator,
+    /// The leader of the metadata.
+    MetadataLeader,
+    /// One, whatever it does.
+    Any,
+    /// Two at once.
+    Two,
+    /// All at once.
+    All,
+    /// One is stopped (SIGSTOP), and goes on later.
+    Pause,
+    /// One does not reach the others, nor they it; clients reach all.
+    Isolate,
+    /// One reaches the others, but they do not reach it; or the other way round.
+    OneWay,
+    /// Two do not reach each other, the third one reaches both.
+    Pair,
+}
+
+impl Fault {
+    /// Kills alone.
+    pub(crate) fn choose_kill(rng: &mut Rng) -> Fault {
+        match rng.below(10) {
+            0 | 1 => Fault::PartitionLeader,
+            2 | 3 => Fault::Coordinator,
+            4 | 5 => Fault::MetadataLeader,
+            6 => Fault::Any,
+            7 | 8 => Fault::Two,
+            _ => Fault::All,
+        }
+    }
+
+    /// Pauses and partitions, and kills between them.
+    pub(crate) fn choose(rng: &mut Rng) -> Fault {
+        match rng.below(10) {
+            0..=2 => Fault::Pause,
+            3 | 4 => Fault::Isolate,
+            5 | 6 => Fault::OneWay,
+            7 => Fault::Pair,
+            _ => Fault::choose_kill(rng),
+        }
+    }
+
+    /// Does it and undoes it; returns how long it took until all partitions acknowledged again.
+    pub(crate) async fn carry_out(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
+        match self {
+            Fault::Pause | Fault::Isolate | Fault::OneWay | Fault::Pair => {
+                self.disturb(cluster, run, rng).await
+            }
+            _ => self.kill(cluster, run, rng).await,
+        }
+    }
+
+    async fn disturb(self, cluster: &Cluster, run: &Run, rng: &mut Rng) -> Duration {
+        let node = 1 + rng.below(3) as i32;
+        let others: Vec<_> = cluster.ids().into_iter().filter(|other| *other != node).collect();
+        let begun_ms = run.now_ms();
+        let is_out = rng.below(2) == 0;
+        eprintln!("{self:?} of node {node} (of what it sends: {is_out}; of a pair with node {})", others[0]);
+        match self {
+            Fault::Pause => cluster.pause(node),
+            Fault::Isolate => others.iter().for_each(|other| {
+                cluster.cut(node, *other);
+                cluster.cut(*other, node);
+            }),
+            Fault::OneWay if is_out => others.iter().for_each(|other| cluster.cut(node, *other)),
+            Fault::OneWay => others.iter().for_each(|other| cluster.cut(*other, node)),
+            _ => {
+                cluster.cut(node, others[0]);
+                cluster.cut(others[0], node);
+            }
+        }
+        // Two of three reach each other: they have to go on alone.
+        run.wait_until_acknowledged_after(begun_ms, cluster).await;
+        let pause = Duration::from_millis(run.now_ms() - begun_ms);
+        match self {
+            Fault::Pause => cluster.resume(node),
+            _ => cluster.heal(),
+        }
+        pause
+    }
+
+    /// Kills, and starts again what was killed; returns how long it took until all partitions acknowledged again.
+    async fn kill(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
+        let nodes = self.nodes(cluster, rng).await;
+        let killed_ms = run.now_ms();
+        nodes.iter().for_each(|node| cluster.kill(*node));
+        // Two of three live: they have to go on alone, mostly.
+        let is_alone = nodes.len() == 1 && rng.below(4) > 0;
+        if is_alone {
+            run.wait_until_acknowledged_after(killed_ms, cluster).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(rng.below(700))).await;
+        }
+        let resumed_ms = run.now_ms();
+        for node in nodes {
+            cluster.start_node(node);
+            tokio::time::sleep(Duration::from_millis(rng.below(200))).await;
+        }
+        if is_alone {
+            return Duration::from_millis(resumed_ms - killed_ms);
+        }
+        run.wait_until_acknowledged_after(killed_ms, cluster).await;
+        Duration::from_millis(run.now_ms() - killed_ms)
+    }
+
+    async fn nodes(self, cluster: &Cluster, rng: &mut Rng) -> Vec<i32> {
+        let any = 1 + rng.below(3) as i32;
+        let admin = Admin::new(cluster.client());
+        let one = match self {
+            Fault::PartitionLeader => {
+                let partition = rng.below(PARTITIONS as u64) as i32;
+                let topic = admin.topic(IN).await.ok();
+                topic.and_then(|topic| topic.partition(partition).ok().and_then(|one| one.leader))
+            }
+            Fault::Coordinator => admin.coordinator(&group_name(1 + rng.below(3))).await.ok(),
+            Fault::MetadataLeader => admin.quorum().await.ok().map(|quorum| quorum.leader),
+            Fault::Any | Fault::Pause | Fault::Isolate | Fault::OneWay | Fault::Pair => Some(any),
+            Fault::Two => return (1..=3).filter(|node| *node != any).collect(),
+            Fault::All => return vec![1, 2, 3],
+        };
+        vec![one.unwrap_or(any)]
+    }
+}
+
+/// How long acknowledgements paused, by fault.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses(BTreeMap<Fault, Vec<Duration>>);
+
+impl Pauses {
+    pub(crate) fn add(&mut self, fault: Fault, pause: Duration) {
+        self.0.entry(fault).or_default().push(pause);
+    }
+}
+
+impl fmt::Display for Pauses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (fault, pauses) in &self.0 {
+            let mut sorted = pauses.clone();
+            sorted.sort();
+            let (median, longest) = (sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
+            writeln!(f, "{fault:?}: {} times, pause median {median:?}, longest {longest:?}", sorted.len())?;
+        }
+        Ok(())
+    }
+}

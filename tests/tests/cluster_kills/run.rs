@@ -1,0 +1,203 @@
+//! What all actors of a run share: the history, and how far it is.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_client::{FetchedBatch, Isolation, TopicPartition};
+use mainstem_replication::history::{Event, NO_PARTITION, Operation, Outcome};
+use mainstem_tests::cluster::Cluster;
+
+/// What producers write to, and the transactional loop reads.
+pub(crate) const IN: &str = "kills-in";
+/// What the transactional loop writes to.
+pub(crate) const OUT: &str = "kills-out";
+pub(crate) const PARTITIONS: i32 = 6;
+
+/// Groups whose members commit, with what they read.
+pub(crate) const GROUPS: [(u64, &str, Isolation); 2] =
+    [(1, IN, Isolation::ReadUncommitted), (2, OUT, Isolation::ReadCommitted)];
+/// The group of the transactional loop.
+pub(crate) const LOOP: u64 = 3;
+
+/// The name of a group.
+pub(crate) fn group_name(group: u64) -> String {
+    format!("kills-group-{group}")
+}
+
+/// Longer than any cluster should need to go on.
+pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
+/// How often something is looked at that is not announced.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Load,
+    /// Nothing is written any more; what there is, is read.
+    Drain,
+    Stop,
+}
+
+/// The history and what has come of it so far.
+#[derive(Debug)]
+pub(crate) struct Run {
+    begin: Instant,
+    events: Mutex<Vec<Event>>,
+    phase: AtomicU8,
+    next_value: AtomicU64,
+    next_process: AtomicI32,
+    appends: AtomicU64,
+    transactions: AtomicU64,
+    /// For each partition that producers write to, when the newest record was sent that is acknowledged, in ms.
+    acknowledged_ms: [AtomicU64; PARTITIONS as usize],
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        Run {
+            begin: Instant::now(),
+            events: Mutex::default(),
+            phase: AtomicU8::new(Phase::Load as u8),
+            next_value: AtomicU64::new(1),
+            next_process: AtomicI32::new(1),
+            appends: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
+            acknowledged_ms: Default::default(),
+        }
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_in(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::SeqCst) == phase as u8
+    }
+
+    /// A number that no other process has; one that does not know what became of its last act goes on as another one.
+    pub(crate) fn process(&self) -> i32 {
+        self.next_process.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// A value, or a transaction, that no other one is.
+    pub(crate) fn value(&self) -> u64 {
+        self.next_value.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.begin.elapsed().as_millis() as u64
+    }
+
+    pub(crate) fn record(
+        &self,
+        process: i32,
+        operation: Operation,
+        outcome: Outcome,
+        place: (i32, i64),
+        value: u64,
+    ) {
+        let (partition, offset) = place;
+        let at_ms = self.now_ms();
+        let event = Event { at_ms, process, operation, outcome, partition, offset, value };
+        self.events.lock().expect("no actor panics with it").push(event);
+        if (operation, outcome) == (Operation::CommitTransaction, Outcome::Ok) {
+            self.transactions.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The same of a transaction.
+    pub(crate) fn record_transaction(
+        &self,
+        process: i32,
+        operation: Operation,
+        outcome: Outcome,
+        transaction: u64,
+    ) {
+        self.record(process, operation, outcome, (NO_PARTITION, -1), transaction);
+    }
+
+    /// An append was acknowledged that was sent then.
+    pub(crate) fn acknowledge(&self, partition: i32, sent_ms: u64) {
+        self.appends.fetch_add(1, Ordering::SeqCst);
+        self.acknowledged_ms[partition as usize].fetch_max(sent_ms, Ordering::SeqCst);
+    }
+
+    /// What a consumer got.
+    pub(crate) fn record_batch(
+        &self,
+        process: i32,
+        batch: &FetchedBatch,
+        operation: Operation,
+    ) -> Vec<(i64, u64)> {
+        let partition = number(batch.partition());
+        let records = batch.records().map(|record| {
+            let record = record.expect("a batch of a broker can be read");
+            (record.offset, value_of(record.value.expect("records here have values")))
+        });
+        let records: Vec<_> = records.collect();
+        for &(offset, value) in &records {
+            self.record(process, operation, Outcome::Ok, (partition, offset), value);
+        }
+        records
+    }
+
+    /// Waits for so many more acknowledged appends.
+    pub(crate) async fn wait_for_appends(&self, count: u64, cluster: &Cluster) {
+        let until = self.appends.load(Ordering::SeqCst) + count;
+        let has_come = || self.appends.load(Ordering::SeqCst) >= until;
+        self.wait_for("more acknowledgements", cluster, has_come).await;
+    }
+
+    /// Waits until an append to each partition is acknowledged that was sent after a time.
+    pub(crate) async fn wait_until_acknowledged_after(&self, ms: u64, cluster: &Cluster) {
+        let is_after = |sent: &AtomicU64| sent.load(Ordering::SeqCst) > ms;
+        let all = || self.acknowledged_ms.iter().all(is_after);
+        self.wait_for("acknowledgements in all partitions", cluster, all).await;
+    }
+
+    async fn wait_for(&self, what: &str, cluster: &Cluster, has_come: impl Fn() -> bool) {
+        let deadline = Instant::now() + RESUME_MAX;
+        while !has_come() {
+            let ages = self.acknowledged_ms.each_ref().map(|sent| sent.load(Ordering::SeqCst));
+            assert!(
+                Instant::now() < deadline,
+                "no {what} within {RESUME_MAX:?}; the newest of each partition were sent at {ages:?} of {} ms\n{}",
+                self.now_ms(),
+                cluster.tails()
+            );
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// All that has happened.
+    pub(crate) fn history(&self) -> Vec<Event> {
+        self.events.lock().expect("no actor panics with it").clone()
+    }
+
+    /// Acknowledged appends of producers, and committed transactions.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.appends.load(Ordering::SeqCst), self.transactions.load(Ordering::SeqCst))
+    }
+}
+
+/// The number of a partition in the history.
+pub(crate) fn number(partition: &TopicPartition) -> i32 {
+    partition.partition + if &*partition.topic == OUT { 100 } else { 0 }
+}
+
+/// All partitions of a topic.
+pub(crate) fn partitions(topic: &str) -> impl Iterator<Item = TopicPartition> {
+    (0..PARTITIONS).map(move |partition| TopicPartition::new(topic, partition))
+}
+
+/// The bytes of a record.
+pub(crate) fn bytes_of(value: u64) -> Vec<u8> {
+    format!("{value:<200}").into_bytes()
+}
+
+/// The value that a record has.
+pub(crate) fn value_of(bytes: &[u8]) -> u64 {
+    let text = std::str::from_utf8(bytes).expect("records here are text");
+    text.trim_end().parse().expect("records here are numbers")
+}

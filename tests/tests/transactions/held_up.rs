@@ -1,0 +1,164 @@
+//! Who waits for a slow disk, and who does not: nothing follows from a record before it is durable, and what one transaction
+//! waits for holds no other one up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mainstem_log::sim::SimStorage;
+use mainstem_log::storage::Storage;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+
+use crate::eventually;
+use crate::machine::{Death, SimulatedBroker};
+use crate::producer::Producer;
+use crate::reader::{ends, read_committed};
+
+const TOPIC: &str = "topic";
+const TIMEOUT_MS: i32 = 60_000;
+/// Producer ids that the metadata give out at once.
+const ID_BLOCK: usize = 1000;
+/// How long nothing may follow.
+const LOOK_FOR: Duration = Duration::from_millis(100);
+
+/// One partition of each internal topic.
+const SETTINGS: [(&str, &str); 3] = [
+    ("transaction.state.log.num.partitions", "1"),
+    ("offsets.topic.num.partitions", "1"),
+    ("log.cleaner.enable", "false"),
+];
+
+fn settings<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    SETTINGS.iter().chain(more).copied().collect()
+}
+
+/// Bytes of a partition's first segment, wherever that is.
+fn log_bytes(disk: &SimStorage, dir: &str, partition: &str) -> Option<u64> {
+    let entries = disk.list(&Path::new(dir).join(partition)).ok()?;
+    entries.into_iter().find(|entry| entry.name.ends_with(".log")).map(|entry| entry.len)
+}
+
+/// A coordinator that has found a decision in its log, which the page cache has kept over a kill, does not act on it before
+/// it is durable: a power cut could take it back, and the opposite be decided, when one partition has its marker already.
+#[test]
+fn nothing_follows_from_a_replayed_record_that_is_not_durable() {
+    let mut broker = SimulatedBroker::start(&settings(&[]));
+    broker.connect().create_topic(TOPIC, 1, &[]).expect("a topic");
+    let mut producer = Producer::init(broker.connect(), "id", TIMEOUT_MS).expect("a producer");
+    producer.send(TOPIC, 0, &[b"a"]).expect("it is written");
+    let disk = broker.disk().clone();
+    let decided = || log_bytes(&disk, "/data", "__transaction_state-0");
+    let written = || log_bytes(&disk, "/data", "topic-0");
+    let (undecided, unmarked) = (decided(), written());
+    disk.hold_syncs(Some("__transaction_state-0"));
+    producer.leave_end(true).expect("it is sent");
+    eventually("the decision is in the page cache", || (decided() > undecided).then_some(()));
+    let random = &mut mainstem_log::sim::Random::new(1);
+    broker.die(Death::Kill, random);
+    let decision = decided();
+    let starting = std::thread::spawn(move || {
+        let started = broker.try_to_start();
+        (broker, started)
+    });
+    eventually("the start waits for the disk", || {
+        (disk.syncs_held() > 0 || starting.is_finished()).then_some(())
+    });
+    let until = Instant::now() + LOOK_FOR;
+    while Instant::now() < until {
+        assert!(!starting.is_finished(), "a start that has loaded the coordinator has made its log durable");
+        assert_eq!((decided(), written()), (decision, unmarked), "nothing is decided, or marked, meanwhile");
+    }
+    disk.power_cut(random);
+    let (mut broker, started) = starting.join().expect("no panic");
+    if started.is_ok() {
+        broker.die(Death::Kill, random);
+    }
+    assert_eq!(written(), unmarked, "no marker was written");
+    disk.hold_syncs(None);
+    broker.start_again();
+    let mut successor = Producer::init(broker.connect(), "id", TIMEOUT_MS).expect("a successor");
+    successor.send(TOPIC, 0, &[b"b"]).expect("it is written");
+    successor.end(true).expect("it is committed");
+    let mut client = broker.connect();
+    eventually("it is seen", || {
+        let seen = read_committed(&mut client, TOPIC, 0);
+        (seen == ["b"] || seen == ["a", "b"]).then_some(())
+    });
+}
+
+/// InitProducerId may have to wait for the metadata log, from which producer ids come: nothing else waits for it.
+#[test]
+fn who_waits_for_a_producer_id_holds_up_no_transaction() {
+    let broker = SimulatedBroker::start(&settings(&[("metadata.log.dir", "/metadata")]));
+    let mut client = broker.connect();
+    client.create_topic(TOPIC, 1, &[]).expect("a topic");
+    let mut working = Producer::init(broker.connect(), "working", TIMEOUT_MS).expect("a producer");
+    broker.disk().hold_syncs(Some("__cluster_metadata"));
+    let mut waiting: Vec<_> = ["one", "other"].map(|id| (id, broker.connect())).into();
+    let init = |id: Option<&'static str>| InitProducerIdRequest {
+        transactional_id: id.map(Into::into),
+        transaction_timeout_ms: TIMEOUT_MS,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..Default::default()
+    };
+    // What the last block has left goes first: more requests than it has ids, and none is waited for.
+    let mut idempotent = broker.connect();
+    for _ in 0..ID_BLOCK {
+        idempotent.send(&init(None), 5).expect("it is sent");
+    }
+    eventually("ids are waited for", || (broker.disk().syncs_held() > 0).then_some(()));
+    for (id, client) in &mut waiting {
+        client.send(&init(Some(id)), 5).expect("it is sent");
+    }
+    for value in ["a", "b", "c"] {
+        working.send(TOPIC, 0, &[value.as_bytes()]).expect("it is written");
+        working.end(true).expect("it is committed");
+    }
+    eventually("it is seen", || (read_committed(&mut client, TOPIC, 0) == ["a", "b", "c"]).then_some(()));
+    assert!(broker.disk().syncs_held() > 0, "the metadata wait all the time");
+    broker.disk().hold_syncs(None);
+    for (id, client) in &mut waiting {
+        let (_, response) = client.receive::<InitProducerIdRequest<'_>>(5).expect("an answer");
+        assert_eq!((response.error_code, response.producer_epoch), (0, 0), "{id}");
+    }
+}
+
+/// A marker that a partition takes long to sync holds up its own transaction, and neither the thread that writes markers
+/// nor the coordinator.
+#[test]
+fn who_waits_for_markers_holds_up_no_other_transaction() {
+    let broker =
+        SimulatedBroker::start(&settings(&[("log.dirs", "/one,/other"), ("metadata.log.dir", "/metadata")]));
+    let mut client = broker.connect();
+    client.create_topic(TOPIC, 2, &[]).expect("a topic");
+    let mut slow = Producer::init(broker.connect(), "slow", TIMEOUT_MS).expect("a producer");
+    let mut working = Producer::init(broker.connect(), "working", TIMEOUT_MS).expect("a producer");
+    // Each directory has its own flusher: the slow partition is not where the coordinator's log is.
+    let dir_of = |partition: &str| {
+        let is_there = |dir: &&str| broker.disk().exists(&Path::new(dir).join(partition)).expect("a disk");
+        ["/one", "/other"].into_iter().find(is_there).expect("it is somewhere")
+    };
+    let coordinator = dir_of("__transaction_state-0");
+    let slow_partition = if dir_of("topic-0") == coordinator { 1 } else { 0 };
+    assert_ne!(dir_of(&format!("topic-{slow_partition}")), coordinator, "the topic is in both");
+    slow.send(TOPIC, slow_partition, &[b"slow"]).expect("it is written");
+    broker.disk().hold_syncs(Some(&format!("topic-{slow_partition}")));
+    slow.end(true).expect("it is decided");
+    eventually("its marker is waited for", || (broker.disk().syncs_held() > 0).then_some(()));
+    let other = 1 - slow_partition;
+    for value in ["a", "b", "c"] {
+        working.send(TOPIC, other, &[value.as_bytes()]).expect("it is written");
+        working.end(true).expect("it is committed");
+    }
+    eventually("it is seen", || (read_committed(&mut client, TOPIC, other) == ["a", "b", "c"]).then_some(()));
+    assert!(broker.disk().syncs_held() > 0, "the marker waits all the time");
+    broker.disk().hold_syncs(None);
+    slow.send(TOPIC, other, &[b"d"]).expect("its next transaction begins when the last one has ended");
+    slow.end(true).expect("it is committed");
+    for partition in 0..2 {
+        eventually("nothing is open", || {
+            let (stable, end) = ends(&mut client, TOPIC, partition);
+            (stable == end).then_some(())
+        });
+    }
+}

@@ -1,0 +1,121 @@
+//! A broker in this process, on a machine whose disk is simulated: it can be killed, and its power can be cut.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mainstem_broker::config::loggers::{LogLevel, LoggerLevels};
+use mainstem_broker::config::{BrokerConfig, Sources};
+use mainstem_broker::{Loggers, Machine, Server, StartError, StartOptions};
+use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::storage::{Storage, read_small_file};
+use mainstem_tests::client::Client;
+
+const LOG_DIR: &str = "/data";
+const FILE_BYTES_MAX: usize = 1 << 30;
+
+/// How a broker dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The process alone: what it has written stays.
+    Kill,
+    /// With the machine: what was not synced is lost, or torn.
+    PowerCut,
+}
+
+pub(crate) struct SimulatedBroker {
+    disk: SimStorage,
+    settings: Vec<(String, String)>,
+    boots: u32,
+    /// Some while it runs.
+    server: Option<Server>,
+}
+
+impl SimulatedBroker {
+    /// Starts it on an empty disk.
+    pub(crate) fn start(settings: &[(&str, &str)]) -> SimulatedBroker {
+        let own = [("listeners", "PLAINTEXT://127.0.0.1:0"), ("log.dirs", LOG_DIR)];
+        let settings =
+            own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let mut broker =
+            SimulatedBroker { disk: SimStorage::new(), settings: settings.collect(), boots: 0, server: None };
+        broker.start_again();
+        broker
+    }
+
+    /// Starts it on what is on the disk.
+    pub(crate) fn start_again(&mut self) {
+        self.try_to_start().unwrap_or_else(|error| panic!("it does not start: {error}"));
+    }
+
+    /// The same where it may die meanwhile.
+    pub(crate) fn try_to_start(&mut self) -> Result<(), StartError> {
+        let sources = Sources { file: None, environment: &[], overrides: &self.settings };
+        let config = BrokerConfig::from_sources(sources).expect("the settings are valid");
+        let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
+        let storage = Arc::new(self.disk.of_this_process());
+        let machine = Machine { storage, boot_id: format!("boot-{}", self.boots) };
+        let options = StartOptions { machine: Some(machine), ..StartOptions::default() };
+        self.server = Some(Server::start(config, loggers, &options)?);
+        Ok(())
+    }
+
+    /// It dies. What still runs of it in this process reaches neither the disk nor a client that knows the next address.
+    pub(crate) fn die(&mut self, death: Death, random: &mut Random) {
+        match death {
+            Death::Kill => self.disk.kill(),
+            Death::PowerCut => {
+                self.disk.power_cut(random);
+                self.boots += 1;
+            }
+        }
+        if let Some(server) = self.server.take() {
+            let in_order = server.stop(&AtomicBool::new(true), &mut |_, _| {});
+            assert!(!in_order, "nothing can be left in order by the dead");
+        }
+    }
+
+    /// It is stopped in order.
+    pub(crate) fn stop(&mut self) {
+        let server = self.server.take().expect("it runs");
+        assert!(server.stop(&AtomicBool::new(false), &mut |_, _| {}), "it is left in order");
+    }
+
+    pub(crate) fn disk(&self) -> &SimStorage {
+        &self.disk
+    }
+
+    /// Copies its log directory to the disk of this machine.
+    pub(crate) fn copy_to(&self, to: &Path) {
+        copy(&self.disk, Path::new(LOG_DIR), to);
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        let server = self.server.as_ref().expect("it runs");
+        let address = server.ready().listeners[0].1.to_string();
+        Client::connect(&address).expect("it accepts")
+    }
+}
+
+impl Drop for SimulatedBroker {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(&AtomicBool::new(true), &mut |_, _| {});
+        }
+    }
+}
+
+fn copy(disk: &SimStorage, from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in disk.list(from).expect("it can be listed") {
+        let (from, to) = (from.join(&entry.name), to.join(&entry.name));
+        if entry.is_dir {
+            copy(disk, &from, &to);
+        } else {
+            let bytes = read_small_file(disk, &from, FILE_BYTES_MAX).expect("it can be read");
+            fs::write(to, bytes).expect("it can be written");
+        }
+    }
+}
