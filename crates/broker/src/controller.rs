@@ -53,6 +53,7 @@ mod snapshot;
 pub(crate) mod snapshots;
 mod takeover;
 
+pub use bootstrap::bootstrap_file;
 pub use error::ControllerError;
 use replicated::Replicated;
 use snapshot::SinceSnapshot;

@@ -24,6 +24,7 @@ mod fetch_sessions;
 mod health;
 mod host_names;
 mod links;
+mod line_budget;
 mod loggers;
 mod metrics;
 mod net;
@@ -43,6 +44,7 @@ mod ticker;
 
 pub use cluster::founding::FoundingError;
 pub use controller::ControllerError;
+pub use controller::bootstrap_file;
 pub use controller::snapshots::SnapshotError;
 pub use coordinators::replay::ReplayError;
 pub use embedded::EmbeddedBroker;

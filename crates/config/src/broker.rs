@@ -1,6 +1,7 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -562,7 +563,15 @@ impl Typed<'_> {
         let why = "must be host:port, such as 127.0.0.1:9644";
         let refused =
             || Problem::new(format!("Invalid value {text} for configuration mainstem.http.listener: {why}"));
-        parsed.map(Some).ok_or_else(refused)
+        let (host, port) = parsed.ok_or_else(refused)?;
+        let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+        if !is_local && self.text("mainstem.http.authentication").as_deref() != Some("none") {
+            return Err(Problem::new(format!(
+                "mainstem.http.listener={text} is reached from elsewhere, by clients that prove nothing: listen on \
+                 127.0.0.1, or set mainstem.http.authentication=none if what is there may be read by everybody"
+            )));
+        }
+        Ok(Some((host, port)))
     }
 
     fn network(&self) -> Result<NetworkConfig, Problem> {

@@ -74,3 +74,4 @@ pub use image::{
 pub use leadership::LeaderNote;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;
+pub use scram_credentials::user_record;

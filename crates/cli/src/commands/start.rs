@@ -15,6 +15,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::target::resolved;
 use crate::{logging, target};
 
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
@@ -96,7 +97,8 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     let file = start.config.as_ref().map(|path| {
         let text = std::fs::read(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-        Properties::parse(&text).with_context(|| format!("in {}", path.display()))
+        let properties = Properties::parse(&text).with_context(|| format!("in {}", path.display()))?;
+        resolved(&properties).with_context(|| format!("in {}", path.display()))
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()

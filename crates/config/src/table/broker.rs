@@ -209,6 +209,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
              `--attach` adds to them."),
     broker("mainstem.authentication.timeout.ms", Int).default("10000").at_least(1).ours()
         .doc("Milliseconds from accepting a connection of a SASL listener until it is authenticated; then it is closed."),
+    broker("mainstem.http.authentication", Str).default("").one_of(&["", "none"]).ours()
+        .doc("What clients of `mainstem.http.listener` prove. Only `none` is there, and has to be said where the listener is \
+             not on a loopback address: who can reach it may read `/metrics` and `/health`."),
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
