@@ -25,8 +25,8 @@ mod listeners;
 pub mod loggers;
 mod properties;
 mod protection;
-mod quorum;
 mod providers;
+mod quorum;
 mod quota_windows;
 mod sasl;
 mod sources;
@@ -46,8 +46,8 @@ pub use group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPol
 pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status, UpdateMode, Valid};
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};
 pub use properties::{Properties, PropertiesError, Property};
-pub use quorum::{Quorum, Voter};
 pub use providers::{ProviderError, Surroundings};
+pub use quorum::{Quorum, Voter};
 pub use quota_windows::Windows;
 pub use sasl::{JaasText, SaslListener, SaslMechanism};
 pub use sources::{

@@ -372,7 +372,7 @@ mod tests {
         ) {
             let bytes = journal(&sizes);
             let slices = SliceRange::new(from, (from + count).min(SLICES as u32)).unwrap();
-            let part = Part { slices, offset: done, finished: vec![done + finished..done + finished + 3], assignment: 1 };
+            let part = Part { slices, offset: done, finished: std::iter::once(done + finished..done + finished + 3).collect(), assignment: 1 };
             let share = Share::new(slices, vec![part.clone()]);
             let wanted: Vec<i64> = (0..sizes.iter().map(|size| i64::from(*size)).sum())
                 .filter(|offset| *offset >= position && !part.is_done(*offset))
@@ -415,7 +415,6 @@ mod tests {
             let bytes = Bytes::from(vec![0; RING_BYTES / 4 + 1]);
             ring.push(Chunk { from: n, next: n + 1, bytes, views: Mutex::default() });
         }
-        drop(counters);
         assert!(matches!(ring.find(1), Found::Older));
         assert!(matches!(ring.find(3), Found::Chunk(chunk) if chunk.from == 3));
         assert!(matches!(ring.find(5), Found::End));

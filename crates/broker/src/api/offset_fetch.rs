@@ -140,7 +140,7 @@ impl Group {
     /// Nothing when the broker stops first.
     fn wait(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
         let reply = self.asked.wait().ok()?;
-        Some(merge(broker, reply, self.unknown, &self.context))
+        Some(merge(broker, reply, (self.unknown, self.tailers), &self.context))
     }
 
     async fn later(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {

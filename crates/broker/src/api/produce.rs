@@ -191,13 +191,7 @@ impl Progress {
         let response = match appended {
             Ok((response, wait)) => {
                 let partition = responses.len();
-                self.waits.extend(wait.map(|(log, upto, epoch)| Wait {
-                    topic: rank,
-                    partition,
-                    log,
-                    upto,
-                    epoch,
-                }));
+                self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
                 PartitionProduceResponse { index: data.index, ..response }
             }
             Err(refusal) => {

@@ -119,11 +119,12 @@ fn ask(
         base_sequence: NO_SEQUENCE,
         supports_epoch_bump: terms.adds,
     };
-    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| match refused.code() {
-        // The client asks who coordinates the group.
-        ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_COORDINATOR,
-        other => other,
-    })?;
+    let guard =
+        partition.begin_verification(&first, &broker.clock).map_err(|refused| match refused.code() {
+            // The client asks who coordinates the group.
+            ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_COORDINATOR,
+            other => other,
+        })?;
     let Some(guard) = guard else { return Ok(None) };
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);

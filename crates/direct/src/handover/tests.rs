@@ -76,7 +76,7 @@ fn one_comes_and_half_of_the_slices_change_hands_with_what_is_done() {
         .join(1, "one")
         .join(2, "two")
         .step("one releases at 10, 12 to 15 done", |handover, now| {
-            handover.released(1, &done(1, 10, &[12..15]), now)
+            handover.released(1, &done(1, 10, std::slice::from_ref(&(12..15))), now)
         })
         .step("one is at 20", |handover, _| {
             assert!(handover.done(1, &done(2, 20, &[])));

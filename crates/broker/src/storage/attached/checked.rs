@@ -54,7 +54,7 @@ pub(super) fn find(file: &dyn StorageFile, part: &Part, wanted: &Wanted) -> io::
         }
         let taken = found.map_or(0, |found| found.len);
         let fits = taken + header.size <= wanted.bytes_max;
-        if !fits && !(taken == 0 && wanted.at_least_one) {
+        if !(fits || (taken == 0 && wanted.at_least_one)) {
             return Ok(found);
         }
         let position = found.map_or(walk.at, |found| found.position);
