@@ -16,6 +16,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::OwnedBody;
 use crate::broker::Broker;
 use crate::coordinators::groups::{Asked, OFFSETS_TOPIC};
+use crate::coordinators::tailers;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -145,6 +146,7 @@ fn commit(
     if !is_denied {
         request.topics.retain_mut(|topic| {
             refused.extend(take_refused(broker, context, topic));
+            refused.extend(take_tailer(broker, &request.group_id, topic));
             !topic.partitions.is_empty()
         });
     }
@@ -186,6 +188,26 @@ fn take_refused(
     (!refused.is_empty()).then(|| TxnOffsetCommitResponseTopic {
         name,
         partitions: refused,
+        ..Default::default()
+    })
+}
+
+/// Refuses the partition of an attached queue in which the group is a named tailer: its position is part of no transaction.
+fn take_tailer(
+    broker: &Broker,
+    group: &str,
+    topic: &mut TxnOffsetCommitRequestTopic<'_>,
+) -> Option<TxnOffsetCommitResponseTopic<'static>> {
+    tailers::find_in(broker, group, &topic.name)?;
+    let partitions = topic.partitions.drain(..).map(|partition| TxnOffsetCommitResponsePartition {
+        partition_index: partition.partition_index,
+        error_code: ErrorCode::UNKNOWN_MEMBER_ID.code(),
+        ..Default::default()
+    });
+    let partitions: Vec<_> = partitions.collect();
+    (!partitions.is_empty()).then(|| TxnOffsetCommitResponseTopic {
+        name: topic.name.to_string().into(),
+        partitions,
         ..Default::default()
     })
 }

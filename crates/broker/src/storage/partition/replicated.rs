@@ -24,6 +24,8 @@ use super::{Durable, Locked, NoLog, Partition, Refused, State};
 use crate::links::{Links, Wakes};
 use crate::settings::TopicSettings;
 
+/// No node has this id.
+const NO_NODE: i32 = -1;
 /// So long a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
 /// No node has this id.
@@ -315,7 +317,7 @@ impl Partition {
                 is_leader: member.leads(),
                 is_settled: member.leads() && member.replica.leads_settled(),
             },
-            Ok(Stored::Alone(_)) => {
+            Ok(Stored::Alone(_)) | Err(NoLog::Attached) => {
                 Leadership { leader: None, epoch: state.leader_epoch, is_leader: true, is_settled: true }
             }
             Err(_) => {
