@@ -40,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors, security
+                 kafkajs, tools, errors, security, attached
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -108,7 +108,12 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));
     let of_security = of_security.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted = Wanted { kind: options.kind, clients, with_tools, of_errors, of_security };
+    let of_all_ways = checks::security::OF_ALL_WAYS.into_iter().filter(|_| options.wants("security"));
+    let of_all_ways = of_all_ways.filter(|client| is_installed(client.facts().toolchain)).collect();
+    let of_queues = checks::attached::CLIENTS.into_iter().filter(|_| options.wants("attached"));
+    let of_queues = of_queues.filter(|client| is_installed(client.facts().toolchain)).collect();
+    let wanted =
+        Wanted { kind: options.kind, clients, with_tools, of_errors, of_security, of_all_ways, of_queues };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -180,6 +185,10 @@ struct Wanted {
     of_errors: Vec<Client>,
     /// Clients whose users log in.
     of_security: Vec<Client>,
+    /// Clients of attached queues.
+    of_queues: Vec<Client>,
+    /// Clients whose users log in in every way.
+    of_all_ways: Vec<Client>,
 }
 
 fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Result<()> {
@@ -198,6 +207,10 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
     let mut broker = Broker::start(options.kind, &dir, port, Vec::new())?;
     run_clients(&world, wanted, report);
+    if wanted.kind == Kind::Mainstem && !wanted.of_queues.is_empty() {
+        let with_tools = wanted.of_queues.contains(&Client::Java);
+        checks::attached::run(&dir, report, &wanted.of_queues, with_tools);
+    }
     if report.counts().failed > 0 {
         println!("the broker's last lines:\n{}", broker.log_tail());
     }
@@ -232,10 +245,12 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
-        if wanted.kind == Kind::Mainstem && !wanted.of_security.is_empty() {
+        if wanted.kind == Kind::Mainstem && !(wanted.of_security.is_empty() && wanted.of_all_ways.is_empty())
+        {
             scope.spawn(move || {
                 let with_tools = install::kafka_bin().join("kafka-acls.sh").is_file();
-                checks::security::run(world, report, &wanted.of_security, with_tools);
+                let (some, all) = (&wanted.of_security, &wanted.of_all_ways);
+                checks::security::run(world, report, some, all, with_tools);
             });
         }
         if wanted.with_tools {

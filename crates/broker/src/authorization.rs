@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use mainstem_controller::MetadataImage;
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
@@ -11,6 +10,7 @@ use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, Questi
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
+use crate::line_budget::{Line, LineBudget};
 use crate::net::context::{Operation, RequestContext, Resource};
 
 /// Denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
@@ -23,14 +23,7 @@ pub(crate) struct Authorization {
     index: Mutex<AclIndex>,
     current: RwLock<Arc<Authorizer>>,
     denied: AtomicU64,
-    audit: Mutex<Audit>,
-}
-
-/// What is logged in the second that began then.
-struct Audit {
-    since: Instant,
-    logged: u32,
-    left_out: u64,
+    lines: LineBudget,
 }
 
 impl Authorization {
@@ -38,8 +31,8 @@ impl Authorization {
     pub(crate) fn new(rules: AuthorizerRules) -> Authorization {
         let mut index = AclIndex::new(rules.clone());
         let current = RwLock::new(Arc::new(index.publish()));
-        let audit = Mutex::new(Audit { since: Instant::now(), logged: 0, left_out: 0 });
-        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), audit }
+        let lines = LineBudget::new(LOGGED_PER_SECOND);
+        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), lines }
     }
 
     /// Takes on every rule of the metadata.
@@ -100,20 +93,10 @@ impl Authorization {
     }
 
     fn log(&self, context: &RequestContext, question: Question<'_>) {
-        let mut audit = self.audit.lock();
-        if audit.since.elapsed() >= Duration::from_secs(1) {
-            let left_out = std::mem::take(&mut audit.left_out);
-            if left_out > 0 {
-                tracing::info!(target: "kafka.authorizer.logger", left_out, "further denials are not shown");
-            }
-            (audit.since, audit.logged) = (Instant::now(), 0);
+        let Line::Write { left_out } = self.lines.next() else { return };
+        if left_out > 0 {
+            tracing::info!(target: "kafka.authorizer.logger", left_out, "further denials are not shown");
         }
-        if audit.logged >= LOGGED_PER_SECOND {
-            audit.left_out += 1;
-            return;
-        }
-        audit.logged += 1;
-        drop(audit);
         let index = self.index.lock();
         let (verdict, rule) = scan::decide(&self.rules, index.acls(), &question);
         let line = AuditLine { question, verdict, rule, request: context.api.name(), references: 1 };

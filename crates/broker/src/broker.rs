@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Endpoint};
+use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
@@ -23,6 +24,7 @@ use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
 use crate::security::Security;
 use crate::stopping::Stopping;
+use crate::storage::attached::Attached;
 use crate::storage::cleaner::Cleaning;
 use crate::storage::cold_reads::ColdReads;
 use crate::storage::dir_failures::{Alarm, Fatal};
@@ -67,6 +69,8 @@ pub(crate) struct Broker {
     pub(crate) dirs: LogDirs,
     pub(crate) dir_alarm: Arc<Alarm>,
     pub(crate) moves: Moves,
+    /// Queues that are topics.
+    pub(crate) attached: Vec<Arc<Attached>>,
     pub(crate) fatal: Fatal,
     pub(crate) health: Arc<Health>,
     /// With other nodes.
@@ -104,6 +108,11 @@ impl Broker {
     /// Every partition that is served.
     pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
         self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
+    }
+
+    /// The attached queue that is the topic of an id.
+    pub(crate) fn attached(&self, topic_id: Uuid) -> Option<&Arc<Attached>> {
+        self.attached.iter().find(|queue| queue.topic_id() == topic_id)
     }
 
     /// Which disk is full, so that appends are refused.

@@ -54,6 +54,8 @@ const RETRY: Duration = Duration::from_millis(50);
 const SAID_EVERY: Duration = Duration::from_secs(5);
 /// How often leaders look at who is in sync.
 const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
+/// How often all nodes are told everything again.
+const REFRESH_EVERY: Duration = Duration::from_secs(30);
 /// How soon a leader is looked at again whose first entry is not committed yet.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
 /// How long a node that stops tries to hand over what it leads.
@@ -329,9 +331,12 @@ impl Cluster {
     /// # Errors
     /// The metadata leader's.
     pub(crate) fn producer_ids(&self, broker: &Arc<Broker>) -> Result<ProducerIdBlock, ErrorCode> {
-        match self.ask_leader(broker, &Ask::ProducerIds { node: self.own })? {
-            Answer::ProducerIds(from, to) => Ok(from..to),
-            _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+        match self.ask_leader(broker, &Ask::ProducerIds { node: self.own }) {
+            Ok(Answer::ProducerIds(from, to)) => Ok(from..to),
+            Ok(_) => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+            // As from Kafka: the code on which producers try again.
+            Err(error) if is_transient(error) => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            Err(error) => Err(error),
         }
     }
 
@@ -586,7 +591,7 @@ impl Cluster {
     }
 
     fn follow_roles(self: &Arc<Self>, broker: &Arc<Broker>, news: &mpsc::Receiver<News>) {
-        let mut state = Roles::default();
+        let mut state = Roles::new();
         let mut looked = Instant::now();
         loop {
             let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
@@ -698,18 +703,30 @@ impl Cluster {
     fn make_known(&self, state: &mut Roles) {
         let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
         let new = std::mem::take(&mut state.news);
-        for node in &connected {
-            let whole = || state.led.iter().map(|(id, led)| Led::of(&led.note(*id, self.own))).collect();
-            let said = match state.told.contains(node) {
+        if state.refreshed.elapsed() >= REFRESH_EVERY {
+            // What was said last may have been heard before what was said first.
+            state.refreshed = Instant::now();
+            state.told.lock().clear();
+        }
+        state.told.lock().retain(|node| connected.contains(node));
+        for node in connected {
+            let is_told = !state.told.lock().insert(node);
+            let said = match is_told {
                 true => new.clone(),
-                false => whole(),
+                false => state.led.iter().map(|(id, led)| Led::of(&led.note(*id, self.own))).collect(),
             };
             if said.is_empty() {
                 continue;
             }
-            self.links.call_then(*node, ASK, encode(&Ask::Leaders(said)), Box::new(|_| {}));
+            let told = state.told.clone();
+            // One that has just started may not listen yet: it is told everything again.
+            let on_answer = move |answer: Result<Vec<u8>, _>| {
+                if answer.is_err() {
+                    told.lock().remove(&node);
+                }
+            };
+            self.links.call_then(node, ASK, encode(&Ask::Leaders(said)), Box::new(on_answer));
         }
-        state.told = connected;
     }
 }
 
@@ -723,7 +740,6 @@ fn is_transient(error: ErrorCode) -> bool {
 }
 
 /// What `cluster-roles` knows.
-#[derive(Default)]
 struct Roles {
     /// Partitions that this node leads, and can say where they end.
     led: BTreeMap<PartitionKey, LedHere>,
@@ -732,7 +748,21 @@ struct Roles {
     /// What the other nodes are to be told.
     news: Vec<Led>,
     /// The nodes that were told everything.
-    told: BTreeSet<i32>,
+    told: Arc<Mutex<BTreeSet<i32>>>,
+    /// When all were told everything again.
+    refreshed: Instant,
+}
+
+impl Roles {
+    fn new() -> Roles {
+        Roles {
+            led: BTreeMap::new(),
+            unsettled: HashMap::new(),
+            news: Vec::new(),
+            told: Arc::default(),
+            refreshed: Instant::now(),
+        }
+    }
 }
 
 struct LedHere {

@@ -53,6 +53,7 @@ mod snapshot;
 pub(crate) mod snapshots;
 mod takeover;
 
+pub use bootstrap::bootstrap_file;
 pub use error::ControllerError;
 use replicated::Replicated;
 use snapshot::SinceSnapshot;
@@ -217,6 +218,10 @@ impl Controller {
         }
         self.take_on_users()?;
         self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
+        let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
+        let attach = |heart: &mut MetadataHeart| heart.attach_topics(&attached);
+        let decided = self.change(attach, |_| {}).map_err(ControllerError::Register)?;
+        decided.map_err(|error| ControllerError::Attach(error.message))?;
         let assign =
             |heart: &mut MetadataHeart| heart.assign_directories(broker.node.id, &placed.assignments);
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;

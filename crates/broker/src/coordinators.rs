@@ -11,6 +11,7 @@ pub(crate) mod driver;
 pub(crate) mod groups;
 pub(crate) mod markers;
 pub(crate) mod replay;
+pub(crate) mod tailers;
 pub(crate) mod transactions;
 pub(crate) mod verification;
 pub(crate) mod worker;

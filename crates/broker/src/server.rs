@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -47,6 +48,7 @@ use crate::quotas::Quotas;
 use crate::random;
 use crate::security::{ListenerSecurityError, Security};
 use crate::stopping::Stopping;
+use crate::storage::attached::{AttachError, Attached, Watcher};
 use crate::storage::cleaner::{Cleaners, Cleaning};
 use crate::storage::cold_reads::ColdReads;
 use crate::storage::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
@@ -97,6 +99,9 @@ pub enum StartError {
     /// The metadata cannot be used.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// A queue cannot be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// A listener could not authenticate its clients.
     #[error(transparent)]
     Security(#[from] ListenerSecurityError),
@@ -127,6 +132,8 @@ pub struct Ready {
     pub is_new_cluster: bool,
     /// How the first log directory was left.
     pub last_stop: LastStop,
+    /// Embedded queues that are served, by topic.
+    pub attached: Vec<(String, PathBuf)>,
     /// Topics and partitions that are served.
     pub topics: usize,
     /// See `topics`.
@@ -176,6 +183,7 @@ pub struct Server {
     housekeeping: Housekeeping,
     dir_failures: DirFailures,
     cleaners: Cleaners,
+    watcher: Watcher,
     ready: Ready,
     /// Ends last.
     operator: Option<Operator>,
@@ -244,12 +252,19 @@ impl Server {
             }
             None => None,
         };
+        if config.quorum.is_some() && !config.attach.is_empty() {
+            let why = "an embedded queue cannot be attached to a node of several (mainstem.attach with other nodes in \
+                       controller.quorum.voters); serve it by a broker of its own";
+            return Err(StartError::Unsupported(why.to_owned()));
+        }
+        let attached = attach(&config, &dirs)?;
         let event_loops =
             EventLoops::start(loops_for(&config), config.network.idle_poll, security.has_door())?;
         let parts = Parts {
             clock,
             loggers,
             dirs,
+            attached,
             dir_alarm: alarm,
             event_loops,
             descriptors,
@@ -300,10 +315,11 @@ impl Server {
         moves::resume(&broker, interrupted);
         let housekeeping = Housekeeping::start(broker.clone())?;
         let cleaners = Cleaners::start(&broker)?;
+        let watcher = Watcher::start(&broker.attached)?;
         let ready = ready(&broker, &bound);
         accept(&broker, bound);
         broker.health.enter(Phase::Serving);
-        Ok(Server { broker, housekeeping, dir_failures, cleaners, ready, operator, others })
+        Ok(Server { broker, housekeeping, dir_failures, cleaners, watcher, ready, operator, others })
     }
 
     /// Answers other nodes from now on, and finds the cluster's id with them. `None` without other nodes.
@@ -386,12 +402,15 @@ impl Server {
         broker.event_loops.join();
         self.cleaners.stop(&broker);
         self.housekeeping.stop();
+        self.watcher.stop();
         broker.moves.stop();
         self.dir_failures.stop();
         if let Some(others) = self.others {
             others.stop(&broker);
         }
         let in_order = close_logs(&broker, hurry, progress);
+        // Those that a hurried stop has left.
+        broker.attached.iter().for_each(|queue| queue.stop());
         drop(self.operator);
         broker.dirs.all().for_each(|dir| dir.unlock());
         in_order
@@ -541,6 +560,7 @@ struct Parts {
     clock: Clock,
     loggers: Loggers,
     dirs: LogDirs,
+    attached: Vec<Arc<Attached>>,
     dir_alarm: Arc<Alarm>,
     event_loops: Arc<EventLoops>,
     descriptors: u64,
@@ -555,6 +575,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         clock,
         loggers,
         dirs,
+        attached,
         dir_alarm,
         event_loops,
         descriptors,
@@ -614,10 +635,36 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         dirs,
         dir_alarm,
         moves: Moves::default(),
+        attached,
         fatal: Fatal::default(),
         health,
         config: RwLock::new(Arc::new(config)),
     }))
+}
+
+/// Returns true if a path, which need not be there, is in a directory.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return false };
+    let known = path.ancestors().find_map(|ancestor| {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        ancestor.canonicalize().ok()
+    });
+    known.is_some_and(|known| known.starts_with(&directory))
+}
+
+/// Opens the queues that are to be topics.
+fn attach(config: &BrokerConfig, dirs: &LogDirs) -> Result<Vec<Arc<Attached>>, AttachError> {
+    let expiration_ms = u64::try_from(config.logs.producer_id_expiration_ms).unwrap_or(0);
+    let open = |(topic, directory): &(String, PathBuf)| {
+        // A start sets aside what it does not know of there.
+        if let Some(dir) = dirs.data().iter().find(|dir| is_within(directory, dir.path())) {
+            let reason =
+                format!("it is within the log directory {}; move it out of there", dir.path().display());
+            return Err(AttachError::not_here(topic, directory, reason));
+        }
+        Attached::open(topic, directory, dirs.metadata().producer_budget().clone(), expiration_ms)
+    };
+    config.attach.iter().map(open).collect()
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {
@@ -652,6 +699,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         cluster_id: broker.node.cluster_id.clone(),
         is_new_cluster: broker.dirs.is_new_cluster(),
         last_stop: first.last_stop(),
+        attached: broker.config().attach.clone(),
         topics: topics.len(),
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
         acks_all_waits_for_disk: !values.write_caching,

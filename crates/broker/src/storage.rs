@@ -1,6 +1,7 @@
 //! Partitions as the broker serves them, and the work on their log directories: opening, placing, moves, housekeeping,
 //! compaction, cold reads, failures of disks.
 
+pub(crate) mod attached;
 pub(crate) mod cleaner;
 pub(crate) mod cold_reads;
 pub(crate) mod dir_failures;

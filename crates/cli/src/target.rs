@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use mainstem_broker::config::Properties;
+use mainstem_broker::config::{Properties, Surroundings};
 use mainstem_client::{Admin, ClientConfig, Error, ErrorClass};
 
 /// The environment variable with the brokers to connect to.
 pub(crate) const VARIABLE: &str = "MAINSTEM_BOOTSTRAP";
 /// The environment variable with a file of Kafka's properties of clients.
-const CONFIG_VARIABLE: &str = "MAINSTEM_COMMAND_CONFIG";
+pub(crate) const CONFIG_VARIABLE: &str = "MAINSTEM_COMMAND_CONFIG";
 /// Names the tool in the brokers' logs, metrics and quotas.
 const CLIENT_ID: &str = "mainstem";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +36,13 @@ pub(crate) struct Target {
     timeout: u64,
 }
 
+/// Properties with the values that stand elsewhere (`config.providers`).
+pub(crate) fn resolved(properties: &Properties) -> Result<Properties> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    Ok(properties.resolved(&Surroundings { environment: &environment, read: &read })?)
+}
+
 impl Target {
     /// How to connect, and how long to try.
     pub(crate) fn config(&self) -> Result<ClientConfig> {
@@ -57,6 +64,7 @@ impl Target {
         let named = || format!("--command-config {}", path.display());
         let bytes = std::fs::read(path).with_context(named)?;
         let properties = Properties::parse(&bytes).with_context(named)?;
+        let properties = resolved(&properties).with_context(named)?;
         config.security(&|key| properties.get(key).map(str::to_owned)).with_context(named)
     }
 

@@ -598,9 +598,20 @@ fn a_secure_broker_is_two_commands_away() {
         let mode = std::fs::metadata(made.join(secret)).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{secret} is its owner's");
     }
+    let settings = std::fs::read_to_string(made.join("server.properties")).unwrap();
+    assert!(!settings.contains("jaas"), "the administrator is a user of SCRAM: {settings}");
+    // A secret that stands elsewhere.
+    let more = "config.providers=env\n\
+                config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n\
+                log.retention.hours=${env:HOURS}\n";
+    std::fs::write(made.join("server.properties"), settings + more).unwrap();
+    let start = format!("start --config {}", made.join("server.properties").display());
+    let refused = run("", &start).failed();
+    assert!(refused.contains("log.retention.hours: there is no environment variable HOURS"), "{refused}");
     let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
         .args(["start", "--json", "--config"])
         .arg(made.join("server.properties"))
+        .env("HOURS", "7")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -610,6 +621,16 @@ fn a_secure_broker_is_two_commands_away() {
     let broker = Broker { dir, process, address };
     let admin = format!("--command-config {}", made.join("admin.properties").display());
     broker.run(&format!("topic create orders {admin}")).ok();
+    let shown = run("", &format!("security check {} {admin}", broker.address)).ok();
+    for line in ["CN=broker", "localhost, 127.0.0.1", "believed     yes", "SCRAM-SHA-512, SCRAM-SHA-256"] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let strangers = broker.dir.path().join("strangers");
+    run("", &format!("security init {}", strangers.display())).ok();
+    let other = strangers.join("admin.properties");
+    let refused =
+        run("", &format!("security check {} --command-config {}", broker.address, other.display())).failed();
+    assert!(refused.contains("refuse the listener"), "{refused}");
     let refused = broker.run("topic list --timeout 1").failed();
     assert!(refused.contains("lost") || refused.contains("closed"), "{refused}");
 

@@ -1,6 +1,8 @@
 //! What a node starts with: typed values of the broker keys that have an effect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::key::Scope;
@@ -43,6 +45,8 @@ pub struct BrokerConfig {
     pub cordoned_log_dirs: Vec<String>,
     /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
     pub metadata_log_dir: Option<String>,
+    /// `mainstem.attach`: names of topics, and the directories of the queues that they are.
+    pub attach: Vec<(String, PathBuf)>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
     /// `mainstem.metrics.partitions.max`.
@@ -311,6 +315,7 @@ impl BrokerConfig {
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
         let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
         let quorum = quorum.unwrap_or_default();
+        let attach = typed.attach().map_err(|problem| problems.push(problem)).unwrap_or_default();
         problems.extend(typed.conflicts());
         let (Some(node_id), Some(listeners), Some(sasl_listeners), Some(network), Some(http_listener)) =
             (node_id, listeners, sasl_listeners, network, http_listener)
@@ -332,6 +337,7 @@ impl BrokerConfig {
             log_dirs: typed.list("log.dirs"),
             cordoned_log_dirs: typed.list("cordoned.log.dirs"),
             metadata_log_dir: typed.text("metadata.log.dir"),
+            attach,
             http_listener,
             metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
@@ -525,6 +531,25 @@ impl Typed<'_> {
         }
     }
 
+    fn attach(&self) -> Result<Vec<(String, PathBuf)>, Problem> {
+        let mut attached: Vec<(String, PathBuf)> = Vec::new();
+        for item in self.list("mainstem.attach") {
+            let refused = |why: &str| {
+                Problem::new(format!("Invalid value {item} for configuration mainstem.attach: {why}"))
+            };
+            let (name, dir) = item
+                .split_once('=')
+                .map(|(name, dir)| (name.trim(), dir.trim()))
+                .filter(|(name, dir)| !name.is_empty() && !dir.is_empty())
+                .ok_or_else(|| refused("must be NAME=DIR, such as trades=/var/lib/trades"))?;
+            if attached.iter().any(|(other, _)| other == name) {
+                return Err(refused("there is a queue for this topic already"));
+            }
+            attached.push((name.to_string(), PathBuf::from(dir)));
+        }
+        Ok(attached)
+    }
+
     fn http_listener(&self) -> Result<Option<(String, u16)>, Problem> {
         let text = self.text("mainstem.http.listener").unwrap_or_default();
         if text.is_empty() {
@@ -538,7 +563,15 @@ impl Typed<'_> {
         let why = "must be host:port, such as 127.0.0.1:9644";
         let refused =
             || Problem::new(format!("Invalid value {text} for configuration mainstem.http.listener: {why}"));
-        parsed.map(Some).ok_or_else(refused)
+        let (host, port) = parsed.ok_or_else(refused)?;
+        let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+        if !is_local && self.text("mainstem.http.authentication").as_deref() != Some("none") {
+            return Err(Problem::new(format!(
+                "mainstem.http.listener={text} is reached from elsewhere, by clients that prove nothing: listen on \
+                 127.0.0.1, or set mainstem.http.authentication=none if what is there may be read by everybody"
+            )));
+        }
+        Ok(Some((host, port)))
     }
 
     fn network(&self) -> Result<NetworkConfig, Problem> {
@@ -790,6 +823,7 @@ mod tests {
         );
         assert_eq!(config.network.queued_max_request_bytes, Some(64 << 20));
         assert_eq!(config.http_listener, None);
+        assert_eq!(config.attach, []);
         assert_eq!(config.offsets.retention_ms, 7 * 24 * 3_600_000);
         assert_eq!(config.network.connections_max_idle_ms, Some(600_000));
     }
@@ -872,6 +906,10 @@ mod tests {
             "Error parsing configuration property 'max.connections.per.ip.overrides': a:b is not address:count",
         );
         refused(
+            "mainstem.attach=trades=/q,trades=/r",
+            "Invalid value trades=/r for configuration mainstem.attach: there is a queue for this topic already",
+        );
+        refused(
             "mainstem.http.listener=9644",
             "Invalid value 9644 for configuration mainstem.http.listener: \
              must be host:port, such as 127.0.0.1:9644",
@@ -887,7 +925,7 @@ mod tests {
         let config = build(
             "broker.id=7\nlog.dir=/a\nmax.connections.per.ip.overrides=127.0.0.1:5, ::1:6\n\
              socket.receive.buffer.bytes=102400\nqueued.max.request.bytes=-1\nconnections.max.idle.ms=-1\n\
-             mainstem.http.listener=[::1]:9644\ndefault.replication.factor=3",
+             mainstem.http.listener=[::1]:9644\nmainstem.attach=trades=/q/t, logs = /q/l\ndefault.replication.factor=3",
             &[],
             &[],
         )
@@ -900,6 +938,8 @@ mod tests {
         assert_eq!(config.network.queued_max_request_bytes, None);
         assert_eq!(config.network.connections_max_idle_ms, None);
         assert_eq!(config.http_listener, Some(("::1".to_string(), 9644)));
+        let attached = [("trades", "/q/t"), ("logs", "/q/l")];
+        assert_eq!(config.attach, attached.map(|(name, dir)| (name.to_string(), PathBuf::from(dir))));
         assert_eq!(
             config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [

@@ -26,6 +26,7 @@ pub mod loggers;
 mod properties;
 mod protection;
 mod quorum;
+mod providers;
 mod quota_windows;
 mod sasl;
 mod sources;
@@ -46,6 +47,7 @@ pub use key::{ConfigKey, ConfigType, Fallback, Importance, Origin, Scope, Status
 pub use listeners::{Endpoint, Listeners, SecurityProtocol};
 pub use properties::{Properties, PropertiesError, Property};
 pub use quorum::{Quorum, Voter};
+pub use providers::{ProviderError, Surroundings};
 pub use quota_windows::Windows;
 pub use sasl::{JaasText, SaslListener, SaslMechanism};
 pub use sources::{

@@ -52,6 +52,10 @@ impl Properties {
         Ok(Properties { entries })
     }
 
+    pub(super) fn of(entries: Vec<Property>) -> Properties {
+        Properties { entries }
+    }
+
     /// The value of a key; the last line that sets it counts, as in Java.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| entry.value.as_str())

@@ -11,6 +11,7 @@ use super::key::{ConfigKey, Scope};
 
 /// Why a key has no effect here: completes the sentence "KEY has no effect here: ...".
 mod reason {
+    pub(super) const FILE: &str = "it counts in the properties file, where it is obeyed before anything else";
     pub(super) const TLS: &str = "TLS is not Java's here";
     pub(super) const SASL: &str = "the mechanism, or the class, is not there";
     pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";

@@ -170,11 +170,11 @@ impl MetadataHeart {
             let message = "Default topic resources are not allowed.";
             return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
         }
-        if self.ahead().topic(name).is_none() {
+        let Some(topic) = self.ahead().topic(name) else {
             let message = format!("The topic '{name}' does not exist.");
             return Err(ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message));
-        }
-        Ok(())
+        };
+        self.check_not_attached(topic, "its rules are those that its directory was made with.")
     }
 
     /// Groups need not exist to be configured, so that their number has a bound of its own.

@@ -72,6 +72,7 @@ impl MetadataHeart {
             let message = "This server does not host this topic-partition.";
             ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message)
         })?;
+        self.check_not_attached(image, "it has one partition.")?;
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_PARTITIONS, message);
         if names::is_internal(&image.name) {
             // A key's place follows from the number of partitions: with another one its records would be lost.

@@ -81,6 +81,10 @@ impl MetadataHeart {
         if deleted.contains(&topic.id) {
             return invalid("The provided topic name maps to an ID that was already supplied.");
         }
+        self.check_not_attached(
+            topic,
+            "to stop serving it, start the broker without it; its directory stays a queue.",
+        )?;
         Ok(topic)
     }
 }

@@ -22,6 +22,7 @@ mod acls;
 mod administration;
 mod alter_configs;
 mod alter_user_scram_credentials;
+mod attached;
 mod client_quotas;
 mod create_acls;
 mod create_partitions;
@@ -62,6 +63,7 @@ mod unregister_broker;
 pub use alter_configs::{
     CLIENT_METRICS_MAX, CONFIGURED_GROUP_NAME_BYTES_MAX, CONFIGURED_GROUPS_MAX, changes_of,
 };
+pub use attached::{ATTACHED_DIRECTORY, AttachedTopic};
 pub use client_quotas::Resolves;
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
@@ -72,3 +74,4 @@ pub use image::{
 pub use leadership::LeaderNote;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;
+pub use scram_credentials::user_record;

@@ -32,6 +32,13 @@ pub(super) fn record(
     }))
 }
 
+/// The same as bytes, for a file with which a cluster begins.
+pub fn user_record(user: &str, mechanism: ScramMechanism, credential: &ScramCredential) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record(user, mechanism, credential).encode(&mut bytes, 0).expect("version 0 has all fields");
+    bytes
+}
+
 /// The record that removes a credential.
 pub(super) fn removal(user: &str, mechanism: ScramMechanism) -> MetadataRecord<'static> {
     MetadataRecord::RemoveUserScramCredentialRecord(Box::new(RemoveUserScramCredentialRecord {

@@ -682,3 +682,47 @@ fn leaders_are_noted_once_and_never_older_ones() {
     assert_eq!((partition.leader, partition.leader_epoch, partition.partition_epoch), (2, 5, 2));
     assert_eq!((partition.isr.len(), partition.replicas.len(), partition.directories.len()), (3, 3, 3));
 }
+
+#[test]
+fn attached_queues_are_topics_for_as_long_as_they_are_attached_and_stay_as_they_are() {
+    let attached = |name: &str, id: u128, leader_epoch: i32| AttachedTopic {
+        name: name.to_string(),
+        id: Uuid::from_u128(id),
+        leader_epoch,
+        configs: [("segment.bytes".to_string(), "67108864".to_string())].into(),
+    };
+    let mut session = Session::new("");
+    session.create(topic("a", 1, 1));
+    session.commit_all();
+    let attach = |session: &mut Session, queues: &[AttachedTopic]| {
+        let decision = session.heart.attach_topics(queues);
+        let records = decision.records.len();
+        let reply = session.append(decision);
+        session.commit_all();
+        reply.map(|()| records).map_err(|error| error.message)
+    };
+    assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 0)]), Ok(3));
+    let image = session.heart.image().topic("trades").expect("it is attached").clone();
+    assert!(image.is_attached() && !session.heart.image().topic("a").expect("it stays").is_attached());
+    assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 0)]), Ok(0), "nothing has changed");
+    assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 3)]), Ok(4));
+    let partition = &session.heart.image().topic("trades").expect("it is attached").partitions[0];
+    assert_eq!((partition.leader_epoch, &partition.replicas), (3, &vec![1]));
+    for (queues, why) in [
+        (vec![attached("a", 1 << 71, 0)], "is in the log directories already"),
+        (vec![attached("__consumer_offsets", 1 << 71, 0)], "of the broker's own"),
+        (vec![attached("b", 1 << 71, 0), attached("c", 1 << 71, 0)], "cannot both be attached"),
+        (vec![attached("b", 17, 0)], "which is no topic's"),
+    ] {
+        let refused = attach(&mut session, &queues).expect_err("it is refused");
+        assert!(refused.contains(why), "{refused}");
+    }
+    let growth = session.grow("trades", 2, None);
+    let deleted = session.delete(&[(Some("trades"), Uuid::ZERO)]);
+    assert!(deleted[0].contains("its directory stays a queue"), "{deleted:?}");
+    let altered = session.alter(TOPIC, "trades", &[("retention.ms", Set, Some("5"))], false);
+    assert!(altered.contains("its rules are those"), "{altered}");
+    assert!(growth.starts_with("POLICY_VIOLATION: Topic trades is an embedded queue"), "{growth}");
+    assert_eq!(attach(&mut session, &[]), Ok(1));
+    assert!(session.heart.image().topic("trades").is_none());
+}

@@ -37,21 +37,20 @@ fn start(role: &str, directory: &Path) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits for a line, and returns how many were like it before the end of the output if there is none.
-fn wait_for(child: &mut Child, wanted: &str) {
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let found = lines.map(Result::unwrap).any(|line| line.contains(wanted));
+/// Waits for a line; what comes behind it has to be read, or the process could not print it.
+fn wait_for(child: &mut Child, wanted: &str) -> impl Iterator<Item = std::io::Result<String>> + use<> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines.any(|line| line.unwrap().contains(wanted));
     assert!(found, "the process has ended without {wanted:?}");
+    lines
 }
 
-fn terminate(mut child: Child) {
-    let pid = i32::try_from(child.id()).unwrap();
-    assert_eq!(nix_kill(pid), 0);
-    assert!(child.wait().unwrap().success(), "SIGTERM ends it in order");
-}
-
-fn nix_kill(pid: i32) -> i32 {
-    Command::new("kill").arg(pid.to_string()).status().unwrap().code().unwrap()
+/// Ends a process in order.
+fn terminate(mut child: Child, rest: impl Iterator<Item = std::io::Result<String>>) {
+    let sent = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+    let rest: Vec<String> = rest.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success(), "SIGTERM ends it in order: {rest:?}");
 }
 
 #[test]
@@ -64,8 +63,8 @@ fn the_programs_of_the_readme_are_two_processes() {
     let dir = tempfile::tempdir().unwrap();
     let mut consumer = start("consumer", dir.path());
     let mut publisher = start("publisher", dir.path());
-    wait_for(&mut consumer, "tea was added");
-    terminate(consumer);
+    let rest = wait_for(&mut consumer, "tea was added");
+    terminate(consumer, rest);
     publisher.kill().unwrap();
     publisher.wait().unwrap();
     // The next start appends one more; the first is done, whatever was killed meanwhile.

@@ -47,6 +47,11 @@ impl<'a> Prepared<'a> {
         &self.header
     }
 
+    /// The append time in ms, on a topic with LogAppendTime.
+    pub fn log_append_time(&self) -> Option<i64> {
+        self.log_append_time
+    }
+
     pub(crate) fn producer(&self) -> &ProducerBatch {
         &self.producer
     }

@@ -75,6 +75,8 @@ pub(crate) struct OpenSegment {
     pub(crate) populated: Arc<AtomicUsize>,
     /// Up to here an append need not look at `populated`.
     pub(crate) ready_to: usize,
+    /// Pages before this are not kept resident.
+    pub(crate) forgotten_to: usize,
 }
 
 impl OpenSegment {
@@ -126,6 +128,7 @@ impl OpenSegment {
             times: times?,
             populated: Arc::default(),
             ready_to: 0,
+            forgotten_to: 0,
         })
     }
 

@@ -302,7 +302,8 @@ impl Appender {
     /// As [`Appender::append`]; [`QueueError::Busy`] of an exclusive appender, which has none.
     pub fn try_lock(&mut self) -> Result<Option<Locked<'_>>> {
         let shared = self.as_shared()?;
-        Ok(shared.try_lock()?.then_some(Locked { shared }))
+        // Not `then_some`: what is not held must not be given back.
+        Ok(shared.try_lock()?.then(|| Locked { shared }))
     }
 
     /// Takes the writer lock; waits as the queue's options say.

@@ -263,8 +263,10 @@ impl Writer {
         if end > low {
             self.control.ahead.ask();
         }
-        if let Some(old) = position.checked_sub(RESIDENT_BYTES) {
-            self.open.log.forget(old.saturating_sub(2 * ahead::AHEAD_BYTES)..old);
+        let old = position.saturating_sub(RESIDENT_BYTES);
+        if old > self.open.forgotten_to {
+            self.open.log.forget(self.open.forgotten_to..old);
+            self.open.forgotten_to = old;
         }
     }
 }

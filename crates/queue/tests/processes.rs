@@ -33,10 +33,11 @@ fn child(what: &str, directory: &Path, name: &str) -> Child {
     spawn(&mut Command::new(env::current_exe().unwrap()), what, directory, name)
 }
 
-/// A command that runs another one in namespaces of its own; `None` where this machine does not let us.
+/// A command that runs another one in namespaces of its own; `None` where this machine does not let us, which under `CI=true` is an
+/// error.
 fn unshare(namespaces: &[&str]) -> Option<Command> {
     // As root, or as one who is root in a namespace.
-    [&[][..], &["--user", "--map-root-user"]].into_iter().find_map(|user| {
+    let found = [&[][..], &["--user", "--map-root-user"]].into_iter().find_map(|user| {
         let command = || {
             let mut command = Command::new("unshare");
             command.args(user).args(namespaces);
@@ -44,7 +45,12 @@ fn unshare(namespaces: &[&str]) -> Option<Command> {
         };
         let works = command().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
         works.then(command)
-    })
+    });
+    assert!(
+        found.is_some() || env::var("CI").as_deref() != Ok("true"),
+        "unshare {namespaces:?} does not work"
+    );
+    found
 }
 
 fn spawn(command: &mut Command, what: &str, directory: &Path, name: &str) -> Child {

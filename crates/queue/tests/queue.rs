@@ -205,6 +205,28 @@ fn a_sleeping_reader_is_woken_and_a_time_out_ends_it() {
 }
 
 #[test]
+fn a_reader_does_not_sleep_through_the_death_of_the_one_that_was_to_wake_it() {
+    let dir = Dir::new();
+    let queue = dir.small();
+    let mut reader = queue.reader(Start::Latest).unwrap();
+    let waiter = thread::spawn(move || {
+        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        values(reader)
+    });
+    let control = fs::File::options().read(true).write(true).open(dir.path().join("queue.control")).unwrap();
+    // The word of the sleepers, see docs/format.md. One that publishes has cleared it and died.
+    let mut word = [0; 4];
+    while word == [0; 4] {
+        control.read_exact_at(&mut word, 4096 + 64).unwrap();
+    }
+    let begin = Instant::now();
+    control.write_all_at(&[0; 4], 4096 + 64).unwrap();
+    queue.append("read all the same").unwrap();
+    assert_eq!(waiter.join().unwrap(), ["read all the same"]);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn old_segments_go_by_size_by_age_and_not_before_a_named_tailer() {
     let fill = |queue: &Queue, timestamp: Option<i64>| {
         let mut appender = queue.appender().unwrap();

@@ -443,6 +443,34 @@ pub struct BatchHeader {
     pub record_count: i32,
 }
 
+/// The CRC of a batch that is read piece by piece, from its first byte on.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchCrc {
+    expected: u32,
+    computed: u32,
+    /// Bytes at the beginning that the CRC does not cover and that have not come yet.
+    uncovered: usize,
+}
+
+impl BatchCrc {
+    /// Begins with the batch that has this header.
+    pub fn new(header: &BatchHeader) -> BatchCrc {
+        BatchCrc { expected: header.crc, computed: 0, uncovered: ATTRIBUTES_AT }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        let covered = bytes.get(self.uncovered..).unwrap_or_default();
+        self.uncovered -= self.uncovered.min(bytes.len());
+        self.computed = crc32c::crc32c_append(self.computed, covered);
+    }
+
+    /// Returns true if all of the batch has come and is as it was written.
+    pub fn is_right(&self) -> bool {
+        self.computed == self.expected
+    }
+}
+
 impl BatchHeader {
     /// The header that starts `bytes`; the records behind it need not be there.
     ///

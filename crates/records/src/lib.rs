@@ -26,10 +26,10 @@ mod varint;
 mod walk;
 
 pub use batch::{
-    Attributes, Batch, BatchHeader, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PARTITION_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, STAMP_BYTES, TimestampType,
-    increment_sequence, restamped_header, rewrite_log_append_time, rewrite_max_timestamp, rewrite_producer,
-    stamp_header,
+    Attributes, Batch, BatchCrc, BatchHeader, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES,
+    NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, STAMP_BYTES,
+    TimestampType, increment_sequence, restamped_header, rewrite_log_append_time, rewrite_max_timestamp,
+    rewrite_producer, stamp_header,
 };
 pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};

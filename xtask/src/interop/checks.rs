@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 mod api_versions;
+pub(crate) mod attached;
 mod consumer_groups;
 pub(crate) mod consumer_protocol;
 pub(crate) mod dump;

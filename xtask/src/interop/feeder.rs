@@ -56,6 +56,16 @@ impl Feeder {
         self.lines.is_none()
     }
 
+    /// Ends the producer without warning: what it was fed may be written or not.
+    pub(crate) fn kill(&mut self) {
+        self.lines = None;
+        self.process.kill();
+        if let Some(writer) = self.writer.take() {
+            // It ends by the broken pipe at the latest.
+            let _ = writer.join();
+        }
+    }
+
     /// Ends the input and waits until every record was acknowledged.
     pub(crate) fn finish(&mut self, limit: Duration) -> Result<()> {
         self.lines = None;

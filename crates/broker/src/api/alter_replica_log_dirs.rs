@@ -59,6 +59,10 @@ fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> 
     let to = destination(broker, path)?;
     let topic = broker.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let partition = topic.partition(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    if partition.queue().is_some() {
+        // An attached queue stays where it is.
+        return Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT);
+    }
     // An offline partition has no ends, and nothing to copy.
     partition.ends()?;
     if partition.is_replicated() {

@@ -8,7 +8,7 @@ use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHea
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::groups;
+use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -29,6 +29,9 @@ pub(crate) fn serve(
             ..Default::default()
         };
         return Ok(respond(&context, response, out));
+    }
+    if let Err(error) = tailers::check_join(broker, &request.group_id) {
+        return Ok(respond(&context, tailers::refused_heartbeat(error), out));
     }
     let request = Request::ConsumerGroupHeartbeat { request, random: random::bytes() };
     Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {

@@ -10,6 +10,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::groups::Asked;
+use crate::coordinators::tailers::{self, TailerGroup};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -35,13 +36,24 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<Asked, ErrorCode> {
+fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<Deletion, ErrorCode> {
     authorize(context, Operation::Delete, Resource::Group(id))?;
-    Ok(broker.groups.ask(broker, context, Request::DeleteGroup(id)))
+    let tailers = tailers::find(broker, id);
+    tailers.iter().try_for_each(TailerGroup::remove)?;
+    let asked = broker.groups.ask(broker, context, Request::DeleteGroup(id));
+    Ok(Deletion { asked, was_tailer: !tailers.is_empty() })
 }
 
-fn outcome(asked: Asked) -> ErrorCode {
-    match asked.wait() {
+/// A group's deletion on its way.
+struct Deletion {
+    asked: Asked,
+    /// Named tailers of attached queues are gone already; the coordinator need not know the group.
+    was_tailer: bool,
+}
+
+fn outcome(deletion: Deletion) -> ErrorCode {
+    match deletion.asked.wait() {
+        Ok(Reply::DeleteGroup(ErrorCode::GROUP_ID_NOT_FOUND)) if deletion.was_tailer => ErrorCode::NONE,
         Ok(Reply::DeleteGroup(error)) => error,
         Ok(other) => unreachable!("the coordinator answers in kind, not {other:?}"),
         Err(error) => error,

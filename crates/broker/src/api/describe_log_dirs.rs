@@ -15,6 +15,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use crate::storage::attached::Attached;
 use crate::storage::partition::Partition;
 
 /// Bytes that are not known.
@@ -41,7 +42,9 @@ fn describe(broker: &Broker, request: &DescribeLogDirsRequest<'_>) -> Vec<Descri
         Some(failure) => self::offline(failure),
         None => online(broker, dir, &found),
     });
-    known.chain(offline).collect()
+    let wanted = Wanted::of(request);
+    let queues = broker.attached.iter().filter(|queue| wanted.names(queue.topic(), 0));
+    known.chain(offline).chain(queues.map(|queue| attached(broker, queue))).collect()
 }
 
 /// The partitions that are asked for; all of them where none are named.
@@ -57,7 +60,11 @@ impl<'a> Wanted<'a> {
     }
 
     fn has(&self, partition: &Partition) -> bool {
-        self.0.as_ref().is_none_or(|wanted| wanted.contains(&(&*partition.topic, partition.index)))
+        self.names(&partition.topic, partition.index)
+    }
+
+    fn names(&self, topic: &str, index: i32) -> bool {
+        self.0.as_ref().is_none_or(|wanted| wanted.contains(&(topic, index)))
     }
 }
 
@@ -107,6 +114,30 @@ fn online(broker: &Broker, dir: &LogDir, found: &Found) -> DescribeLogDirsResult
         total_bytes: space(dir.storage().total_space(dir.path())),
         usable_bytes: space(dir.storage().free_space(dir.path())),
         is_cordoned: broker.dirs.is_cordoned(&broker.config(), dir),
+        ..Default::default()
+    }
+}
+
+/// An attached queue is a directory of its own.
+fn attached(broker: &Broker, queue: &Attached) -> DescribeLogDirsResult<'static> {
+    let path = queue.queue().directory();
+    let storage = broker.dirs.metadata().storage().clone();
+    let space = |space: std::io::Result<u64>| space.map_or(UNKNOWN_BYTES, bytes);
+    let partition = DescribeLogDirsPartition {
+        partition_index: 0,
+        partition_size: bytes(queue.size().0),
+        ..Default::default()
+    };
+    let topic = DescribeLogDirsTopic {
+        name: queue.topic().to_string().into(),
+        partitions: vec![partition],
+        ..Default::default()
+    };
+    DescribeLogDirsResult {
+        log_dir: path.display().to_string().into(),
+        topics: vec![topic],
+        total_bytes: space(storage.total_space(path)),
+        usable_bytes: space(storage.free_space(path)),
         ..Default::default()
     }
 }

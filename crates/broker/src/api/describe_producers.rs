@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mainstem_controller::names;
+use mainstem_log::ProducerState as KnownProducers;
 use mainstem_wire::messages::describe_producers_request::{DescribeProducersRequest, TopicRequest};
 use mainstem_wire::messages::describe_producers_response::{
     DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
@@ -63,8 +64,7 @@ fn producers(
 ) -> Result<Vec<ProducerState<'static>>, ErrorCode> {
     let partition = broker.topics.partition(topic, index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     partition.lead(-1)?;
-    partition.with_log(|log| {
-        let known = log.producer_state();
+    let describe = |known: &KnownProducers| {
         if known.len() > most {
             return Err(ErrorCode::POLICY_VIOLATION);
         }
@@ -78,5 +78,9 @@ fn producers(
             ..Default::default()
         });
         Ok(states.collect())
-    })?
+    };
+    match partition.queue() {
+        Some(queue) => queue.with_producers(|producers| describe(producers.state())),
+        None => partition.with_log(|log| describe(log.producer_state()))?,
+    }
 }

@@ -8,7 +8,7 @@ use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::coordinators::groups;
+use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -22,7 +22,8 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: JoinGroupRequest<'_> = body(decoder, context.version)?;
-    if let Err(error) = authorize(&context, Operation::Read, Resource::Group(&request.group_id)) {
+    let allowed = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
+    if let Err(error) = allowed.and_then(|()| tailers::check_join(broker, &request.group_id)) {
         let response = JoinGroupResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));
     }

@@ -7,7 +7,7 @@ use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::coordinators::groups;
+use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -20,11 +20,19 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListGroupsRequest<'_> = body(decoder, context.version)?;
+    let owned = |texts: &[std::borrow::Cow<'_, str>]| -> Vec<String> {
+        texts.iter().map(ToString::to_string).collect()
+    };
+    let filters = (owned(&request.states_filter), owned(&request.types_filter));
+    let behind = broker.clone();
     let request = Request::ListGroups(request);
-    Ok(groups::answer(broker, context.clone(), request, out, |context, reply, out| {
+    Ok(groups::answer(broker, context.clone(), request, out, move |context, reply, out| {
         let Reply::ListGroups(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
+        if response.error_code == 0 {
+            tailers::list(&behind, &mut response.groups, (&filters.0, &filters.1));
+        }
         // A principal that may describe the cluster sees all groups, others those that they may describe.
         if !permits(context, Operation::Describe, Resource::Cluster) {
             let may = |id: &str| permits(context, Operation::Describe, Resource::Group(id));

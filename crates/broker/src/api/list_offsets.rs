@@ -153,8 +153,13 @@ fn find(
     }
     let ends = partition.ends()?;
     let readable = if committed { ends.last_stable } else { ends.high_watermark };
-    let epoch_at =
-        |offset| partition.with_log(|log| log.leader_epochs().epoch_of(offset)).ok().flatten().unwrap_or(-1);
+    let epoch_at = |offset| match partition.queue() {
+        Some(queue) => queue.epoch_of(offset).unwrap_or(-1),
+        None => {
+            let epoch = partition.with_log(|log| log.leader_epochs().epoch_of(offset));
+            epoch.ok().flatten().unwrap_or(-1)
+        }
+    };
     match wanted.timestamp {
         LATEST => Ok(Found::end(readable, leader_epoch)),
         EARLIEST => Ok(Found::end(ends.log_start, epoch_at(ends.log_start))),
@@ -174,6 +179,10 @@ fn find(
 
 /// Searches by time. That reads from the disk: appends do not wait for it.
 fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, ErrorCode> {
+    if let Some(queue) = partition.queue() {
+        let found = queue.search((timestamp != MAX_TIMESTAMP).then_some(timestamp))?;
+        return Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch: -1 }));
+    }
     loop {
         let (dir, search) = partition.with_log(|log| (log.dir().clone(), log.timestamp_search()))?;
         let found = search.and_then(|search| match timestamp {

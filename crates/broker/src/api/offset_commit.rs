@@ -11,7 +11,7 @@ use mainstem_wire::messages::offset_commit_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::groups;
+use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -30,6 +30,7 @@ pub(crate) fn serve(
     request.topics.retain_mut(|topic| match group.and_then(|()| resolve(broker, &context, topic)) {
         Ok(known) => {
             refused.extend(take_unknown_partitions(topic, known.partitions.len()));
+            refused.extend(take_tailer(broker, &request.group_id, topic));
             !topic.partitions.is_empty()
         }
         Err(error) => {
@@ -66,6 +67,27 @@ fn resolve(
     topic.name = Cow::Owned(known.name.to_string());
     authorize(context, Operation::Read, Resource::Topic(&topic.name))?;
     Ok(known)
+}
+
+/// Takes out the partition of an attached queue in which the group is a named tailer, and moves that.
+fn take_tailer(
+    broker: &Broker,
+    group: &str,
+    topic: &mut OffsetCommitRequestTopic<'_>,
+) -> Option<OffsetCommitResponseTopic<'static>> {
+    let tailer = tailers::find_in(broker, group, &topic.name)?;
+    let partitions = topic.partitions.drain(..).map(|partition| OffsetCommitResponsePartition {
+        partition_index: partition.partition_index,
+        error_code: tailer.reset(partition.committed_offset).err().map_or(0, ErrorCode::code),
+        ..Default::default()
+    });
+    let partitions = partitions.collect::<Vec<_>>();
+    (!partitions.is_empty()).then(|| OffsetCommitResponseTopic {
+        name: topic.name.clone().into_owned().into(),
+        topic_id: topic.topic_id,
+        partitions,
+        ..Default::default()
+    })
 }
 
 /// Takes out the partitions that a topic of `count` partitions does not have, and answers them.

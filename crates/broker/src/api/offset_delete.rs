@@ -10,6 +10,7 @@ use mainstem_wire::messages::offset_delete_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
+use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -64,12 +65,30 @@ fn take_refused(
     let mut refused = Vec::new();
     request.topics.retain_mut(|topic| {
         match readable(broker, context, &topic.name) {
-            Ok(known) => refused.extend(take_unknown_partitions(topic, &known)),
+            Ok(known) => {
+                refused.extend(take_unknown_partitions(topic, &known));
+                refused.extend(take_tailer(broker, &request.group_id, topic));
+            }
             Err(error) => refused.push(refuse(std::mem::take(topic), error)),
         }
         !topic.partitions.is_empty()
     });
     refused
+}
+
+/// Takes out the partition of an attached queue in which the group is a named tailer, and forgets that.
+fn take_tailer(
+    broker: &Broker,
+    group: &str,
+    topic: &mut OffsetDeleteRequestTopic<'_>,
+) -> Option<OffsetDeleteResponseTopic<'static>> {
+    let tailer = tailers::find_in(broker, group, &topic.name)?;
+    let taken = std::mem::take(topic);
+    let error = tailer.remove().map_err(|error| match error {
+        ErrorCode::NON_EMPTY_GROUP => ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC,
+        other => other,
+    });
+    (!taken.partitions.is_empty()).then(|| refuse(taken, error.err().unwrap_or(ErrorCode::NONE)))
 }
 
 fn readable(broker: &Broker, context: &RequestContext, name: &str) -> Result<Arc<Topic>, ErrorCode> {

@@ -16,6 +16,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::coordinators::groups::Asked;
+use crate::coordinators::tailers::{self, TailerGroup};
 use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
@@ -95,6 +96,8 @@ fn answer_large(
 struct Group {
     asked: Asked,
     unknown: Vec<OffsetFetchResponseTopics<'static>>,
+    /// Named tailers of attached queues that are the group, as far as they were asked for.
+    tailers: Vec<TailerGroup>,
     context: RequestContext,
 }
 
@@ -107,7 +110,8 @@ fn ask(
     let context = context.clone();
     if let Err(error) = authorize(&context, Operation::Describe, Resource::Group(&group.group_id)) {
         let refused = refused(&group, error, context.version);
-        return Group { asked: Asked::Now(Reply::OffsetFetch(refused)), unknown: Vec::new(), context };
+        let asked = Asked::Now(Reply::OffsetFetch(refused));
+        return Group { asked, unknown: Vec::new(), tailers: Vec::new(), context };
     }
     let mut unknown = Vec::new();
     if let Some(topics) = &mut group.topics {
@@ -117,14 +121,18 @@ fn ask(
             known.is_ok()
         });
     }
+    let mut tailers = tailers::find(broker, &group.group_id);
+    if let Some(topics) = &group.topics {
+        tailers.retain(|tailer| topics.iter().any(|topic| *topic.name == **tailer.queue.topic()));
+    }
     let asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
-    Group { asked, unknown, context }
+    Group { asked, unknown, tailers, context }
 }
 
 impl Group {
     fn now(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
         match self.asked {
-            Asked::Now(reply) => Some(merge(broker, reply, self.unknown, &self.context)),
+            Asked::Now(reply) => Some(merge(broker, reply, (self.unknown, self.tailers), &self.context)),
             Asked::Later(_) => None,
         }
     }
@@ -140,19 +148,22 @@ impl Group {
             Asked::Now(reply) => reply,
             Asked::Later(receiver) => receiver.await.ok()?,
         };
-        Some(merge(broker, reply, self.unknown, &self.context))
+        Some(merge(broker, reply, (self.unknown, self.tailers), &self.context))
     }
 }
 
 fn merge(
     broker: &Broker,
     reply: Reply,
-    unknown: Vec<OffsetFetchResponseTopics<'static>>,
+    (unknown, tailers): (Vec<OffsetFetchResponseTopics<'static>>, Vec<TailerGroup>),
     context: &RequestContext,
 ) -> OffsetFetchResponseGroup<'static> {
     let Reply::OffsetFetch(mut group) = reply else {
         unreachable!("the coordinator answers in kind, not {reply:?}")
     };
+    if group.error_code == 0 || group.error_code == ErrorCode::GROUP_ID_NOT_FOUND.code() {
+        tailers.iter().for_each(|tailer| put_tailer(&mut group, tailer));
+    }
     group.topics.retain(|topic| permits(context, Operation::Describe, Resource::Topic(&topic.name)));
     if context.version >= TOPIC_IDS_SINCE {
         group.topics.retain_mut(|topic| has_id(broker, topic));
@@ -161,6 +172,31 @@ fn merge(
         group.topics.extend(unknown);
     }
     group
+}
+
+/// Puts a tailer's position in place of what the coordinator knows of the group there.
+fn put_tailer(group: &mut OffsetFetchResponseGroup<'static>, tailer: &TailerGroup) {
+    group.error_code = 0;
+    let name = tailer.queue.topic();
+    let topic = match group.topics.iter_mut().find(|topic| *topic.name == **name) {
+        Some(topic) => topic,
+        None => {
+            group.topics.push(OffsetFetchResponseTopics {
+                name: name.to_string().into(),
+                topic_id: tailer.queue.topic_id(),
+                ..Default::default()
+            });
+            group.topics.last_mut().expect("it was just put there")
+        }
+    };
+    topic.partitions.retain(|partition| partition.partition_index != 0);
+    topic.partitions.push(OffsetFetchResponsePartitions {
+        partition_index: 0,
+        committed_offset: tailer.tailer.position,
+        committed_leader_epoch: -1,
+        metadata: Some("".into()),
+        ..Default::default()
+    });
 }
 
 /// The group's answer if there is memory for it, else one that has the client ask again.

@@ -28,8 +28,10 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond_held, respond_told};
 use crate::scratch::with_scratch;
+use crate::settings::TopicSettings;
 use crate::signal::DurableWait;
-use crate::storage::partition::{Durable, Partition, Refused};
+use crate::storage::attached::{Attached, PendingAppend, UNANSWERED_TIME_MAX};
+use crate::storage::partition::{AppendOutcome, Durable, Partition, Refused};
 use crate::storage::topics::Topic;
 
 /// Client id with which Kafka's own tools may write to internal topics.
@@ -155,7 +157,8 @@ impl Progress {
                         return false;
                     }
                 }
-                self.append_partition(broker, (context.version, request.acks), rank, &topic, partition);
+                let asked = (context.version, request.acks, wait_limit(request));
+                self.append_partition(broker, asked, rank, &topic, partition);
             }
         }
         true
@@ -164,7 +167,7 @@ impl Progress {
     fn append_partition(
         &mut self,
         broker: &Broker,
-        asked: (i16, i16),
+        asked: (i16, i16, Duration),
         rank: usize,
         topic: &Result<Arc<Topic>, Refusal>,
         data: &PartitionProduceData<'_>,
@@ -244,25 +247,72 @@ struct Wait {
     /// Rank of the partition in the topic.
     partition: usize,
     log: Arc<Partition>,
-    upto: i64,
-    /// Waits for what acks=all promises of an append in this epoch; `None`: for this replica's disk.
-    epoch: Option<i32>,
+    upto: Upto,
+}
+
+/// What an answer waits for.
+enum Upto {
+    /// What acks=all promises of an append up to this offset, in this epoch; `None`: this replica's disk.
+    Durable(i64, Option<i32>),
+    /// The batch has to be in an attached queue, and, if that is asked for, synced there.
+    Placed { pending: Arc<PendingAppend>, synced: bool, bytes: usize },
 }
 
 impl Wait {
-    fn begin(&self, durable: Durable) {
-        match self.epoch {
-            Some(epoch) => self.log.when_committed(self.upto, epoch, durable),
-            None => self.log.when_durable(self.upto, durable),
+    /// Has `durable` know when this part is over.
+    fn begin(&self, durable: &Arc<DurableWait>) {
+        let durable = durable.clone();
+        match &self.upto {
+            Upto::Durable(upto, Some(epoch)) => {
+                self.log.when_committed(*upto, *epoch, Durable::Request(durable));
+            }
+            Upto::Durable(upto, None) => self.log.when_durable(*upto, Durable::Request(durable)),
+            Upto::Placed { pending, synced, .. } => {
+                let (log, synced) = (self.log.clone(), *synced);
+                pending.when_known(Box::new(move |end| match end {
+                    Ok(upto) if synced => log.when_durable(upto, Durable::Request(durable)),
+                    end => durable.done(end.map(|_| ())),
+                }));
+            }
         }
     }
 
-    /// How it has ended.
-    fn fate(&self) -> Result<(), ErrorCode> {
-        match self.epoch {
-            Some(epoch) => self.log.commit_fate(self.upto, epoch),
-            None => self.log.durability(self.upto),
+    /// Fills in what became of it. `is_whole`: everything that is waited for has come.
+    fn end(&self, broker: &Broker, response: &mut PartitionProduceResponse<'static>, is_whole: bool) {
+        let mut waited = None;
+        match &self.upto {
+            Upto::Durable(upto, epoch) => waited = Some((*upto, *epoch)),
+            Upto::Placed { pending, synced, bytes } => match pending.take() {
+                Some(Ok(outcome)) => {
+                    broker.metrics.appended(&self.log.traffic, outcome.messages(), *bytes);
+                    *response = PartitionProduceResponse { index: response.index, ..placed(&outcome) };
+                    waited = synced.then_some((outcome.appended.last_offset + 1, None));
+                }
+                Some(Err(error)) => {
+                    broker.metrics.produce_failed();
+                    *response = refused(response.index, error.into());
+                }
+                None => *response = refused(response.index, ErrorCode::REQUEST_TIMED_OUT.into()),
+            },
         }
+        let Some((upto, epoch)) = waited.filter(|_| !is_whole) else { return };
+        let fate = match epoch {
+            Some(epoch) => self.log.commit_fate(upto, epoch),
+            None => self.log.durability(upto),
+        };
+        if let Err(error) = fate {
+            *response = refused(response.index, error.into());
+        }
+    }
+}
+
+/// The answer to a batch that has its place.
+fn placed(outcome: &AppendOutcome) -> PartitionProduceResponse<'static> {
+    PartitionProduceResponse {
+        base_offset: outcome.appended.base_offset,
+        log_append_time_ms: outcome.appended.log_append_time.unwrap_or(-1),
+        log_start_offset: outcome.appended.log_start_offset,
+        ..Default::default()
     }
 }
 
@@ -283,7 +333,7 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let records = match &refused {
             Refused::Log(error) => record_errors(error),
-            Refused::NoLog(_) | Refused::NotLeader => Vec::new(),
+            Refused::NoLog(_) | Refused::NotLeader | Refused::Queue(_) | Refused::Blocked => Vec::new(),
         };
         Refusal { error: refused.code(), message: Some(refused.to_string()), records }
     }
@@ -316,12 +366,12 @@ fn permitted(
     Ok(topic)
 }
 
-type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, i64, Option<i32>)>);
+type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, Upto)>);
 
 /// Appends one partition's records. With the answer comes what it has to wait for, if anything.
 fn append(
     broker: &Broker,
-    (version, acks): (i16, i16),
+    (version, acks, limit): (i16, i16, Duration),
     topic: &Topic,
     data: &PartitionProduceData<'_>,
     verified: Result<VerificationGuard, ErrorCode>,
@@ -346,20 +396,36 @@ fn append(
     let guard = verified?;
     let append =
         |scratch: &mut _| partition.append_verified(records, Origin::Client, guard, &broker.clock, scratch);
-    let outcome = with_scratch(append)?;
-    let appended = outcome.appended;
-    let messages = u64::try_from(appended.last_offset + 1 - appended.base_offset).unwrap_or(0);
-    broker.metrics.appended(&partition.traffic, messages, records.len());
+    let outcome = match (with_scratch(append), partition.queue()) {
+        (Err(Refused::Blocked), Some(queue)) => {
+            let synced = acks == ACKS_ALL && !settings.write_caching;
+            let limit = if acks == 0 { UNANSWERED_TIME_MAX } else { limit };
+            let pending = append_later(queue, records, &settings, limit);
+            let upto = Upto::Placed { pending, synced, bytes: records.len() };
+            return Ok((PartitionProduceResponse::default(), Some((partition.clone(), upto))));
+        }
+        (outcome, _) => outcome?,
+    };
+    broker.metrics.appended(&partition.traffic, outcome.messages(), records.len());
     let waits_for_all = acks == ACKS_ALL && (!settings.write_caching || partition.is_replicated());
     let waits = waits_for_all || (acks != 0 && outcome.must_sync);
     let epoch = waits_for_all.then_some(outcome.epoch);
-    let response = PartitionProduceResponse {
-        base_offset: appended.base_offset,
-        log_append_time_ms: appended.log_append_time.unwrap_or(-1),
-        log_start_offset: appended.log_start_offset,
-        ..Default::default()
-    };
-    Ok((response, waits.then(|| (partition.clone(), appended.last_offset + 1, epoch))))
+    let upto = Upto::Durable(outcome.appended.last_offset + 1, epoch);
+    Ok((placed(&outcome), waits.then(|| (partition.clone(), upto))))
+}
+
+/// Has an attached queue append a batch when the local writer that has its lock is done.
+fn append_later(
+    queue: &Arc<Attached>,
+    records: &[u8],
+    settings: &Arc<TopicSettings>,
+    limit: Duration,
+) -> Arc<PendingAppend> {
+    let pending: Arc<PendingAppend> = Arc::default();
+    let placed = pending.clone();
+    let done = Box::new(move |outcome| placed.set(outcome));
+    queue.append_later(records, settings.clone(), Instant::now() + limit, done);
+    pending
 }
 
 fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
@@ -507,8 +573,8 @@ async fn finish_verified(
         let Some(asked) = verified.asked.take() else { break };
         let refusals = asked.later().await.map_err(|_| "the coordinator ended".to_owned())?;
         verified.judge(&refusals);
-        if refusals.is_empty() {
-            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+        if refusals.is_empty() && verified.is_stale {
+            // The producer's last transaction has ended here meanwhile, and its guard with it.
             let request = crate::net::dispatch::body(&mut body.decoder(), context.version);
             let request = last_of_each(request.expect("it was decoded before"));
             verified = transactional(&broker, &context, &request).expect("it is transactional");
@@ -557,17 +623,12 @@ async fn finish(
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let durable = Arc::new(DurableWait::new(waits.len()));
-    for wait in &waits {
-        wait.begin(Durable::Request(durable.clone()));
-    }
+    waits.iter().for_each(|wait| wait.begin(&durable));
     let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
-    if !in_time || durable.has_failed() {
-        for wait in &waits {
-            let response = &mut responses[wait.topic].partition_responses[wait.partition];
-            if let Err(error) = wait.fate() {
-                *response = refused(response.index, error.into());
-            }
-        }
+    let is_whole = in_time && !durable.has_failed();
+    for wait in &waits {
+        let response = &mut responses[wait.topic].partition_responses[wait.partition];
+        wait.end(&broker, response, is_whole);
     }
     let node_endpoints = name_leaders(&broker, &context, &mut responses);
     let mut out = ResponseBuffer::pooled();

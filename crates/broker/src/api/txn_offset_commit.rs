@@ -16,6 +16,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::OwnedBody;
 use crate::broker::Broker;
 use crate::coordinators::groups::{Asked, OFFSETS_TOPIC};
+use crate::coordinators::tailers;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -118,7 +119,11 @@ fn ask(
         base_sequence: NO_SEQUENCE,
         supports_epoch_bump: terms.adds,
     };
-    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| refused.code())?;
+    let guard = partition.begin_verification(&first, &broker.clock).map_err(|refused| match refused.code() {
+        // The client asks who coordinates the group.
+        ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_COORDINATOR,
+        other => other,
+    })?;
     let Some(guard) = guard else { return Ok(None) };
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
@@ -141,6 +146,7 @@ fn commit(
     if !is_denied {
         request.topics.retain_mut(|topic| {
             refused.extend(take_refused(broker, context, topic));
+            refused.extend(take_tailer(broker, &request.group_id, topic));
             !topic.partitions.is_empty()
         });
     }
@@ -186,6 +192,26 @@ fn take_refused(
     })
 }
 
+/// Refuses the partition of an attached queue in which the group is a named tailer: its position is part of no transaction.
+fn take_tailer(
+    broker: &Broker,
+    group: &str,
+    topic: &mut TxnOffsetCommitRequestTopic<'_>,
+) -> Option<TxnOffsetCommitResponseTopic<'static>> {
+    tailers::find_in(broker, group, &topic.name)?;
+    let partitions = topic.partitions.drain(..).map(|partition| TxnOffsetCommitResponsePartition {
+        partition_index: partition.partition_index,
+        error_code: ErrorCode::UNKNOWN_MEMBER_ID.code(),
+        ..Default::default()
+    });
+    let partitions: Vec<_> = partitions.collect();
+    (!partitions.is_empty()).then(|| TxnOffsetCommitResponseTopic {
+        name: topic.name.to_string().into(),
+        partitions,
+        ..Default::default()
+    })
+}
+
 async fn commit_later(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -200,8 +226,8 @@ async fn commit_later(
         let mut decoder = owned.decoder();
         let request = body(&mut decoder, context.version).expect("it was decoded before");
         verified = guarded.judge(&refusals);
-        if verified.is_ok() {
-            // The producer's last transaction may have ended here meanwhile, and its guard with it.
+        if verified.is_ok() && !guarded.partition.is_verification(guarded.producer_id, guarded.guard) {
+            // The producer's last transaction has ended here meanwhile, and its guard with it.
             (verified, waiting) = match verify(&broker, &context, &request) {
                 Verified::Now(verified) => (verified, None),
                 Verified::Later(guarded, again) => {

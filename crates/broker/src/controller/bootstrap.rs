@@ -3,10 +3,12 @@
 
 use std::io::ErrorKind;
 
+use mainstem_controller::user_record;
 use mainstem_log::dir::LogDir;
+use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::snapshots::{SnapshotError, SnapshotFile, SnapshotRecord};
+use super::snapshots::{self, QuorumRecords, SnapshotError, SnapshotFile, SnapshotRecord};
 use super::{Controller, ControllerError};
 
 const FILE: &str = "bootstrap.checkpoint";
@@ -28,6 +30,16 @@ pub(super) fn read(dir: &LogDir) -> Result<Vec<Vec<u8>>, ControllerError> {
         Err(SnapshotError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(ControllerError::Snapshot { path: file.path, source }),
     }
+}
+
+/// The name and the content of the file with which a log directory begins that has these users: those that
+/// `kafka-storage format --add-scram` would make. `wall_ms` is the time of its records, in milliseconds since 1970.
+pub fn bootstrap_file(
+    users: &[(&str, ScramMechanism, &ScramCredential)],
+    wall_ms: i64,
+) -> (&'static str, Vec<u8>) {
+    let records = users.iter().map(|(user, mechanism, credential)| user_record(user, *mechanism, credential));
+    (FILE, snapshots::encode(&QuorumRecords::default(), records, wall_ms, wall_ms))
 }
 
 /// How many of the records are users.

@@ -17,6 +17,9 @@ use crate::coordinators::replay::ReplayError;
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
+    /// A queue cannot be the topic that it is to be.
+    #[error("{0}")]
+    Attach(String),
     /// A partition's files cannot be opened.
     #[error("partition {partition} cannot be opened: {source}; {}, then start again", advice(.source))]
     Open {

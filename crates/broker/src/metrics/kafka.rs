@@ -250,8 +250,15 @@ impl View<'_> {
     /// Sizes and ends of logs.
     fn logs(&self, text: &mut Exposition) {
         let of = |partition: &Arc<Partition>| {
-            let looked = partition
-                .with_log(|log| (log.size(), log.segment_count(), log.ends().log_start, log.ends().log_end));
+            let looked = match partition.queue() {
+                Some(queue) => {
+                    let ((size, segments), ends) = (queue.size(), queue.ends());
+                    Ok((size, segments, ends.log_start, ends.log_end))
+                }
+                None => partition.with_log(|log| {
+                    (log.size(), log.segment_count(), log.ends().log_start, log.ends().log_end)
+                }),
+            };
             looked.ok().map(|looked| (partition.clone(), looked))
         };
         let logs: Vec<_> = self.shown.iter().filter_map(of).collect();

@@ -20,6 +20,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
+use crate::line_budget::Line;
 use crate::net::answers::AnswerShare;
 use crate::net::authentication::{Frame, Gate};
 use crate::net::buffers::RequestMemory;
@@ -137,6 +138,18 @@ impl CloseReason {
     }
 
     /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
+    /// Whether who is not authenticated causes it, as often as it connects.
+    fn is_of_a_stranger(&self) -> bool {
+        matches!(
+            self,
+            Self::NotAuthenticated(_)
+                | Self::Tls(_)
+                | Self::SpeaksTls
+                | Self::AuthenticatesTooSlowly(_)
+                | Self::NoSeat
+        )
+    }
+
     fn is_noteworthy(&self) -> bool {
         !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
     }
@@ -268,9 +281,20 @@ impl Connection {
         self.linger(&reason).await;
         if reason.is_noteworthy() {
             self.broker.metrics.closed();
-            let peer = self.context.peer;
-            tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
+            self.log_end(&reason);
         }
+    }
+
+    /// Says why it ends. Strangers cannot fill the log: they may come, and be refused, very often.
+    fn log_end(&self, reason: &CloseReason) {
+        let peer = self.context.peer;
+        if reason.is_of_a_stranger() {
+            let Line::Write { left_out } = self.broker.door.refusals().next() else { return };
+            if left_out > 0 {
+                tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
+            }
+        }
+        tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
     }
 
     /// What goes on on another loop, if the connection did not end but moves.

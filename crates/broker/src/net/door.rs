@@ -11,12 +11,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::line_budget::LineBudget;
+
 /// One address may have this part of the seats, and at least one.
 const ADDRESS_SHARE: usize = 10;
+
+/// Refused strangers that are logged in a second; of others there is a number.
+const REFUSALS_PER_SECOND: u32 = 20;
 
 /// The seats of connections that are not authenticated yet.
 pub(crate) struct Door {
     seats: Mutex<Seats<oneshot::Sender<()>>>,
+    refusals: LineBudget,
 }
 
 /// A connection's seat, given back when it is dropped.
@@ -29,7 +35,8 @@ pub(crate) struct Seat {
 impl Door {
     /// With so many seats, at least one.
     pub(crate) fn new(most: usize) -> Arc<Door> {
-        Arc::new(Door { seats: Mutex::new(Seats::new(most)) })
+        let seats = Mutex::new(Seats::new(most));
+        Arc::new(Door { seats, refusals: LineBudget::new(REFUSALS_PER_SECOND) })
     }
 
     /// A seat for a connection, by its id. Another one may lose its own for it.
@@ -41,6 +48,11 @@ impl Door {
             let _ = give_up.send(());
         }
         Seat { door: self.clone(), connection, given_up }
+    }
+
+    /// The lines about strangers that were refused.
+    pub(crate) fn refusals(&self) -> &LineBudget {
+        &self.refusals
     }
 
     /// Seats that are taken.

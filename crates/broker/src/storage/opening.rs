@@ -161,6 +161,10 @@ impl<'a> TopicPlan<'a> {
             partition: index as i32,
         };
         let index = identity.partition;
+        if let Some(queue) = broker.attached(self.image.id) {
+            let partition = Partition::attached(settings.clone(), queue.clone());
+            return Some(OpenedPartition { index, partition, is_shorter: false });
+        }
         let opened = match unopened {
             // Why was told when it was looked for.
             Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,

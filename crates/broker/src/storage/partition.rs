@@ -27,6 +27,7 @@ use crate::errors::{append_error_code, delete_records_error_code, read_error_cod
 use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
+use crate::storage::attached::{Attached, QueueRefusal};
 
 mod replicated;
 mod stored;
@@ -58,7 +59,15 @@ pub(crate) struct Partition {
     pub(crate) traffic: Traffic,
     /// None where it has one replica, this one.
     replication: Option<Replication>,
+    /// The queue that has the records in place of a log of this broker.
+    attached: Option<Arc<Attached>>,
     own: Weak<Partition>,
+}
+
+/// What keeps the records beside, or in place of, a log of this broker alone.
+struct Keeper {
+    replication: Option<Replication>,
+    attached: Option<Arc<Attached>>,
 }
 
 /// A partition in the eyes of the flusher of the log directory that it is in. In another directory it is another one, so
@@ -93,6 +102,9 @@ pub(crate) enum NoLog {
     /// Its replicas are on other nodes.
     #[error("the replicas of the partition are on other nodes")]
     Elsewhere,
+    /// The records are in an attached queue.
+    #[error("the partition is an attached queue, which has no log")]
+    Attached,
 }
 
 impl NoLog {
@@ -102,6 +114,7 @@ impl NoLog {
             NoLog::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             NoLog::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
             NoLog::Elsewhere => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            NoLog::Attached => ErrorCode::INVALID_REQUEST,
         }
     }
 }
@@ -148,6 +161,12 @@ pub(crate) enum Refused {
     /// Validation or the log refused.
     #[error(transparent)]
     Log(#[from] AppendError),
+    /// An attached queue refused.
+    #[error(transparent)]
+    Queue(#[from] QueueRefusal),
+    /// A local writer has the lock of an attached queue: [`Attached::append_later`] waits for it.
+    #[error("a local writer holds the lock of the queue")]
+    Blocked,
 }
 
 impl Refused {
@@ -157,6 +176,8 @@ impl Refused {
             Refused::NoLog(no_log) => no_log.code(),
             Refused::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
             Refused::Log(error) => append_error_code(error),
+            Refused::Queue(refusal) => refusal.code(),
+            Refused::Blocked => ErrorCode::REQUEST_TIMED_OUT,
         }
     }
 }
@@ -194,6 +215,13 @@ impl Partition {
         Self::with_log_or_not(topic, index, settings, Err(NoLog::Elsewhere), leader_epoch, None)
     }
 
+    /// A partition whose records are in an attached queue.
+    pub(crate) fn attached(settings: Arc<TopicSettings>, attached: Arc<Attached>) -> Arc<Self> {
+        let (topic, epoch) = (attached.topic().clone(), attached.leader_epoch());
+        let keeper = Keeper { replication: None, attached: Some(attached) };
+        Self::of((topic, 0), settings, Err(NoLog::Attached), epoch, keeper)
+    }
+
     fn with_log_or_not(
         topic: Arc<str>,
         index: i32,
@@ -201,6 +229,16 @@ impl Partition {
         log: Result<(Arc<LogDir>, Stored), NoLog>,
         leader_epoch: i32,
         replication: Option<Replication>,
+    ) -> Arc<Self> {
+        Self::of((topic, index), settings, log, leader_epoch, Keeper { replication, attached: None })
+    }
+
+    fn of(
+        (topic, index): (Arc<str>, i32),
+        settings: Arc<TopicSettings>,
+        log: Result<(Arc<LogDir>, Stored), NoLog>,
+        leader_epoch: i32,
+        Keeper { replication, attached }: Keeper,
     ) -> Arc<Self> {
         let (dir, log) = match log {
             Ok((dir, log)) => (Some(dir), Ok(log)),
@@ -217,8 +255,14 @@ impl Partition {
             flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
             traffic: Traffic::default(),
             replication,
+            attached,
             own: own.clone(),
         })
+    }
+
+    /// The queue that has the records, if one is attached in place of a log.
+    pub(crate) fn queue(&self) -> Option<&Arc<Attached>> {
+        self.attached.as_ref()
     }
 
     /// Locks the state. Where the holder panics the log is given up: half a change must not be built upon.
@@ -320,6 +364,10 @@ impl Partition {
     /// # Errors
     /// As [`Self::lead`].
     pub(crate) fn end_of_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<EpochEnd, ErrorCode> {
+        if let Some(queue) = &self.attached {
+            self.lead(current_leader_epoch)?;
+            return Ok(queue.end_of_epoch(epoch));
+        }
         let mut state = self.lock();
         let leader_epoch = state.lead(current_leader_epoch)?;
         Ok(end_of_epoch(state.log()?, leader_epoch, epoch))
@@ -388,6 +436,9 @@ impl Partition {
         let now = clock.now();
         let batch =
             prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
+        if let Some(queue) = &self.attached {
+            return queue.append(&batch);
+        }
         let mut state = self.lock();
         let outcome = state.append(&batch, now)?;
         match &self.replication {
@@ -435,6 +486,9 @@ impl Partition {
         request: &VerificationRequest,
         clock: &Clock,
     ) -> Result<Option<VerificationGuard>, Refused> {
+        if self.attached.is_some() {
+            return Err(QueueRefusal::Transactional.into());
+        }
         let mut state = self.lock();
         let log = match state.log.as_mut().map_err(|no_log| *no_log)? {
             Stored::Replicated(member) if !member.leads() => return Err(Refused::NotLeader),
@@ -463,6 +517,9 @@ impl Partition {
         request: &PartitionRead,
         waiter: Option<&Arc<FetchWaiter>>,
     ) -> Result<PartitionData, ErrorCode> {
+        if let Some(queue) = &self.attached {
+            return self.read_queue(queue, request, waiter);
+        }
         let mut state = self.lock();
         let leader_epoch = state.lead(request.current_leader_epoch)?;
         let log = state.log()?;
@@ -480,6 +537,9 @@ impl Partition {
 
     /// Takes a waiter's registrations back.
     pub(crate) fn forget(&self, waiter: &Arc<FetchWaiter>) {
+        if let Some(queue) = &self.attached {
+            return queue.forget(waiter);
+        }
         self.lock().fetches.retain(|other| !Arc::ptr_eq(other, waiter));
     }
 
@@ -488,11 +548,17 @@ impl Partition {
     /// # Errors
     /// That of [`NoLog`].
     pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
+        if let Some(queue) = &self.attached {
+            return queue.check_served().map(|()| queue.ends());
+        }
         Ok(self.lock().log()?.ends())
     }
 
     /// Has somebody told when the log is durable up to `upto`: at once if it is already.
     pub(crate) fn when_durable(&self, upto: i64, durable: Durable) {
+        if let Some(queue) = &self.attached {
+            return queue.when_durable(upto, durable);
+        }
         let mut state = self.lock();
         match state.durability(upto) {
             Some(result) => {
@@ -509,7 +575,11 @@ impl Partition {
 
     /// How a wait for durability up to `upto` has ended; a wait that has not is a time-out.
     pub(crate) fn durability(&self, upto: i64) -> Result<(), ErrorCode> {
-        self.lock().durability(upto).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
+        let durability = match &self.attached {
+            Some(queue) => queue.durability(upto),
+            None => self.lock().durability(upto),
+        };
+        durability.unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
     }
 
     /// Asks the flusher to make durable what is appended.
@@ -536,6 +606,9 @@ impl Partition {
         if self.replication.is_some() {
             return self.propose_log_start(offset, on_durable);
         }
+        if let Some(queue) = &self.attached {
+            return queue.delete_before(offset, on_durable);
+        }
         let deleted = self.with_log(|log| (log.dir().clone(), log.delete_records_before(offset)));
         let (dir, log_start) = deleted?;
         let log_start = log_start.map_err(|error: DeleteRecordsError| delete_records_error_code(&error))?;
@@ -549,6 +622,10 @@ impl Partition {
     /// Forgets idle producers. How many there were.
     pub(crate) fn expire_producers(&self, clock: &Clock) -> usize {
         let now = clock.now();
+        if let Some(queue) = &self.attached {
+            let expiration_ms = self.settings().log.producer_id_expiration_ms;
+            return queue.expire_producers(now.wall_ms, expiration_ms);
+        }
         self.lock().log.as_mut().map_or(0, |log| log.expire_producers(now.mono_ms, now.wall_ms))
     }
 
@@ -558,6 +635,12 @@ impl Partition {
     /// # Errors
     /// The log's, which stay with this partition.
     pub(crate) fn maintain(&self, clock: &Clock) -> Result<Maintained, LogError> {
+        if let Some(queue) = &self.attached {
+            if let Err(error) = queue.maintain() {
+                tracing::error!(topic = %self.topic, "the queue could not be maintained: {error}");
+            }
+            return Ok(Maintained::default());
+        }
         let now = clock.now();
         // Whatever comes of it when the topic is deleted meanwhile is of no interest.
         let nothing = || Ok(Maintained::default());
@@ -607,6 +690,9 @@ impl Partition {
     /// Writes what a clean stop leaves and asks for its sync, of which `synced` is told: many logs are then synced
     /// together, and closing each finds nothing left to wait for.
     pub(crate) fn prepare_close(&self, synced: Durable) {
+        if let Some(queue) = &self.attached {
+            return queue.when_durable(queue.ends().log_end, synced);
+        }
         let mut state = self.lock();
         let Ok(stored) = &mut state.log else {
             drop(state);
@@ -639,6 +725,10 @@ impl Partition {
     /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and are told why there
     /// is none, waiting produces fail so.
     pub(crate) fn take_log(&self, why: NoLog) -> Option<Log> {
+        if let Some(queue) = &self.attached {
+            queue.stop();
+            return None;
+        }
         let mut state = self.lock();
         self.offline.store(why == NoLog::Offline, Ordering::Release);
         let mut stored = std::mem::replace(&mut state.log, Err(why)).ok();
@@ -657,6 +747,46 @@ impl Partition {
             durable.done(Err(why.code()));
         }
         log
+    }
+}
+
+impl Partition {
+    fn read_queue(
+        &self,
+        queue: &Attached,
+        request: &PartitionRead,
+        waiter: Option<&Arc<FetchWaiter>>,
+    ) -> Result<PartitionData, ErrorCode> {
+        self.lead(request.current_leader_epoch)?;
+        queue.check_served()?;
+        if let Some(waiter) = waiter {
+            queue.register(waiter);
+        }
+        let ends = queue.ends();
+        let epoch = request.last_fetched_epoch;
+        if epoch >= 0 {
+            let end = queue.end_of_epoch(epoch);
+            if end.epoch < 0 {
+                return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+            }
+            if end.epoch < epoch || end.end_offset < request.offset {
+                let diverging = Some((end.epoch, end.end_offset));
+                return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging });
+            }
+        }
+        Ok(PartitionData { ends, plan: queue.read(request)?, diverging: None })
+    }
+}
+
+impl AppendOutcome {
+    /// How many messages were appended.
+    pub(crate) fn messages(&self) -> u64 {
+        u64::try_from(self.appended.last_offset + 1 - self.appended.base_offset).unwrap_or(0)
+    }
+
+    /// Of an append to a queue, which is synced when that is waited for.
+    pub(crate) fn of(appended: Appended, epoch: i32) -> Self {
+        AppendOutcome { appended, must_sync: false, epoch, sync_due: false }
     }
 }
 
@@ -749,7 +879,11 @@ impl State {
     }
 
     fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
-        let stored = self.log.as_ref().map_err(|no_log| no_log.code())?;
+        let stored = match &self.log {
+            Ok(stored) => Some(stored),
+            Err(NoLog::Attached) => None,
+            Err(no_log) => return Err(no_log.code()),
+        };
         match current_leader_epoch {
             -1 => {}
             older if older < self.leader_epoch => return Err(ErrorCode::FENCED_LEADER_EPOCH),
@@ -757,7 +891,7 @@ impl State {
             _ => {}
         }
         match stored {
-            Stored::Replicated(member) if !member.leads() => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Some(Stored::Replicated(member)) if !member.leads() => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
             _ => Ok(self.leader_epoch),
         }
     }

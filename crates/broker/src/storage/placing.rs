@@ -118,7 +118,7 @@ impl Placing<'_> {
 
     fn place_topics(&mut self) {
         let mut offline = 0;
-        for topic in self.image.topics() {
+        for topic in self.image.topics().filter(|topic| !topic.is_attached()) {
             for (index, partition) in (0..).zip(&topic.partitions) {
                 let Some(own) = partition.replicas.iter().position(|replica| *replica == self.node) else {
                     continue;

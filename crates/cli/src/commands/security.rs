@@ -1,6 +1,7 @@
 //! `mainstem security`: certificates and settings of a broker that asks who its clients are.
 
 mod certificates;
+mod check;
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
@@ -9,15 +10,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
+use mainstem_broker::bootstrap_file;
+use mainstem_security::Secret;
+use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use serde_json::json;
 
 use self::certificates::{Authority, Issued};
 use crate::output::{print, print_json};
+use crate::timestamp;
 
 /// Of which a password is made.
 const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 /// 186 bits.
 const PASSWORD_LETTERS: usize = 32;
+
+/// As many as AlterUserScramCredentials of our tool sends.
+const SALT_BYTES: usize = 32;
+/// How often the administrator's password is hashed.
+const ITERATIONS: u32 = 8192;
 
 /// What `security` takes.
 #[derive(Debug, Args)]
@@ -32,6 +42,8 @@ enum SecurityCommand {
     Init(Init),
     /// Make a certificate of a client or a server by the authority that `init` has made.
     Cert(Cert),
+    /// Say what a listener shows: its certificates, whether they are believed, and how clients log in.
+    Check(check::Check),
 }
 
 /// What `security init` takes.
@@ -69,6 +81,7 @@ pub(crate) fn run(arguments: &SecurityArguments) -> Result<()> {
     match &arguments.command {
         SecurityCommand::Init(arguments) => init(arguments),
         SecurityCommand::Cert(arguments) => cert(arguments),
+        SecurityCommand::Check(arguments) => check::run(arguments),
     }
 }
 
@@ -97,6 +110,12 @@ fn init(arguments: &Init) -> Result<()> {
     fs::set_permissions(dir, Permissions::from_mode(0o700))
         .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
+    // The administrator is in the file with which the metadata begins.
+    ensure!(
+        !dir.join("data").exists(),
+        "{} is there already, and nothing is overwritten: choose another directory",
+        dir.join("data").display()
+    );
     let names = ["ca.pem", "ca.key", "server.pem", "admin.pem", "server.properties", "admin.properties"];
     if let Some(there) = names.iter().map(|name| dir.join(name)).find(|path| path.exists()) {
         anyhow::bail!(
@@ -112,7 +131,11 @@ fn init(arguments: &Init) -> Result<()> {
     write(&dir, "ca.key", &authority.key, 0o600)?;
     write(&dir, "server.pem", &server.pem(), 0o600)?;
     write(&dir, "admin.pem", &admin.pem(), 0o600)?;
-    write(&dir, "server.properties", &server_properties(&dir, listen, &password), 0o600)?;
+    let data = dir.join("data");
+    fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    let (name, users) = first_users(&password)?;
+    write_bytes(&data, name, &users, 0o600)?;
+    write(&dir, "server.properties", &server_properties(&dir, listen), 0o600)?;
     write(&dir, "admin.properties", &admin_properties(&dir, &password), 0o600)?;
     if arguments.json {
         return print_json(&json!({ "dir": dir, "listen": listen, "files": names }));
@@ -154,16 +177,30 @@ fn cert(arguments: &Cert) -> Result<()> {
     }
 }
 
+/// What the metadata begins with: the administrator, whose password is not in it.
+fn first_users(password: &str) -> Result<(&'static str, Vec<u8>)> {
+    let mut salt = [0; SALT_BYTES];
+    rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())
+        .context("the system has no random bytes")?;
+    let mechanism = ScramMechanism::Sha512;
+    let credential = ScramCredential::new(mechanism, &Secret::from(password), salt, ITERATIONS)?;
+    Ok(bootstrap_file(&[("admin", mechanism, &credential)], timestamp::now_ms()))
+}
+
 /// Writes a file that is not there yet.
 fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<()> {
+    write_bytes(dir, name, text.as_bytes(), mode)
+}
+
+fn write_bytes(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> Result<()> {
     let path = dir.join(name);
     let what = || format!("cannot write {}", path.display());
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).with_context(what)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(what)
+    file.write_all(bytes).and_then(|()| file.sync_all()).with_context(what)
 }
 
-fn server_properties(dir: &Path, listen: &str, password: &str) -> String {
+fn server_properties(dir: &Path, listen: &str) -> String {
     let dir = dir.display();
     format!(
         "# A broker whose clients prove who they are and may do what rules allow.\n\
@@ -178,10 +215,8 @@ fn server_properties(dir: &Path, listen: &str, password: &str) -> String {
          ssl.truststore.type=PEM\n\
          ssl.truststore.location={dir}/ca.pem\n\
          \n\
-         # PLAIN has the administrator alone; other users are made by `mainstem user create`.\n\
-         sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,SCRAM-SHA-256\n\
-         listener.name.sasl_ssl.plain.sasl.jaas.config=\
-         org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=\"{password}\";\n\
+         # The administrator is in the metadata from the first start on; other users are made by `mainstem user create`.\n\
+         sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256\n\
          \n\
          authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
          super.users=User:admin\n"
@@ -195,8 +230,8 @@ fn admin_properties(dir: &Path, password: &str) -> String {
          security.protocol=SASL_SSL\n\
          ssl.truststore.type=PEM\n\
          ssl.truststore.location={dir}/ca.pem\n\
-         sasl.mechanism=PLAIN\n\
-         sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+         sasl.mechanism=SCRAM-SHA-512\n\
+         sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
          username=\"admin\" password=\"{password}\";\n"
     )
 }

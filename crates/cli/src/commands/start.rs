@@ -15,6 +15,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::target::resolved;
 use crate::{logging, target};
 
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
@@ -41,6 +42,10 @@ pub(crate) struct Start {
     /// Address to listen on. [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// Serve the embedded queue of a directory as a topic of one partition, while local processes append to it and read it;
+    /// may be given several times. A queue that is not there is made.
+    #[arg(long, value_name = "NAME=DIR")]
+    attach: Vec<String>,
     /// A properties file with Kafka's keys, such as Kafka's own server.properties.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -92,14 +97,15 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     let file = start.config.as_ref().map(|path| {
         let text = std::fs::read(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-        Properties::parse(&text).with_context(|| format!("in {}", path.display()))
+        let properties = Properties::parse(&text).with_context(|| format!("in {}", path.display()))?;
+        resolved(&properties).with_context(|| format!("in {}", path.display()))
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()
         .filter(|(name, _)| name != logging::VARIABLE && name != target::VARIABLE)
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let overrides = overrides(start)?;
+    let overrides = with_attached(start, file.as_ref(), overrides(start)?)?;
     let sources = Sources { file: file.as_ref(), environment: &environment, overrides: &overrides };
     BrokerConfig::from_sources(sources).context("the broker cannot be configured like this")
 }
@@ -126,6 +132,35 @@ fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
     }
     if let Some(listen) = &start.listen {
         overrides.push(("listeners".into(), format!("PLAINTEXT://{listen}")));
+    }
+    Ok(overrides)
+}
+
+/// Adds the queues of `--attach` to those of the configuration.
+fn with_attached(
+    start: &Start,
+    file: Option<&Properties>,
+    mut overrides: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>> {
+    const KEY: &str = "mainstem.attach";
+    for attach in &start.attach {
+        let is_pair = attach.split_once('=').is_some_and(|(name, dir)| !name.is_empty() && !dir.is_empty());
+        if !is_pair || attach.contains(',') {
+            bail!(
+                "--attach takes NAME=DIR without commas, such as --attach trades=/var/lib/trades, not {attach}"
+            );
+        }
+    }
+    if start.attach.is_empty() {
+        return Ok(overrides);
+    }
+    let attached = start.attach.join(",");
+    match overrides.iter_mut().find(|(key, _)| key == KEY) {
+        Some((_, value)) => *value = format!("{value},{attached}"),
+        None => {
+            let of_file = file.and_then(|file| file.get(KEY)).map(|value| format!("{value},"));
+            overrides.push((KEY.to_owned(), of_file.unwrap_or_default() + &attached));
+        }
     }
     Ok(overrides)
 }
@@ -166,6 +201,7 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             "took_ms": took_ms,
             "acks_all_waits_for": waits_for,
             "fdatasync_us": fdatasync_us,
+            "attached": ready.attached.iter().map(|(topic, _)| topic).collect::<Vec<_>>(),
             "topics": ready.topics,
             "partitions": ready.partitions,
         })
@@ -176,6 +212,11 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
             ready.http.map_or(String::new(), |address| format!(", metrics on http://{address}/metrics"));
         let fdatasync =
             fdatasync_us.map_or(String::new(), |us| format!(" (one fdatasync costs {us:.0} us here)"));
+        let attached: Vec<_> = ready
+            .attached
+            .iter()
+            .map(|(topic, directory)| format!(", topic {topic} is the queue {}", directory.display()))
+            .collect();
         let new = if ready.is_new_cluster { "new " } else { "" };
         let cluster = match (ready.voters.as_slice(), ready.is_new_cluster) {
             ([], false) => String::new(),
@@ -186,10 +227,11 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
         };
         format!(
             "mainstem is ready on {} after {took_ms:.0} ms: {cluster}{} topics, {} partitions; acks=all waits for the \
-             {waits_for}{fdatasync}{http}",
+             {waits_for}{fdatasync}{http}{}",
             addresses.join(", "),
             ready.topics,
             ready.partitions,
+            attached.concat(),
         )
     };
     let mut stdout = std::io::stdout().lock();

@@ -204,8 +204,14 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Default of the topic key segment.bytes."),
     broker("log.segment.delete.delay.ms", Long).default("60000").at_least(0).high().cluster_wide()
         .doc("Default of the topic key file.delete.delay.ms."),
+    broker("mainstem.attach", List).default("").any_list().ours()
+        .doc("Embedded queues that are served as topics, each as `NAME=DIR`; one that is not there is made. \
+             `--attach` adds to them."),
     broker("mainstem.authentication.timeout.ms", Int).default("10000").at_least(1).ours()
         .doc("Milliseconds from accepting a connection of a SASL listener until it is authenticated; then it is closed."),
+    broker("mainstem.http.authentication", Str).default("").one_of(&["", "none"]).ours()
+        .doc("What clients of `mainstem.http.listener` prove. Only `none` is there, and has to be said where the listener is \
+             not on a loopback address: who can reach it may read `/metrics` and `/health`."),
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),

@@ -373,3 +373,73 @@ impl State {
         self.controls.push_back(ConsumerEvent::Revoking { assignment: revoke.assignment });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    fn slices() -> impl Strategy<Value = Option<proto::Slices>> {
+        proptest::option::of((0u32..1_100, 0u32..1_100).prop_map(|(from, to)| proto::Slices { from, to }))
+    }
+
+    /// Frames that may come from anybody who calls itself a publisher.
+    fn frame() -> impl Strategy<Value = from_publisher::Frame> {
+        use from_publisher::Frame;
+        let bytes = prop::collection::vec(any::<u8>(), 0..100);
+        let offset = prop_oneof![0i64..20, any::<i64>()];
+        let assignment = 0u64..4;
+        prop_oneof![
+            (prop::collection::vec(any::<u8>(), 14..18), any::<bool>()).prop_map(|(id, resumed)| {
+                Frame::Opened(proto::Opened { journal_id: id.into(), resumed, ..proto::Opened::default() })
+            }),
+            (assignment.clone(), slices(), offset.clone(), any::<bool>()).prop_map(
+                |(assignment, slices, offset, resumed)| {
+                    Frame::Assign(proto::Assign { assignment, slices, offset, resumed })
+                }
+            ),
+            (offset.clone(), offset.clone(), bytes).prop_map(|(from, next, batches)| {
+                Frame::Records(proto::Records { from, next, batches: batches.into() })
+            }),
+            (offset.clone(), offset.clone()).prop_map(|(from, next)| Frame::Skip(proto::Skip { from, next })),
+            offset.prop_map(|offset| Frame::FilteredFrom(proto::FilteredFrom { offset })),
+            (assignment, any::<bool>())
+                .prop_map(|(assignment, lost)| Frame::Revoke(proto::Revoke { assignment, lost })),
+        ]
+    }
+
+    proptest! {
+        /// Whatever a publisher sends is taken or ends the connection; what it says goes on from where it was.
+        #[test]
+        fn any_frames_are_taken_or_refused(frames in prop::collection::vec(frame(), 0..40)) {
+            let config = ConsumerConfig::new(super::super::Address::new("a:1").unwrap(), "s", "c");
+            let inbox = Inbox::new(1_000);
+            for frame in frames {
+                if inbox.take(frame).is_err() {
+                    // As after a connection that was lost.
+                    let open = inbox.open(&config);
+                    prop_assert!(open.encoded_len() < 100_000);
+                }
+                while let Some(Ok(event)) = inbox.look() {
+                    if let ConsumerEvent::Records { assignment, next, .. } = event {
+                        inbox.done(Done { assignment, offset: next, finished: Vec::new() });
+                    }
+                }
+                while inbox.state.lock().frame().is_some() {}
+            }
+        }
+
+        #[test]
+        fn any_bytes_of_a_consumer_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(FromConsumer { frame: Some(frame) }) = FromConsumer::decode(&bytes[..]) {
+                match frame {
+                    from_consumer::Frame::Done(done) => prop_assert!(Done::of_proto(&done).finished.len() <= 1_024),
+                    from_consumer::Frame::Filter(filter) => drop(crate::filter::Filter::compile(&filter)),
+                    _ => {}
+                }
+            }
+            let _ = proto::FromPublisher::decode(&bytes[..]);
+        }
+    }
+}

@@ -13,7 +13,7 @@ use super::material::TlsMaterial;
 use super::names;
 use super::properties::{ClientAuth, TlsProperties};
 use super::session::TlsSession;
-use super::verify::{ClientVerifier, ServerVerifier};
+use super::verify::{AnyServer, ClientVerifier, ServerVerifier};
 use crate::SecurityError;
 
 /// Sessions that a listener remembers to be resumed.
@@ -112,6 +112,26 @@ impl TlsClient {
             .map_err(|error| unusable(&error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match material.identities.is_empty() {
+            true => builder.with_no_client_auth(),
+            false => builder.with_client_cert_resolver(Arc::new(Keys::of(material))),
+        };
+        Ok(TlsClient { config: Arc::new(config) })
+    }
+
+    /// Sessions that are only looked at: every certificate is accepted whose key the server has. Nothing may be
+    /// sent in them that is not for everybody.
+    ///
+    /// # Errors
+    /// When the properties contradict each other.
+    pub fn observing(properties: &TlsProperties, material: &TlsMaterial) -> Result<TlsClient, SecurityError> {
+        let provider = provider(properties)?;
+        let versions = names::protocols(&properties.enabled_protocols)?;
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&versions)
+            .map_err(|error| unusable(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
         let config = match material.identities.is_empty() {
             true => builder.with_no_client_auth(),
             false => builder.with_client_cert_resolver(Arc::new(Keys::of(material))),

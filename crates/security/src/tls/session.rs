@@ -338,6 +338,11 @@ impl TlsSession {
         self.common().peer_certificates()?.first().map(AsRef::as_ref)
     }
 
+    /// The peer's certificates, its own first, in DER.
+    pub fn peer_certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.common().peer_certificates().into_iter().flatten().map(AsRef::as_ref)
+    }
+
     /// Who the peer is by its certificate and the rules; anonymous without one.
     ///
     /// # Errors

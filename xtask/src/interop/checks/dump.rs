@@ -109,7 +109,7 @@ fn files(partitions: &[PathBuf], matches: impl Fn(&str) -> bool, extension: &str
 }
 
 /// Dumps the files; the output must have none of the words for faults, and `expected` at least once.
-fn dump(world: &World, files: &[PathBuf], options: &[&str], expected: &str) -> Result<()> {
+pub(super) fn dump(world: &World, files: &[PathBuf], options: &[&str], expected: &str) -> Result<()> {
     let list: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let list = list.join(",");
     let arguments = [options, &["--files", &list]].concat();

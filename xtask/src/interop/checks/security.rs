@@ -1,14 +1,18 @@
 //! Users of real clients on a broker that asks who they are: SASL_SSL with SCRAM, rules, and Kafka's own tools with the
 //! administrator's properties. The broker is set up by `mainstem security init`.
+//!
+//! Other clients go through all ways in which to log in, and through such as are refused, in one process: a plan that they
+//! share says which.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::broker::free_port;
@@ -22,6 +26,13 @@ use crate::workspace;
 /// The clients whose users log in.
 pub(crate) const CLIENTS: [Client; 3] = [Client::Python, Client::KafkaPython, Client::Aiokafka];
 
+/// The clients that log in in every way.
+pub(crate) const OF_ALL_WAYS: [Client; 6] =
+    [Client::Java, Client::Go, Client::Sarama, Client::KafkaGo, Client::KafkaJs, Client::Kcat];
+
+/// Records that a client writes and reads in each way.
+const WAY_RECORDS: u64 = 100;
+
 const MECHANISMS: [&str; 2] = ["SCRAM-SHA-256", "SCRAM-SHA-512"];
 const PASSWORD: &str = "a-secret";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
@@ -34,7 +45,34 @@ const RECORDS: u64 = 500;
 struct Guarded {
     dir: PathBuf,
     bootstrap: String,
+    /// The listener without SASL.
+    ssl: String,
+    /// An authority of others.
+    strangers: PathBuf,
     _process: Process,
+}
+
+/// One way to log in; what clients read of it is described in tests/interop/README.md.
+#[derive(Serialize)]
+struct Way {
+    name: &'static str,
+    bootstrap: String,
+    ca: PathBuf,
+    cert: String,
+    mechanism: &'static str,
+    user: &'static str,
+    password: String,
+    /// Whether it lets in; otherwise it is to be refused.
+    #[serde(rename = "use")]
+    lets_in: bool,
+}
+
+/// What a client tells of one step in one way.
+#[derive(Deserialize)]
+struct Outcome {
+    way: String,
+    step: String,
+    outcome: String,
 }
 
 /// What a client tells of one step.
@@ -45,7 +83,13 @@ struct Told {
 }
 
 /// Runs the clients that are wanted, and the tools.
-pub(crate) fn run(world: &World, report: &Report, clients: &[Client], with_tools: bool) {
+pub(crate) fn run(
+    world: &World,
+    report: &Report,
+    clients: &[Client],
+    of_all_ways: &[Client],
+    with_tools: bool,
+) {
     let mut guarded = None;
     report.check("security", "a broker is set up", || {
         guarded = Some(Guarded::start(&world.run.join("security"), &world.logs)?);
@@ -54,6 +98,10 @@ pub(crate) fn run(world: &World, report: &Report, clients: &[Client], with_tools
     let Some(guarded) = guarded else { return };
     if with_tools {
         report.check("tools", "users and rules", || guarded.use_tools());
+    }
+    let plan = world.run.join("security").join("plan.json");
+    for client in of_all_ways {
+        report.check(client.key(), "SSL and SASL_SSL in every way", || guarded.all_ways(*client, &plan));
     }
     for client in clients {
         for mechanism in MECHANISMS {
@@ -72,6 +120,27 @@ impl Guarded {
         let init =
             [Path::new("security"), Path::new("init"), &dir, Path::new("--listen"), bootstrap.as_ref()];
         output(Command::new(&binary).args(init))?;
+        let strangers = run.join("strangers");
+        let init = [Path::new("security"), Path::new("init"), &strangers];
+        output(Command::new(&binary).args(init))?;
+        for (authority, name) in [(&dir, "dave"), (&strangers, "mallory")] {
+            let cert =
+                [Path::new("security"), Path::new("cert"), Path::new(name), Path::new("--dir"), authority];
+            output(Command::new(&binary).args(cert))?;
+        }
+        let ssl = format!("localhost:{}", free_port()?);
+        let mut settings = OpenOptions::new().append(true).open(dir.join("server.properties"))?;
+        write!(
+            settings,
+            "listeners=SASL_SSL://{bootstrap},SSL://{ssl}\n\
+             mainstem.require.authentication=false\n\
+             listener.name.ssl.ssl.client.auth=requested\n\
+             listener.name.ssl.ssl.principal.mapping.rules=RULE:^CN=([a-z]+)$/$1/,DEFAULT\n\
+             sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
+             listener.name.sasl_ssl.plain.sasl.jaas.config=\
+             org.apache.kafka.common.security.plain.PlainLoginModule required user_carol=\"{PASSWORD}\";\n\
+             group.initial.rebalance.delay.ms=0\n"
+        )?;
         let mut start = Command::new(&binary);
         start.args(["start", "--config"]).arg(dir.join("server.properties"));
         let mut process = Process::start("guarded-broker", &mut start, logs)?;
@@ -83,7 +152,7 @@ impl Guarded {
                 Ok(Guarded::tool_of(&dir, &bootstrap, &["topic", "list"]).is_ok())
             },
         )?;
-        let guarded = Guarded { dir, bootstrap, _process: process };
+        let guarded = Guarded { dir, bootstrap, ssl, strangers, _process: process };
         for topic in ["orders", "secret"] {
             guarded.tool(&["topic", "create", topic, "--partitions", "2"])?;
         }
@@ -93,12 +162,93 @@ impl Guarded {
             let made: Value = serde_json::from_str(&guarded.tool(&made)?)?;
             let password = made["password"].as_str().context("a password was made")?;
             fs::write(guarded.dir.join(user), password)?;
+        }
+        // Of a password in the properties, of a certificate, and of nothing.
+        for user in MECHANISMS.map(user_of).into_iter().chain(["carol", "dave", "ANONYMOUS"]) {
             let rule = ["acl", "add", "--allow", user];
             guarded.tool(&[&rule[..], &["--operation", "read,write", "--topic", "orders"]].concat())?;
             let groups = ["--operation", "read", "--group", "readers", "--prefix"];
             guarded.tool(&[&rule[..], &groups].concat())?;
         }
         Ok(guarded)
+    }
+
+    fn ways(&self) -> Result<Vec<Way>> {
+        let ca = self.dir.join("ca.pem");
+        let dave = self.dir.join("dave.pem").display().to_string();
+        let ssl = |name, cert: String| Way {
+            name,
+            bootstrap: self.ssl.clone(),
+            ca: ca.clone(),
+            cert,
+            mechanism: "",
+            user: "",
+            password: String::new(),
+            lets_in: true,
+        };
+        let sasl = |name, mechanism, user, password: &str, lets_in| Way {
+            bootstrap: self.bootstrap.clone(),
+            mechanism,
+            user,
+            password: password.to_owned(),
+            lets_in,
+            ..ssl(name, String::new())
+        };
+        let mut ways = vec![ssl("SSL", String::new()), ssl("mutual SSL", dave)];
+        ways.push(sasl("PLAIN", "PLAIN", "carol", PASSWORD, true));
+        ways.push(sasl("PLAIN, wrong", "PLAIN", "carol", "wrong", false));
+        for (mechanism, wrong) in MECHANISMS.into_iter().zip(["SCRAM-256, wrong", "SCRAM-512, wrong"]) {
+            let user = user_of(mechanism);
+            let password = fs::read_to_string(self.dir.join(user))?;
+            ways.push(sasl(mechanism, mechanism, user, &password, true));
+            ways.push(sasl(wrong, mechanism, user, "wrong", false));
+        }
+        let untrusted = sasl("untrusted authority", "PLAIN", "carol", PASSWORD, false);
+        ways.push(Way { ca: self.strangers.join("ca.pem"), ..untrusted });
+        Ok(ways)
+    }
+
+    /// A client logs in in each way: it writes and reads what it may, and is told what it may not.
+    fn all_ways(&self, client: Client, plan: &Path) -> Result<()> {
+        let ways = self.ways()?;
+        if client == Client::Kcat {
+            // Its SCRAM is refused, see docs/security.md.
+            return ways
+                .iter()
+                .filter(|way| !way.mechanism.starts_with("SCRAM"))
+                .try_for_each(|way| kcat(way).with_context(|| way.name.to_owned()));
+        }
+        fs::write(plan, serde_json::to_string(&ways)?)?;
+        let mut command = Command::new("timeout");
+        command.arg(PROGRAM_SECONDS);
+        match client {
+            Client::Java => command
+                .args(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+                .args([&install::class_path(), "mainstem.interop.Secure"]),
+            Client::KafkaJs => command
+                .env("NODE_PATH", install::node_modules())
+                .arg("node")
+                .arg(install::sources("node").join("client.js"))
+                .arg("secure"),
+            go => command.arg(install::go_client(go_name(go))).arg("secure"),
+        };
+        let text = output(command.arg(format!("plan={}", plan.display())))?;
+        let lines = text.lines().filter(|line| line.starts_with('{'));
+        let told = lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
+        let told: Vec<Outcome> = told.collect::<Result<_>>()?;
+        for way in &ways {
+            let steps: &[&str] = match way.lets_in {
+                true => &["write", "read", "denied topic", "denied group"],
+                false => &["refused"],
+            };
+            for step in steps {
+                let outcome = told.iter().find(|told| told.way == way.name && told.step == *step);
+                let outcome =
+                    &outcome.with_context(|| format!("{}: nothing about {step}", way.name))?.outcome;
+                ensure!(is_expected(client, way, step, outcome), "{}: {step}: {outcome}", way.name);
+            }
+        }
+        Ok(())
     }
 
     fn tool_of(dir: &Path, bootstrap: &str, arguments: &[&str]) -> Result<String> {
@@ -180,4 +330,75 @@ fn output(command: &mut Command) -> Result<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(done.status.success(), "{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr));
     Ok(text(&done.stdout))
+}
+
+fn go_name(client: Client) -> &'static str {
+    match client {
+        Client::Go => "franz",
+        Client::Sarama => "sarama",
+        _ => "kafkago",
+    }
+}
+
+/// Whether a client says what it should; each has its own spelling of Kafka's names.
+fn is_expected(client: Client, way: &Way, step: &str, outcome: &str) -> bool {
+    let shown = outcome.to_lowercase().replace(['_', ' ', '-'], "");
+    match (step, client) {
+        ("write" | "read", _) => outcome == WAY_RECORDS.to_string(),
+        // Its writer takes a topic that it may not see for one that is missing.
+        ("denied topic", Client::KafkaGo) => shown.contains("unknowntopicorpartition"),
+        ("denied topic", _) => shown.contains("topicauthorization"),
+        // It does not say why there is no coordinator.
+        ("denied group", Client::KafkaJs) => shown.contains("groupcoordinatornotfound"),
+        ("denied group", _) => shown.contains("groupauthorization"),
+        _ if way.name == "untrusted authority" => {
+            ["ssl", "certificate"].iter().any(|word| shown.contains(word))
+        }
+        _ => shown.contains("authentication"),
+    }
+}
+
+fn kcat(way: &Way) -> Result<()> {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        let protocol = if way.mechanism.is_empty() { "SSL" } else { "SASL_SSL" };
+        command.args(["30", "kcat", "-b", &way.bootstrap, "-X"]).arg(format!("security.protocol={protocol}"));
+        command.arg("-X").arg(format!("ssl.ca.location={}", way.ca.display()));
+        command.args(["-X", "message.timeout.ms=10000"]);
+        if !way.cert.is_empty() {
+            command.arg("-X").arg(format!("ssl.certificate.location={}", way.cert));
+            command.arg("-X").arg(format!("ssl.key.location={}", way.cert));
+        }
+        if !way.mechanism.is_empty() {
+            command.arg("-X").arg(format!("sasl.mechanisms={}", way.mechanism));
+            command.arg("-X").arg(format!("sasl.username={}", way.user));
+            command.arg("-X").arg(format!("sasl.password={}", way.password));
+        }
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("start kcat")?;
+        let mut input = process.stdin.take().expect("its input is a pipe");
+        // It may have ended, refused.
+        let _ = input.write_all("a record\n".repeat(WAY_RECORDS as usize).as_bytes());
+        drop(input);
+        let done = process.wait_with_output()?;
+        let said = String::from_utf8_lossy(&done.stderr).to_lowercase().replace([' ', '_', '-'], "");
+        Ok::<_, anyhow::Error>((done.status.success(), done.stdout, said))
+    };
+    let (written, _, said) = run(&["-P", "-t", "orders"])?;
+    if !way.lets_in {
+        let is_said = ["authentication", "certificate"].iter().any(|word| said.contains(word));
+        ensure!(!written && is_said, "it is to be refused: {said}");
+        return Ok(());
+    }
+    ensure!(written, "write: {said}");
+    let group = format!("readers-kcat-{}", way.name.replace(' ', "-"));
+    let count = WAY_RECORDS.to_string();
+    let (_, read, said) = run(&["-X", "auto.offset.reset=earliest", "-c", &count, "-G", &group, "orders"])?;
+    let records = read.iter().filter(|byte| **byte == b'\n').count();
+    ensure!(records as u64 == WAY_RECORDS, "read: {records}: {said}");
+    let (_, _, said) = run(&["-P", "-t", "secret"])?;
+    ensure!(said.contains("topicauthorizationfailed"), "denied topic: {said}");
+    let (_, _, said) = run(&["-e", "-G", "others", "orders"])?;
+    ensure!(said.contains("groupauthorizationfailed"), "denied group: {said}");
+    Ok(())
 }

@@ -315,7 +315,7 @@ impl Partition {
                 is_leader: member.leads(),
                 is_settled: member.leads() && member.replica.leads_settled(),
             },
-            Ok(Stored::Alone(_)) => {
+            Ok(Stored::Alone(_)) | Err(NoLog::Attached) => {
                 Leadership { leader: None, epoch: state.leader_epoch, is_leader: true, is_settled: true }
             }
             Err(_) => {

@@ -1,0 +1,71 @@
+//! A bound on lines of the log that strangers cause: so many a second are written, of the others there is a number.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Lines of one kind.
+pub(crate) struct LineBudget {
+    per_second: u32,
+    second: Mutex<Second>,
+}
+
+/// The second that began then.
+struct Second {
+    since: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+/// What to do with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Write it, after saying how many were left out before, if any.
+    Write {
+        /// Lines that were left out in the seconds before.
+        left_out: u64,
+    },
+    /// It is counted.
+    LeaveOut,
+}
+
+impl LineBudget {
+    pub(crate) fn new(per_second: u32) -> LineBudget {
+        let second = Mutex::new(Second { since: Instant::now(), written: 0, left_out: 0 });
+        LineBudget { per_second, second }
+    }
+
+    /// There is something to be said.
+    pub(crate) fn next(&self) -> Line {
+        self.at(Instant::now())
+    }
+
+    fn at(&self, now: Instant) -> Line {
+        let mut second = self.second.lock();
+        if now.saturating_duration_since(second.since) >= Duration::from_secs(1) {
+            (second.since, second.written) = (now, 0);
+        }
+        if second.written >= self.per_second {
+            second.left_out += 1;
+            return Line::LeaveOut;
+        }
+        second.written += 1;
+        Line::Write { left_out: std::mem::take(&mut second.left_out) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_budget_of_a_second_are_a_number() {
+        let budget = LineBudget::new(2);
+        let begin = Instant::now();
+        let lines = [0, 1, 2, 999].map(|ms| budget.at(begin + Duration::from_millis(ms)));
+        let write = Line::Write { left_out: 0 };
+        assert_eq!(lines, [write, write, Line::LeaveOut, Line::LeaveOut]);
+        assert_eq!(budget.at(begin + Duration::from_secs(2)), Line::Write { left_out: 2 });
+        assert_eq!(budget.at(begin + Duration::from_secs(2)), write);
+    }
+}

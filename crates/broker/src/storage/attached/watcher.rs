@@ -1,0 +1,75 @@
+//! The thread that waits on all attached queues for what local processes append: it has the fetches wake that wait.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use mainstem_queue::{Serving, WAIT_ANY_MAX, wait_any};
+
+use super::Attached;
+
+/// The threads: one, unless there are more queues than the kernel waits on at once.
+pub(crate) struct Watcher {
+    queues: Vec<Arc<Attached>>,
+    stopped: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// Starts to wait.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(crate) fn start(queues: &[Arc<Attached>]) -> io::Result<Watcher> {
+        let stopped: Arc<AtomicBool> = Arc::default();
+        let threads = queues.chunks(WAIT_ANY_MAX).map(|queues| spawn(queues.to_vec(), stopped.clone()));
+        Ok(Watcher { threads: threads.collect::<io::Result<_>>()?, queues: queues.to_vec(), stopped })
+    }
+
+    /// Stops, and waits for that.
+    pub(crate) fn stop(self) {
+        self.stopped.store(true, Ordering::Release);
+        self.queues.iter().for_each(|queue| queue.serving().notify());
+        self.threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn spawn(queues: Vec<Arc<Attached>>, stopped: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("attached".to_owned()).spawn(move || watch(&queues, &stopped))
+}
+
+fn watch(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {
+    let mut seen: Vec<(&Serving, u32)> =
+        queues.iter().map(|queue| (queue.serving(), queue.serving().sequence())).collect();
+    queues.iter().for_each(|queue| queue.look());
+    while !stopped.load(Ordering::Acquire) {
+        match wait_any(&seen, None) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                return watch_each(queues, stopped);
+            }
+            Err(error) => {
+                tracing::error!("attached queues cannot be waited on: {error}; readers of them wake late");
+                return;
+            }
+        }
+        for (queue, (serving, sequence)) in queues.iter().zip(&mut seen) {
+            let now = serving.sequence();
+            if std::mem::replace(sequence, now) != now {
+                queue.look();
+            }
+        }
+    }
+}
+
+/// On a kernel that waits on one word only (Linux before 5.16).
+fn watch_each(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {
+    let threads: Vec<_> = queues.iter().map(|queue| spawn(vec![queue.clone()], stopped.clone())).collect();
+    for thread in threads {
+        match thread {
+            Ok(thread) => drop(thread.join()),
+            Err(error) => tracing::error!("an attached queue is not waited on: {error}"),
+        }
+    }
+}

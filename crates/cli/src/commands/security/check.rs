@@ -1,0 +1,326 @@
+//! `mainstem security check`: what a listener shows to who connects.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use mainstem_broker::config::Properties;
+use mainstem_security::tls::{TlsClient, TlsError, TlsMaterial, TlsProperties, TlsSession, TlsState};
+use mainstem_security::x509::CertificateInfo;
+use mainstem_wire::messages::request_header::RequestHeader;
+use mainstem_wire::messages::response_header::ResponseHeader;
+use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
+use mainstem_wire::messages::sasl_handshake_response::SaslHandshakeResponse;
+use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, frame};
+use serde_json::{Value, json};
+
+use crate::output::{print, print_json};
+use crate::{target, timestamp};
+
+/// A listener that says nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An answer is not longer.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+const MS_PER_DAY: i64 = 86_400_000;
+/// Days before its end from which a certificate is worth a word.
+const DAYS_LEFT_MIN: i64 = 30;
+/// Alternative names of certificates (RFC 5280, 4.2.1.6).
+const DNS_NAME: u8 = 0x82;
+const IP_ADDRESS: u8 = 0x87;
+
+/// What `security check` takes.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The listener.
+    #[arg(value_name = "HOST:PORT")]
+    address: String,
+    /// A file of Kafka's properties of clients: whether its `ssl.truststore.*` believes the listener is said too, and its
+    /// `ssl.keystore.*` is shown to a listener that asks for a certificate.
+    #[arg(long, env = target::CONFIG_VARIABLE, value_name = "FILE")]
+    command_config: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A session that was begun.
+struct Tls {
+    protocol: String,
+    cipher: String,
+    chain: Vec<CertificateInfo>,
+    /// None where there is nothing to believe it by.
+    trusted: Option<Result<(), String>>,
+}
+
+/// How clients log in.
+#[derive(Debug, PartialEq, Eq)]
+enum Logins {
+    Sasl(Vec<String>),
+    /// Without SASL.
+    None,
+    /// The listener asks for a certificate that was not shown, or was refused.
+    Certificate(String),
+}
+
+/// Runs the command. An error if who uses the listener would be refused, or refuse it.
+pub(super) fn run(arguments: &Check) -> Result<()> {
+    let address = arguments.address.as_str();
+    let host = address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']));
+    let host = host.with_context(|| format!("{address:?} is not HOST:PORT, such as localhost:9093"))?;
+    let named = match &arguments.command_config {
+        Some(path) => {
+            let named = || path.display().to_string();
+            let properties =
+                Properties::parse(&std::fs::read(path).with_context(named)?).with_context(named)?;
+            target::resolved(&properties).with_context(named)?
+        }
+        None => Properties::default(),
+    };
+    let (tls, logins) = look(address, host, &named)?;
+    match arguments.json {
+        true => print_json(&as_json(address, tls.as_ref(), &logins))?,
+        false => print(&as_text(address, tls.as_ref(), &logins))?,
+    }
+    let Some(tls) = &tls else { return Ok(()) };
+    let now = timestamp::now_ms();
+    if let Some(ended) = tls.chain.iter().find(|certificate| !certificate.is_valid_at(now / 1000)) {
+        bail!("the certificate of {} is not valid now", ended.subject);
+    }
+    match &tls.trusted {
+        Some(Err(why)) => bail!("clients with these properties refuse the listener: {why}"),
+        _ => Ok(()),
+    }
+}
+
+fn look(address: &str, host: &str, named: &Properties) -> Result<(Option<Tls>, Logins)> {
+    let get = |key: &str| named.get(key).map(str::to_owned);
+    let properties = TlsProperties::read(&get)?;
+    let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    let material = properties.load(&read)?;
+    let observing = TlsClient::observing(&properties, &material)?;
+    let mut session = observing.session(host)?;
+    let Some(mut secured) = Secured::begin(address, &mut session)? else {
+        let mut stream = connect(address)?;
+        return Ok((None, logins(&mut |bytes| exchange(&mut stream, bytes))?));
+    };
+    let chain = session.peer_certificates().map(CertificateInfo::parse).collect::<Result<_, _>>()?;
+    let tls = Tls {
+        protocol: session.protocol().unwrap_or("unknown").to_owned(),
+        cipher: session.cipher_suite().unwrap_or_else(|| "unknown".to_owned()),
+        chain,
+        trusted: believed(address, host, (&properties, &material))?,
+    };
+    let logins = logins(&mut |bytes| secured.exchange(&mut session, bytes))?;
+    Ok((Some(tls), logins))
+}
+
+/// Whether the properties' trust store believes the listener.
+fn believed(
+    address: &str,
+    host: &str,
+    (properties, material): (&TlsProperties, &TlsMaterial),
+) -> Result<Option<Result<(), String>>> {
+    if material.trusted.is_none() {
+        return Ok(None);
+    }
+    let mut session = TlsClient::new(properties, material)?.session(host)?;
+    Ok(Some(match Secured::begin(address, &mut session) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }))
+}
+
+fn connect(address: &str) -> Result<TcpStream> {
+    let what = || format!("cannot connect to {address}");
+    let mut last = None;
+    for found in address.to_socket_addrs().with_context(what)? {
+        match TcpStream::connect_timeout(&found, PATIENCE) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.map_or_else(|| anyhow::anyhow!("the host has no address"), Into::into)).with_context(what)
+}
+
+/// A connection with a session.
+struct Secured {
+    stream: TcpStream,
+}
+
+impl Secured {
+    /// None where the listener does not speak TLS.
+    fn begin(address: &str, session: &mut TlsSession) -> Result<Option<Secured>> {
+        let mut stream = connect(address)?;
+        let (mut outgoing, mut plain) = (Vec::new(), Vec::new());
+        let mut incoming = vec![0; ANSWER_BYTES_MAX];
+        let mut received = 0;
+        loop {
+            let state = session.handshake(&mut incoming[..received], &mut outgoing, &mut plain);
+            let sent = stream.write_all(&std::mem::take(&mut outgoing));
+            match state {
+                Ok(TlsState::Handshaking) => {}
+                Ok(_) => return Ok(Some(Secured { stream })),
+                Err(TlsError::NotTls) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            sent?;
+            received = match stream.read(&mut incoming) {
+                // A listener without TLS closes on what is no request to it.
+                Ok(0) => return Ok(None),
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error).with_context(|| format!("{address} does not answer")),
+            };
+        }
+    }
+
+    fn exchange(&mut self, session: &mut TlsSession, request: &[u8]) -> Result<Vec<u8>> {
+        let mut outgoing = Vec::new();
+        session.seal(request, &mut outgoing)?;
+        self.stream.write_all(&outgoing)?;
+        let (mut plain, mut incoming) = (Vec::new(), vec![0; ANSWER_BYTES_MAX]);
+        loop {
+            if let Some(answer) = whole(&plain)? {
+                return Ok(answer);
+            }
+            let received = self.stream.read(&mut incoming)?;
+            ensure!(received > 0, "the listener closed the connection");
+            outgoing.clear();
+            session.open(&mut incoming[..received], &mut outgoing, &mut plain)?;
+            self.stream.write_all(&outgoing)?;
+        }
+    }
+}
+
+fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>> {
+    stream.write_all(request)?;
+    let mut plain = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        if let Some(answer) = whole(&plain)? {
+            return Ok(answer);
+        }
+        let received = stream.read(&mut piece)?;
+        ensure!(received > 0, "the listener closed the connection: it may not be Kafka's");
+        plain.extend_from_slice(&piece[..received]);
+    }
+}
+
+/// The frame at the beginning, without its length.
+fn whole(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(length) = frame::frame_len(bytes, ANSWER_BYTES_MAX)? else { return Ok(None) };
+    Ok(bytes.get(frame::LENGTH_BYTES..frame::LENGTH_BYTES + length).map(<[u8]>::to_vec))
+}
+
+/// Asks for a mechanism that there is not, on which the listener names those that there are.
+fn logins(exchange: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Logins> {
+    let header = RequestHeader {
+        request_api_key: ApiKey::SaslHandshake.key(),
+        request_api_version: 1,
+        client_id: Some("mainstem".into()),
+        ..Default::default()
+    };
+    let mut request = Vec::new();
+    frame::write_request(&mut request, &header, &SaslHandshakeRequest { mechanism: "?".into() })?;
+    let answer = match exchange(&request) {
+        Ok(answer) => answer,
+        // In TLS 1.3 a client learns of it with the first thing that it reads.
+        Err(error) if error.is::<TlsError>() => return Ok(Logins::Certificate(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    let mut decoder = Decoder::new(&answer);
+    ResponseHeader::decode(&mut decoder, 0)?;
+    let response = SaslHandshakeResponse::decode(&mut decoder, 1)?;
+    match ErrorCode::from(response.error_code) {
+        ErrorCode::UNSUPPORTED_SASL_MECHANISM => {
+            Ok(Logins::Sasl(response.mechanisms.iter().map(ToString::to_string).collect()))
+        }
+        ErrorCode::ILLEGAL_SASL_STATE => Ok(Logins::None),
+        error => bail!("the listener answers a SaslHandshake with {error}"),
+    }
+}
+
+/// The hosts that a certificate is for.
+fn hosts(certificate: &CertificateInfo) -> Vec<String> {
+    let host = |(tag, value): &(u8, Vec<u8>)| match (*tag, value.as_slice()) {
+        (DNS_NAME, name) => Some(String::from_utf8_lossy(name).escape_debug().to_string()),
+        (IP_ADDRESS, &[a, b, c, d]) => Some(IpAddr::from([a, b, c, d]).to_string()),
+        (IP_ADDRESS, bytes) => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string()),
+        _ => None,
+    };
+    certificate.alternative_names.iter().filter_map(host).collect()
+}
+
+fn day(seconds: i64) -> String {
+    timestamp::format(seconds.saturating_mul(1000)).chars().take_while(|letter| *letter != 'T').collect()
+}
+
+fn days_left(certificate: &CertificateInfo) -> i64 {
+    (certificate.not_after.saturating_mul(1000) - timestamp::now_ms()).div_euclid(MS_PER_DAY)
+}
+
+fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
+    let mut text = format!("{address}\n");
+    match tls {
+        None => text += "TLS          no\n",
+        Some(tls) => {
+            let _ = writeln!(text, "TLS          {}, {}", tls.protocol, tls.cipher);
+            for certificate in &tls.chain {
+                let left = days_left(certificate);
+                let urgent = if left < DAYS_LEFT_MIN { "  <- renew it" } else { "" };
+                let _ = writeln!(text, "certificate  {}", certificate.subject);
+                let _ = writeln!(text, "  issuer     {}", certificate.issuer);
+                let _ = writeln!(text, "  hosts      {}", hosts(certificate).join(", "));
+                let _ = writeln!(text, "  until      {} ({left} days){urgent}", day(certificate.not_after));
+            }
+            let trusted = match &tls.trusted {
+                None => "not asked: --command-config names a trust store",
+                Some(Ok(())) => "yes",
+                Some(Err(_)) => "no",
+            };
+            let _ = writeln!(text, "believed     {trusted}");
+        }
+    }
+    let _ = match logins {
+        Logins::Sasl(mechanisms) => write!(text, "mechanisms   {}", mechanisms.join(", ")),
+        Logins::None if tls.is_some() => write!(text, "mechanisms   none: a certificate, or nothing"),
+        Logins::None => write!(text, "mechanisms   none: clients prove nothing"),
+        Logins::Certificate(why) => write!(text, "mechanisms   not told without a certificate: {why}"),
+    };
+    text
+}
+
+fn as_json(address: &str, tls: Option<&Tls>, logins: &Logins) -> Value {
+    let certificate = |certificate: &CertificateInfo| {
+        json!({
+            "subject": certificate.subject,
+            "issuer": certificate.issuer,
+            "hosts": hosts(certificate),
+            "not_before": timestamp::format(certificate.not_before.saturating_mul(1000)),
+            "not_after": timestamp::format(certificate.not_after.saturating_mul(1000)),
+            "days_left": days_left(certificate),
+        })
+    };
+    let tls = tls.map(|tls| {
+        json!({
+            "protocol": tls.protocol,
+            "cipher": tls.cipher,
+            "certificates": tls.chain.iter().map(certificate).collect::<Vec<_>>(),
+            "believed": tls.trusted.as_ref().map(Result::is_ok),
+        })
+    });
+    let mechanisms = match logins {
+        Logins::Sasl(mechanisms) => json!(mechanisms),
+        Logins::None => json!([]),
+        Logins::Certificate(_) => Value::Null,
+    };
+    json!({ "address": address, "tls": tls, "mechanisms": mechanisms })
+}

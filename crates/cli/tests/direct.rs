@@ -1,0 +1,109 @@
+//! `mainstem direct`: streams that are served, and their consumers from outside, while a process serves them and while none does.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done};
+
+const MAINSTEM: &str = env!("CARGO_BIN_EXE_mainstem");
+
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(directory: &str) -> Served {
+    let mut command = Command::new(MAINSTEM);
+    command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("streams are served at ").expect("it says where").to_owned();
+    Served { child, url: format!("grpc://{address}") }
+}
+
+/// Output, or the error.
+fn run(arguments: &str) -> Result<String, String> {
+    let output = Command::new(MAINSTEM).arg("direct").args(arguments.split(' ')).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+fn append(directory: &str, lines: &[u8]) {
+    let mut append =
+        Command::new(MAINSTEM).args(["queue", "append", directory]).stdin(Stdio::piped()).spawn().unwrap();
+    append.stdin.take().unwrap().write_all(lines).unwrap();
+    assert!(append.wait().unwrap().success());
+}
+
+/// Has a consumer do so many events and go.
+async fn consume(url: &str, events: i64) {
+    let mut consumer = Consumer::new(ConsumerConfig::new(Address::new(url).unwrap(), "cart", "analytics"));
+    let mut assigned = 0;
+    loop {
+        match tokio::time::timeout(Duration::from_secs(30), consumer.next()).await.unwrap().unwrap() {
+            ConsumerEvent::Assigned { assignment, .. } => assigned = assignment,
+            ConsumerEvent::Records { next, .. } if next >= events => break,
+            _ => {}
+        }
+    }
+    consumer.positions().done(Done { assignment: assigned, offset: events, finished: Vec::new() });
+    consumer.leave().await;
+}
+
+#[tokio::test]
+async fn consumers_are_looked_after_from_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart").display().to_string();
+    append(&directory, b"tea\nmilk\nbread\n");
+    let served = serve(&directory);
+    let url = served.url.clone();
+    consume(&url, 2).await;
+    let listed = run(&format!("list {url}")).unwrap();
+    assert!(listed.contains("analytics") && listed.contains("away"), "{listed}");
+    let json = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    let lag = json(run(&format!("lag {url} --json")).unwrap());
+    assert_eq!(
+        (&lag[0]["consumer"], &lag[0]["offset"], &lag[0]["lag"]),
+        (&"analytics".into(), &2.into(), &1.into())
+    );
+    assert!(lag[0]["lag_ms"].as_i64().unwrap() > 0);
+    let changed = run(&format!("reset {url} cart analytics --to-earliest")).unwrap();
+    assert_eq!(changed, "consumer analytics of cart goes on, at offset 0 and 3 events behind\n");
+    let filtered = run(&format!("filter {url} cart analytics --exclude all --include prefix=cart-")).unwrap();
+    assert!(filtered.contains("what the filter lets pass"), "{filtered}");
+    let paused = json(run(&format!("pause {url} cart analytics --json")).unwrap());
+    assert_eq!(paused["consumer"]["filter"], "--exclude all --include prefix=cart-");
+    let unknown = run(&format!("resume {url} cart nobody")).unwrap_err();
+    assert!(unknown.contains("it has analytics"), "{unknown}");
+    let served_already = run(&format!("list {directory}")).unwrap_err();
+    assert!(served_already.contains("is open as a journal already, in process"), "{served_already}");
+    // Unlike a kill, SIGTERM closes the journal in order.
+    let pid = served.child.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let mut served = served;
+    assert!(served.child.wait().unwrap().success());
+    let local = json(run(&format!("list {directory} --json")).unwrap());
+    let consumer = &local[0]["consumers"][0];
+    assert_eq!(
+        (&local[0]["epoch"], &consumer["offset"], &consumer["paused"]),
+        (&0.into(), &0.into(), &true.into())
+    );
+    assert_eq!(
+        run(&format!("forget {directory} cart analytics")).unwrap(),
+        "consumer analytics of cart is forgotten\n"
+    );
+    assert!(!run(&format!("list {directory}")).unwrap().contains("analytics"));
+    let away = run(&format!("list {url}")).unwrap_err();
+    assert!(away.contains("cannot reach the publisher"), "{away}");
+}
