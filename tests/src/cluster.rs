@@ -68,7 +68,7 @@ impl System {
 }
 
 /// A cluster that is to be started.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     name: String,
     system: System,

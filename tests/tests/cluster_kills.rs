@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use mainstem_client::{Admin, ClientConfig, GroupProtocol, Isolation, NewTopic};
 use mainstem_tests::cluster::{Cluster, Setup, System};
+use mainstem_tests::kafka_node::assert_kafka_finds_no_fault;
 use mainstem_wire::sample::Rng;
 use tokio::task::JoinSet;
 
@@ -39,6 +40,8 @@ const ROUNDS: u64 = 20;
 const OTHERS_FOR_ONE: u64 = 4;
 /// One with pauses and partitions, which are noticed by time-outs.
 const OTHERS_FOR_ONE_PARTITION: u64 = 2;
+/// Rounds with the same cluster, all of whose history is kept in memory.
+const ROUNDS_OF_A_CLUSTER: u64 = 50;
 /// Of each run.
 const PRODUCERS: usize = 3;
 
@@ -73,9 +76,14 @@ fn run_rounds(setup: Setup, clients: &[RealClient], others_for_one: u64) {
     let rounds = number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS);
     eprintln!("TEST_SEED={seed} TEST_CLUSTER_ROUNDS={rounds}");
     let rounds = rounds.div_ceil(others_for_one);
-    let Some(cluster) = setup.start() else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(survives(cluster, clients, Rng(seed), rounds));
+    let mut rng = Rng(seed);
+    for begun in (0..rounds).step_by(ROUNDS_OF_A_CLUSTER as usize) {
+        let Some(cluster) = setup.clone().start() else { return };
+        let rounds = (rounds - begun).min(ROUNDS_OF_A_CLUSTER);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let of_these = Rng(rng.next_u64());
+        runtime.expect("a runtime").block_on(survives(cluster, clients, of_these, rounds));
+    }
 }
 
 async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, rounds: u64) {
@@ -126,7 +134,13 @@ async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, ro
     outcome::check(&run, &cluster);
     // The last nodes of a cluster of Kafka wait for a controller that is gone.
     if cluster.system() == System::Mainstem {
-        cluster.ids().into_iter().for_each(|id| cluster.stop(id));
+        let ids = cluster.ids();
+        ids.iter().for_each(|id| cluster.stop(*id));
+        let log_dirs: Vec<_> = ids.iter().map(|id| cluster.log_dir(*id)).collect();
+        // It takes a JVM for each kind of topic.
+        if !clients.is_empty() {
+            assert_kafka_finds_no_fault(&log_dirs);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
@@ -118,6 +119,8 @@ pub(crate) struct Cluster {
 struct Inner {
     config: ClientConfig,
     known: Mutex<Known>,
+    /// Counts what goes to any broker.
+    turn: AtomicUsize,
     slots: Mutex<HashMap<Arc<str>, Slot>>,
 }
 
@@ -175,7 +178,14 @@ pub(crate) struct Lead {
 impl Cluster {
     /// A cluster of which nothing is known yet but where to ask.
     pub(crate) fn new(config: ClientConfig) -> Self {
-        Cluster { inner: Arc::new(Inner { config, known: Mutex::default(), slots: Mutex::default() }) }
+        Cluster {
+            inner: Arc::new(Inner {
+                config,
+                known: Mutex::default(),
+                turn: AtomicUsize::new(0),
+                slots: Mutex::default(),
+            }),
+        }
     }
 
     /// What the client was configured with.
@@ -183,12 +193,16 @@ impl Cluster {
         &self.inner.config
     }
 
-    /// A connection to any broker: one that is there, or the first that can be made.
+    /// A connection to any broker: one that is there, or the first that can be made. Of those that are there each has its
+    /// turn, since one that is cut off from the others goes on to answer what it last heard.
     ///
     /// # Errors
     /// The first broker's, or the first one that another attempt may repair.
     pub(crate) async fn any(&self) -> Result<Connection, Error> {
         let mut addresses: Vec<Arc<str>> = self.inner.known.lock().nodes.values().cloned().collect();
+        let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
+        let first = turn.checked_rem(addresses.len()).unwrap_or(0);
+        addresses.rotate_left(first);
         addresses.extend(self.inner.config.bootstrap.iter().map(|one| Arc::from(one.as_str())));
         if let Some(open) = addresses.iter().find_map(|address| self.open_already(address)) {
             return Ok(open);
@@ -385,6 +399,15 @@ impl Cluster {
         let mut known = self.inner.known.lock();
         known.nodes = nodes;
         known.controller = (response.controller_id >= 0).then_some(response.controller_id);
+        let topics: Vec<_> = topics
+            .into_iter()
+            .map(|topic| {
+                topic.map(|found| match known.topics.get(&found.name) {
+                    Some(before) => found.with_newer_leaders(&before.topic),
+                    None => found,
+                })
+            })
+            .collect();
         for name in response.topics.iter().filter_map(|topic| topic.name.as_deref()) {
             known.topics.remove(name);
         }
@@ -512,6 +535,23 @@ impl Topic {
             let count = self.partitions.len();
             Error::Unknown(format!("topic {} has no partition {index}; it has {count}", self.name))
         })
+    }
+
+    /// The same with each leader that was known by a newer epoch: the broker that answers may not have heard of it yet
+    /// (KIP-320).
+    fn with_newer_leaders(self: Arc<Self>, before: &Topic) -> Arc<Topic> {
+        let is_newer = |before: &Partition, found: &Partition| before.leader_epoch > found.leader_epoch;
+        let mut pairs = before.partitions.iter().zip(&self.partitions);
+        if self.id != before.id || !pairs.any(|(before, found)| is_newer(before, found)) {
+            return self;
+        }
+        let mut topic = Topic::clone(&self);
+        for (before, found) in before.partitions.iter().zip(&mut topic.partitions) {
+            if is_newer(before, found) && before.index == found.index {
+                found.clone_from(before);
+            }
+        }
+        Arc::new(topic)
     }
 
     fn lead(&self, index: i32) -> Option<Lead> {

@@ -1,7 +1,5 @@
 //! Connections that a cluster shares among callers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use tokio::net::TcpListener;
@@ -95,4 +93,31 @@ async fn a_broker_that_may_come_back_counts_more_than_one_that_is_none() {
     let with_another = ClientConfig::new(&format!("{},127.0.0.1:1", none.address)).unwrap();
     let refused = Cluster::new(with_another).any().await.unwrap_err();
     assert_eq!((refused.is_retriable(), refused.broker()), (true, Some("127.0.0.1:1")));
+}
+
+#[test]
+fn a_leader_is_not_forgotten_for_one_of_before() {
+    let topic = |id, leaders: &[(i32, i32)]| {
+        let partition = |(index, &(leader, leader_epoch)): (usize, &(i32, i32))| Partition {
+            index: index as i32,
+            leader: Some(leader),
+            leader_epoch,
+            replicas: vec![1, 2, 3],
+            isr: vec![leader],
+        };
+        let partitions = leaders.iter().enumerate().map(partition).collect();
+        Arc::new(Topic { name: "orders".into(), id, is_internal: false, partitions })
+    };
+    let (id, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let known = topic(id, &[(3, 7), (2, 4)]);
+    let leaders = |found: Arc<Topic>| {
+        let topic = found.with_newer_leaders(&known);
+        topic.partitions.iter().map(|one| (one.leader, one.leader_epoch)).collect::<Vec<_>>()
+    };
+    assert_eq!(leaders(topic(id, &[(1, 6), (1, 5)])), [(Some(3), 7), (Some(1), 5)]);
+    assert_eq!(leaders(topic(id, &[(1, 7), (1, 4)])), [(Some(1), 7), (Some(1), 4)]);
+    // A topic of the same name that was made anew counts from the beginning.
+    assert_eq!(leaders(topic(other, &[(1, 0), (1, 0)])), [(Some(1), 0), (Some(1), 0)]);
+    // More partitions than before.
+    assert_eq!(leaders(topic(id, &[(1, 6), (1, 5), (1, 0)])).len(), 3);
 }
