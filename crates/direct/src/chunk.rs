@@ -410,7 +410,6 @@ mod tests {
     #[test]
     fn a_ring_forgets_the_oldest() {
         let ring = Ring::new(0);
-        let counters = Counters::default();
         for n in 0..5 {
             let bytes = Bytes::from(vec![0; RING_BYTES / 4 + 1]);
             ring.push(Chunk { from: n, next: n + 1, bytes, views: Mutex::default() });

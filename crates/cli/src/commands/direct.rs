@@ -120,7 +120,7 @@ impl ResetTo {
 
 /// Who answers.
 enum Asked {
-    Remote(Admin),
+    Remote(Box<Admin>),
     Local(LocalAdmin),
 }
 
@@ -142,7 +142,7 @@ impl Target {
             }
             address = address.identity(read(certificate)?, read(key)?);
         }
-        Ok(Asked::Remote(Admin::connect(address).await?))
+        Ok(Asked::Remote(Box::new(Admin::connect(address).await?)))
     }
 }
 
