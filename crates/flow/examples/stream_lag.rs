@@ -4,6 +4,8 @@
 //! and a process with so many consumers; each event says when its append began, and each handler how long ago that was.
 //! `... -- catch-up [EVENTS]`: how fast one empty handler reads what was appended before, 100 events a batch.
 
+#![allow(clippy::print_stdout)]
+
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
