@@ -29,6 +29,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_HANDLER_KILLS", "1000"),
     ("TEST_DIRECT_KILLS", "1000"),
     ("TEST_CLUSTER_ROUNDS", "1000"),
+    ("TEST_LINK_SEEDS", "30"),
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),

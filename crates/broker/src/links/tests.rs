@@ -104,10 +104,10 @@ fn records_are_deleted_on_all_replicas() {
 /// Faults by seed: nodes are killed, cut off and come back while one producer sends on.
 #[test]
 fn nothing_acknowledged_is_lost_whatever_happens_to_links_and_nodes() {
-    let runs = std::env::var("MAINSTEM_LINK_SEEDS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
-    let first = std::env::var("MAINSTEM_LINK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(100);
+    let runs = std::env::var("TEST_LINK_SEEDS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
+    let first = std::env::var("TEST_LINK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(100);
     for seed in first..first + runs {
-        println!("seed {seed} (MAINSTEM_LINK_SEED)");
+        println!("seed {seed} (TEST_LINK_SEED)");
         let mut random = Random(seed);
         let mut cluster = Cluster::with_wires(seed, seed % 2 == 1);
         let mut value = 0;
