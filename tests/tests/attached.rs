@@ -264,7 +264,7 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
                 let mut number = acknowledged;
                 while !stop.load(Ordering::Acquire) {
                     let value = format!("remote {number}");
-                    let sequence = i32::try_from(number).unwrap();
+                    let sequence = number;
                     let batch = idempotent(producer_id, 0, sequence, &[value.as_bytes()]);
                     match client.produce(TOPIC, 0, if number % 8 == 0 { -1 } else { 1 }, &batch) {
                         Ok(_) => number += 1,
@@ -298,7 +298,7 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
     let mut client = broker.connect();
     // The last batch that was not acknowledged may be there: sent again, it is there once.
     let value = format!("remote {acknowledged}");
-    let last = idempotent(producer_id, 0, i32::try_from(acknowledged).unwrap(), &[value.as_bytes()]);
+    let last = idempotent(producer_id, 0, acknowledged, &[value.as_bytes()]);
     client.produce(TOPIC, 0, -1, &last).unwrap();
     let remote = remote_values(&mut client, 0);
     assert_eq!(local_values(&place.queue()), remote, "all readers read the same");
