@@ -119,6 +119,7 @@ impl ResetTo {
 }
 
 /// Who answers.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Asked {
     Remote(Box<Admin>),
     Local(LocalAdmin),
