@@ -29,8 +29,6 @@ use std::time::Duration;
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{GroupId, Outgoing, ReplicaId};
 use parking_lot::{Condvar, Mutex, RwLock};
-#[cfg(test)]
-use tokio::sync::oneshot;
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
 pub(crate) use hello::is_hello;
@@ -289,21 +287,8 @@ impl Links {
         nodes
     }
 
-    /// Asks a node; resolves to its answer. `NotConnected` at once where there is no link.
-    #[cfg(test)]
-    pub(crate) fn call(
-        &self,
-        node: i32,
-        kind: CallKind,
-        body: Vec<u8>,
-    ) -> impl Future<Output = Result<Vec<u8>, CallError>> + use<> {
-        let (answer, answered) = oneshot::channel();
-        // Who has gone wants no answer.
-        self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
-        async move { answered.await.unwrap_or(Err(CallError::Disconnected)) }
-    }
-
-    /// As [`Links::call`], and waits for the answer on this thread, at most for so long.
+    /// Asks a node, and waits for the answer on this thread, at most for so long. `NotConnected` at once where there is no
+    /// link.
     pub(crate) fn call_blocking(
         &self,
         node: i32,
@@ -316,7 +301,7 @@ impl Links {
         answered.recv_timeout(time).unwrap_or(Err(CallError::TimedOut))
     }
 
-    /// As [`Links::call`]; the answer goes to a function, which must not block.
+    /// Asks a node; the answer goes to a function, which must not block.
     pub(crate) fn call_then(&self, node: i32, kind: CallKind, body: Vec<u8>, on_answer: OnAnswer) {
         let Some(peer) = self.peer(node) else { return on_answer(Err(CallError::NotConnected)) };
         let mut outbox = peer.outbox.lock();

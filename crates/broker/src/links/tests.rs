@@ -311,8 +311,6 @@ fn a_node_asks_another_and_gets_its_answer() {
     assert_eq!(ask(1, &large), Ok([&large[..], b"\x02"].concat()));
     assert_eq!(ask(9, b"abc"), Err(CallError::Refused));
     assert_eq!(links.call_blocking(3, CallKind(1), Vec::new(), SOON), Err(CallError::NotConnected));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    assert_eq!(runtime.block_on(links.call(1, CallKind(1), b"xy".to_vec())), Ok(b"yx\x02".to_vec()));
     drop(served);
     wait_for("the end", || (ask(1, b"") == Err(CallError::NotConnected)).then_some(()));
     links.stop();
