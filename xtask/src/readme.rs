@@ -198,6 +198,8 @@ impl Session {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir_all(&dir)?;
+        // As in a checkout.
+        std::os::unix::fs::symlink(workspace::root().join("examples"), dir.join("examples"))?;
         let binary = workspace::release_binary("mainstem");
         let mut folders = vec![install::kafka_bin()];
         folders.extend(
