@@ -538,11 +538,12 @@ impl Topic {
     }
 
     /// The same with each leader that was known by a newer epoch: the broker that answers may not have heard of it yet
-    /// (KIP-320).
+    /// (KIP-320). Without ids a topic that was made anew is not told from the one before.
     fn with_newer_leaders(self: Arc<Self>, before: &Topic) -> Arc<Topic> {
         let is_newer = |before: &Partition, found: &Partition| before.leader_epoch > found.leader_epoch;
         let mut pairs = before.partitions.iter().zip(&self.partitions);
-        if self.id != before.id || !pairs.any(|(before, found)| is_newer(before, found)) {
+        if self.id.is_zero() || self.id != before.id || !pairs.any(|(before, found)| is_newer(before, found))
+        {
             return self;
         }
         let mut topic = Topic::clone(&self);
