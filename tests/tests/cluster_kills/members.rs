@@ -142,7 +142,10 @@ pub(crate) async fn look_at_commits(
     for partition in partitions(topic) {
         run.record(process, Operation::Committed, Outcome::Invoke, (number(&partition), -1), group);
     }
-    let found = admin.group_offsets(&group_name(group)).await.ok()?;
+    // A producer is answered before all partitions know of the end of its transaction: what it has committed by then is waited for.
+    let wanted = partitions(topic).collect();
+    let found = admin.stable_group_offsets(&group_name(group), &wanted).await.ok()?;
+    let found: BTreeMap<_, _> = found.into_iter().map(|(partition, one)| (partition, one.offset)).collect();
     for partition in partitions(topic) {
         let offset = found.get(&partition).copied().unwrap_or(-1);
         run.record(process, Operation::Committed, Outcome::Ok, (number(&partition), offset), group);

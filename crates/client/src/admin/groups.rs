@@ -344,6 +344,42 @@ impl Admin {
         .await
     }
 
+    /// The offsets that a group has committed for some partitions, those of a transaction that is being committed included: its
+    /// end is waited for (KIP-447). [`Admin::group_offsets`] tells those before it, also for a moment after the producer was
+    /// answered.
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    ///
+    /// use mainstem_client::{Admin, ClientConfig, NewTopic, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[]);
+    /// let admin = Admin::new(ClientConfig::new(broker.address())?);
+    /// admin.create_topic(&NewTopic::new("orders").partitions(1)).await?;
+    /// let wanted = BTreeSet::from([TopicPartition::new("orders", 0)]);
+    /// assert!(admin.stable_group_offsets("billing", &wanted).await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Admin::group_offsets`]; [`Error::TimedOut`] too where a transaction stays open.
+    pub async fn stable_group_offsets(
+        &self,
+        group: &str,
+        partitions: &BTreeSet<TopicPartition>,
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
+        let what = format!("reading the offsets of group {group}");
+        self.of_group(group, &what, |coordinator| async move {
+            let request = fetch_request(&coordinator, group, Some(partitions))?;
+            let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
+            read_committed(&reply, group)
+        })
+        .await
+    }
+
     /// Sets where a group without members goes on.
     ///
     /// # Errors
