@@ -131,6 +131,10 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
         return std::thread::sleep(BACK_OFF_MAX);
     };
     peer.outbox.lock().open(control);
+    if links.is_stopping() {
+        // The stop has ended all links that were open, and does not know of this one.
+        peer.end();
+    }
     tracing::info!(node = peer.peer.node, "linked to node {}", peer.peer.node);
     let answers = {
         let peer = peer.clone();
