@@ -243,15 +243,18 @@ impl Notes {
             let partition = number(1) as i32;
             match fields[0] {
                 "r" => self.read((partition, number(2)), number(3) as u64),
-                "c" => self.run.record(
-                    self.process,
-                    Operation::Commit,
-                    Outcome::Ok,
-                    (partition, number(2)),
-                    self.group,
-                ),
+                "c" => self.committed((partition, number(2))),
                 _ => drop(self.begun.remove(&partition)),
             }
+        }
+    }
+
+    /// Java's consumer commits also where it begins, before it has read anything there.
+    fn committed(&mut self, place: (i32, i64)) {
+        let is_beginning = !self.begun.contains(&place.0);
+        let outcomes = [Outcome::Invoke, Outcome::Ok];
+        for outcome in &outcomes[usize::from(!is_beginning)..] {
+            self.run.record(self.process, Operation::Commit, *outcome, place, self.group);
         }
     }
 

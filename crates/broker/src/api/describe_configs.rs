@@ -32,6 +32,7 @@ pub(crate) fn serve(
     let mut seen = HashSet::new();
     let distinct =
         request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
+    let _turn = broker.answers.turn();
     let mut memory = broker.answers.begin();
     let results = distinct.map(|resource| {
         let configs = describe(broker, context, resource).and_then(|configs| {

@@ -275,7 +275,10 @@ impl Founding {
         let failed = |why: String| FoundingError::File { path: path.clone(), why };
         match read_small_file(storage, &path, BYTES_MAX) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.to_string())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // What is wrong with a directory that is none, its opening says.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
             Err(error) => Err(failed(error.to_string())),
         }
     }
