@@ -119,7 +119,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeAcls, InBackground(describe_acls::serve)),
     (ApiKey::CreateAcls, InBackground(create_acls::serve)),
     (ApiKey::DeleteAcls, InBackground(delete_acls::serve)),
-    (ApiKey::DescribeConfigs, InBackground(describe_configs::serve)),
+    (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),

@@ -23,7 +23,7 @@ use crate::resources::{ConfigTarget, Refused};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: &RequestContext,
+    context: RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
@@ -32,10 +32,9 @@ pub(crate) fn serve(
     let mut seen = HashSet::new();
     let distinct =
         request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
-    let _turn = broker.answers.turn();
     let mut memory = broker.answers.begin();
     let results = distinct.map(|resource| {
-        let configs = describe(broker, context, resource).and_then(|configs| {
+        let configs = describe(broker, &context, resource).and_then(|configs| {
             let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
             let configs: Vec<_> = configs.map(|config| encode(config, &request)).collect();
             match memory.take(configs.iter().map(memory_of).sum()) {
@@ -57,7 +56,7 @@ pub(crate) fn serve(
         }
     });
     let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
-    Ok(respond(context, response, out))
+    Ok(respond(&context, response, out))
 }
 
 fn no_room() -> Refused {

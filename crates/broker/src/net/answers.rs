@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
-
 /// Bytes of large answers that may be held at the same time.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -20,8 +18,6 @@ const CONTENDED: Duration = Duration::from_secs(5);
 pub(crate) struct AnswerMemory {
     limit: u64,
     used: AtomicU64,
-    /// Held by a thread that puts a large answer together: what it encodes is counted only when the connection has it.
-    turn: Mutex<()>,
     began: Instant,
     /// Milliseconds since `began` at which something was refused last, plus one; 0: never.
     refused_ms: AtomicU64,
@@ -31,17 +27,12 @@ impl AnswerMemory {
     /// A budget of so many bytes.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(AnswerMemory { limit, used, turn: Mutex::new(()), began: Instant::now(), refused_ms })
+        Arc::new(AnswerMemory { limit, used, began: Instant::now(), refused_ms })
     }
 
     /// A part of nothing yet.
     pub(crate) fn begin(self: &Arc<Self>) -> AnswerShare {
         AnswerShare { memory: self.clone(), bytes: 0 }
-    }
-
-    /// Large answers that are put together off the event loops are so one at a time, while this is held.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock()
     }
 
     /// Bytes that are held.

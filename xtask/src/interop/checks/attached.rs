@@ -253,7 +253,7 @@ impl Attached {
             files
         };
         let logs = with("log");
-        ensure!(logs.len() > 2, "only {} segments are closed", logs.len());
+        ensure!(logs.len() >= 2, "only {} segments are closed", logs.len());
         dump::dump(&self.world, &logs, &[], "isvalid: true")?;
         dump::dump(&self.world, &with("index"), &[], "offset: ")?;
         dump::dump(&self.world, &with("timeindex"), &[], "timestamp: ")
