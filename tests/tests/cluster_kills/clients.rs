@@ -203,8 +203,9 @@ pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String,
     let rebalance = if client == RealClient::Java { "consumer" } else { "cooperative" };
     let arguments =
         ["member", &format!("group={}", group_name(client.group())), &format!("rebalance={rebalance}")];
+    // What is read last is committed too: nothing comes behind it that would have a member commit it.
     let arguments: Vec<_> =
-        arguments.iter().map(ToString::to_string).chain(["commit_every=40".to_owned()]).collect();
+        arguments.iter().map(ToString::to_string).chain(["commit_every=1".to_owned()]).collect();
     let mut starts = 0;
     while !run.is_in(Phase::Stop) {
         starts += 1;
