@@ -407,7 +407,7 @@ fn a_named_tailer_is_a_consumer_group() {
     assert_eq!(listed(&mut client, &[]), [("me".to_owned(), "Stable".to_owned())]);
     assert_eq!(listed(&mut client, &["Empty"]), []);
     assert_eq!(client.committed("me", TOPIC, 0).unwrap(), 4);
-    // Nothing of it is changed while it is live, and nobody else is a member.
+    // Nothing of it is changed while it is live, and there is no other member.
     assert_eq!(refusal(client.commit("me", TOPIC, 0, 1)), ErrorCode::UNKNOWN_MEMBER_ID);
     let protocol = JoinGroupRequestProtocol { name: "range".into(), ..Default::default() };
     let join = JoinGroupRequest {

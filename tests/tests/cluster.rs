@@ -119,7 +119,7 @@ impl Drop for Nodes {
     }
 }
 
-/// A producer whose lines are numbers; ends when it is told to.
+/// A producer whose lines are numbers; ends when it is asked to.
 struct Load {
     child: Child,
     is_over: Arc<AtomicBool>,

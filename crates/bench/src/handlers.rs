@@ -55,7 +55,7 @@ pub struct HandlersOrder {
     pub force: bool,
 }
 
-/// One load: what the programs are told, and what the sum of its records' numbers is.
+/// One load: the arguments of the programs, and what the sum of its records' numbers is.
 #[derive(Debug, Clone)]
 struct Load {
     name: String,

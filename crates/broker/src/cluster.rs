@@ -44,7 +44,7 @@ pub(crate) const ASK: CallKind = CallKind(2);
 /// A client's request for the metadata leader.
 pub(crate) const FORWARD: CallKind = CallKind(3);
 
-/// How long the metadata leader is looked for before a client is told that there is none.
+/// How long the metadata leader is looked for before a client gets the answer that there is none.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one node may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(12);
@@ -54,7 +54,7 @@ const RETRY: Duration = Duration::from_millis(50);
 const SAID_EVERY: Duration = Duration::from_secs(5);
 /// How often leaders look at who is in sync.
 const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
-/// How often all nodes are told everything again.
+/// How often all nodes get the whole table again.
 const REFRESH_EVERY: Duration = Duration::from_secs(30);
 /// How soon a leader is looked at again whose first entry is not committed yet.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
@@ -130,7 +130,7 @@ impl Cluster {
         })
     }
 
-    /// Who is told of the roles of this node's replicas.
+    /// Receives the roles of this node's replicas.
     pub(crate) fn role_events(&self) -> Arc<dyn ReplicaEvents> {
         self.roles.clone()
     }
@@ -245,7 +245,7 @@ impl Cluster {
         self.links.call_then(node, ASK, encode(ask), Box::new(on_answer));
     }
 
-    /// Asks the metadata leader, whoever that is by then, and waits until this node knows what it has changed.
+    /// Asks the node that leads the metadata by then, and waits until this node knows what it has changed.
     ///
     /// # Errors
     /// What it refuses with; NOT_CONTROLLER where there is none for too long.
@@ -719,7 +719,7 @@ impl Cluster {
                 continue;
             }
             let told = state.told.clone();
-            // One that has just started may not listen yet: it is told everything again.
+            // One that has just started may not listen yet: it gets the whole table again.
             let on_answer = move |answer: Result<Vec<u8>, _>| {
                 if answer.is_err() {
                     told.lock().remove(&node);

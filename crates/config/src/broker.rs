@@ -490,7 +490,7 @@ impl Typed<'_> {
         }
     }
 
-    /// The value of a key of an internal topic. One that nobody set is Kafka's, or the number of nodes if that is smaller.
+    /// The value of a key of an internal topic. One that was not set is Kafka's, or the number of nodes if that is smaller.
     fn replicas(&self, name: &str, kafkas: i16, quorum: Option<&Quorum>) -> i16 {
         let nodes = quorum.filter(|_| self.0.lookup(name).is_none()).map(|quorum| quorum.voters.len());
         nodes.map_or_else(

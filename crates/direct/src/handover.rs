@@ -164,7 +164,7 @@ pub struct Handover {
     generation: u64,
     parts: Vec<Part>,
     instances: Vec<Instance>,
-    /// Slices that are nobody's target are given to others then.
+    /// Slices without a target are given to others then.
     give_at_ms: u64,
 }
 

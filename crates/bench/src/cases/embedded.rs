@@ -31,7 +31,7 @@ pub(super) fn run(case: &Case<'_>, load: EmbeddedLoad) -> Result<Measured> {
     }
     fs::create_dir_all(&directory)?;
     let measured = run_in(case, load, &directory);
-    // There is nobody to tell of a directory left behind.
+    // A directory left behind harms no later run.
     let _ = fs::remove_dir_all(&directory);
     measured
 }

@@ -331,7 +331,7 @@ pub(crate) struct Founder {
 }
 
 impl Founder {
-    /// A node that has answered nobody yet.
+    /// A node that has not answered another one yet.
     pub(crate) fn new(quorum: &Quorum, node: i32) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();

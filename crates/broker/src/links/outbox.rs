@@ -99,7 +99,7 @@ pub(super) struct Outbox {
     calls_bytes: usize,
     waiting: HashMap<u64, OnAnswer>,
     next_call: u64,
-    /// The writer sleeps, and nobody has woken it yet.
+    /// The writer sleeps, and has not been woken yet.
     is_idle: bool,
 }
 

@@ -48,7 +48,7 @@ const PLACES_MAX: usize = 64;
 /// Bytes that another segment makes readable, for who waits for some: more than any fetch asks for.
 const SEGMENT_READABLE_BYTES: usize = 1 << 40;
 
-/// How often the lock is tried where there is nobody to wait for it.
+/// How often the lock is tried where no append waits for it.
 const TRIES: usize = 64;
 
 /// Why the queue takes no batch.

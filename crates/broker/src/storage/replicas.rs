@@ -70,7 +70,7 @@ pub(crate) struct OpenReplica<'a> {
     pub(crate) own: i32,
     pub(crate) events: Arc<dyn ReplicaEvents>,
     pub(crate) links: &'a Arc<Links>,
-    /// Followers are told of commits at once.
+    /// Followers get commits at once.
     pub(crate) broadcast_commit: bool,
 }
 

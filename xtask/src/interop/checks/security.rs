@@ -208,7 +208,7 @@ impl Guarded {
         Ok(ways)
     }
 
-    /// A client logs in in each way: it writes and reads what it may, and is told what it may not.
+    /// A client logs in in each way: it writes and reads what it may, and is refused what it may not.
     fn all_ways(&self, client: Client, plan: &Path) -> Result<()> {
         let ways = self.ways()?;
         if client == Client::Kcat {

@@ -227,5 +227,5 @@ impl PendingAppend {
     }
 }
 
-/// How long an append waits of which nobody wants to know.
+/// How long an append without an answer waits (acks=0).
 pub(crate) const UNANSWERED_TIME_MAX: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! A partition that is one replica of a Raft group: what its group decides, and who waits for that.
 //!
-//! Whoever has the lock drives the replica. What follows from it is put where it goes in the order in which it was
+//! The holder of the lock drives the replica. What follows from it is put where it goes in the order in which it was
 //! decided: messages into the outboxes of links while the lock is held, notices into a queue; what wakes or calls others is
 //! done when the lock is free again.
 
@@ -707,7 +707,7 @@ impl Partition {
         notices.is_delivering = false;
     }
 
-    /// Moves the log start of all replicas. Whoever leads proposes it; each replica does it when it is committed.
+    /// Moves the log start of all replicas. The leader proposes it; each replica does it when it is committed.
     pub(super) fn propose_log_start(&self, offset: i64, on_done: Durable) -> Result<i64, ErrorCode> {
         let mut state = self.lock();
         let Ok(Stored::Replicated(member)) = &mut state.log else {
