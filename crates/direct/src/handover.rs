@@ -359,6 +359,12 @@ impl Handover {
         let had: Vec<SliceRange> = self.parts.iter().filter(had).map(|part| part.slices).collect();
         had.iter().for_each(|slices| self.advance(*slices, &held.done));
         let slices = held.slices?;
+        // It was sent less than is done, as another instance had done what comes next. It begins anew behind that,
+        // for an assignment only goes on at the offset that its instance knows.
+        let of_claim = self.parts.iter().filter(|part| part.slices.overlaps(slices));
+        if of_claim.map(|part| part.offset).min() > Some(held.sent_to) {
+            return None;
+        }
         let is_whole = had.first().map(|first| first.from) == Some(slices.from)
             && had.iter().map(|slices| slices.count()).sum::<u16>() == slices.count();
         is_whole.then_some((assignment, slices, held.sent_to))
@@ -490,7 +496,7 @@ impl Handover {
             connection: instance.connection,
             assignment,
             slices,
-            offset: resumes.map_or(behind, |(.., sent_to)| sent_to.max(behind)),
+            offset: resumes.map_or(behind, |(.., sent_to)| sent_to),
             is_resumed: resumes.is_some(),
             parts,
         }

@@ -163,6 +163,30 @@ fn after_a_restart_of_the_publisher_all_go_on_with_what_they_had() {
 }
 
 #[test]
+fn one_that_comes_back_behind_what_others_did_begins_anew() {
+    let mut script = Script::new();
+    script.join(1, "one").step("one leaves at 3, 5 done", |handover, now| {
+        assert!(handover.done(1, &done(1, 3, std::slice::from_ref(&(5..6)))));
+        handover.leave(1, false, now)
+    });
+    script.join(2, "two").step("its connection is lost", |handover, now| handover.leave(2, true, now));
+    script.step("it comes back, sent and done to 5", |handover, now| {
+        let held = Some(held(done(2, 5, &[]), (0, 1_024), 5));
+        handover.join(Joining { held, ..joining(3, "two") }, now).unwrap()
+    });
+    script.check(expect![[r#"
+        one comes
+          1: assign #1 0..1024 at 0
+        one leaves at 3, 5 done
+        two comes
+          2: assign #2 0..1024 at 3; 0..1024 is at 3 [5..6]
+        its connection is lost
+        it comes back, sent and done to 5
+          3: assign #3 0..1024 at 6
+    "#]]);
+}
+
+#[test]
 fn what_is_not_given_back_in_time_is_taken_and_a_reset_voids_all() {
     let mut script = Script::new();
     script.join(1, "one").join(2, "two");
