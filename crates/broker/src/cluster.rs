@@ -530,11 +530,16 @@ impl Cluster {
 
     // Leaders.
 
-    /// Who leads a partition with several replicas: the replica here knows it, or the table does.
+    /// Who leads a partition with several replicas: the replica here knows it, or the table does. A replica that looks for a
+    /// leader knows that the last one is none any more, this node included: a node that is cut off names nobody, so that
+    /// clients ask others.
     pub(crate) fn leader_of(&self, key: PartitionKey, partition: Option<&Partition>) -> Option<Leader> {
         let known = self.leaders.get(key);
-        let led = partition.map(|partition| partition.leadership()).filter(|led| led.leader.is_some());
-        match (led, known) {
+        let led = partition.map(|partition| partition.leadership());
+        if let Some(led) = led.filter(|led| led.is_searching) {
+            return known.filter(|known| known.epoch > led.epoch);
+        }
+        match (led.filter(|led| led.leader.is_some()), known) {
             (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch) => {
                 let node = led.leader?;
                 let isr = known.map(|known| known.isr).unwrap_or_default();

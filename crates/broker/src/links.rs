@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_replication::eraftpb::MessageType;
-use mainstem_replication::{GroupId, Outgoing, ReplicaId};
+use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
@@ -84,6 +84,13 @@ pub(crate) struct LinksOptions {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wakes(u64);
 
+impl Wakes {
+    /// All of both.
+    pub(crate) fn and(self, other: Wakes) -> Wakes {
+        Wakes(self.0 | other.0)
+    }
+}
+
 /// There are at most so many other nodes.
 const PEERS_MAX: usize = 64;
 
@@ -126,7 +133,15 @@ struct PeerLink {
     outbox: Mutex<Outbox>,
     /// The writer waits for something to write, or for its next attempt to dial.
     wake: Condvar,
+    /// Heartbeats that stand at the peer.
+    standing: Mutex<Standing<Lead>>,
     incoming: Incoming,
+}
+
+/// A group that this node leads, by a heartbeat that stands.
+struct Lead {
+    partition: Weak<Partition>,
+    term: u64,
 }
 
 impl Links {
@@ -236,7 +251,7 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the partition's lock, which keeps their order.
-    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas' entries were dropped.
+    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
     pub(crate) fn send(
         &self,
         partition: &Partition,
@@ -246,7 +261,8 @@ impl Links {
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
-            let (to, append) = (outgoing.to, is_append(&outgoing.message));
+            // Who counts on it has to hear that it did not go.
+            let (to, counts) = (outgoing.to, is_append(&outgoing.message) || outgoing.stands);
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
                 let taken = outbox.push(Item { group, from, partition: partition.weak(), outgoing });
@@ -257,7 +273,7 @@ impl Links {
             });
             if !taken {
                 self.counters.dropped.fetch_add(1, Ordering::Relaxed);
-                if append && !lost.contains(&to) {
+                if counts && !lost.contains(&to) {
                     lost.push(to);
                 }
             }
@@ -277,6 +293,32 @@ impl Links {
 
     fn peer(&self, node: i32) -> Option<&Arc<PeerLink>> {
         self.peers.iter().find(|peer| peer.peer.node == node)
+    }
+
+    /// Has all heartbeats that stand repeated.
+    pub(crate) fn repeat(&self, now_ms: u64) {
+        for peer in self.peers.iter().filter(|peer| !peer.standing.lock().is_empty()) {
+            peer.add(|outbox| outbox.push_repeat(now_ms));
+        }
+    }
+
+    /// A peer has answered to all heartbeats that stand there.
+    fn take_answer(&self, peer: &PeerLink, answer: &RepeatAnswer) {
+        let heard = |lead: &Lead| {
+            if let Some(partition) = lead.partition.upgrade() {
+                partition.note_answer(peer.rank);
+            }
+        };
+        let refused = peer.standing.lock().answered(answer, heard);
+        for partition in refused.iter().filter_map(|lead| lead.partition.upgrade()) {
+            partition.note_refusal(peer.peer.node);
+        }
+    }
+
+    /// The nodes of a set of ranks.
+    pub(crate) fn nodes(&self, ranks: u64) -> Vec<i32> {
+        let of_set = self.peers.iter().filter(|peer| ranks & (1 << peer.rank) != 0);
+        of_set.map(|peer| peer.peer.node).collect()
     }
 
     /// The nodes to which there is a link, in ascending order of ids.
@@ -363,7 +405,24 @@ impl Links {
 
 impl PeerLink {
     fn new(rank: usize, peer: Peer) -> PeerLink {
-        PeerLink { rank, peer, outbox: Mutex::default(), wake: Condvar::new(), incoming: Incoming::default() }
+        PeerLink {
+            rank,
+            peer,
+            outbox: Mutex::default(),
+            wake: Condvar::new(),
+            standing: Mutex::default(),
+            incoming: Incoming::default(),
+        }
+    }
+
+    /// Adds something for the writer, and wakes it where it sleeps.
+    fn add(&self, add: impl FnOnce(&mut Outbox)) {
+        let mut outbox = self.outbox.lock();
+        add(&mut outbox);
+        if outbox.wants_wake() {
+            drop(outbox);
+            self.wake.notify_one();
+        }
     }
 
     fn end(&self) {

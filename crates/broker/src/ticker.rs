@@ -11,6 +11,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::links::Links;
 use crate::supervised::AbortOnPanic;
 
+/// Between two repeats of the heartbeats that stand: as between two heartbeats of a replica.
+const REPEAT_TICKS: u64 = 3;
+
 /// The thread, and the way to end it.
 pub(crate) struct Ticker {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -46,6 +49,7 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
     let tick = Duration::from_millis(TICK_MS);
     let mut due = Instant::now() + tick;
     let mut stopped = stopped.lock();
+    let mut passes = 0;
     while !*stopped {
         if !changed.wait_until(&mut stopped, due).timed_out() {
             continue;
@@ -53,6 +57,10 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
         MutexGuard::unlocked(&mut stopped, || {
             let now_ms = links.now_ms();
             links.partitions().iter().filter_map(Weak::upgrade).for_each(|partition| partition.tick(now_ms));
+            passes += 1;
+            if passes % REPEAT_TICKS == 0 {
+                links.repeat(now_ms);
+            }
         });
         // Ticks that were missed are not made up for: replicas see by the clock how late it is.
         due = (due + tick).max(Instant::now());

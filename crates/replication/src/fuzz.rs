@@ -29,6 +29,9 @@ pub fn link(data: &[u8]) {
         match &frame {
             Frame::Group(alias) => link::group(alias, &mut again),
             Frame::Heartbeats(heartbeats) => link::heartbeats(heartbeats, &mut again),
+            Frame::Standing(heartbeats) => link::standing_heartbeats(heartbeats, &mut again),
+            Frame::Repeat(repeat) => link::repeat(repeat, &mut again),
+            Frame::RepeatAnswer(answer) => link::repeat_answer(answer, &mut again),
             Frame::Message { alias, message } => assert!(link::message(*alias, message, &mut again)),
             Frame::Append { alias, message, offset, batches } => {
                 link::append_head(*alias, message, *offset, batches.len() as u32, &mut again);

@@ -24,6 +24,7 @@ mod logger;
 mod replica;
 #[cfg(any(test, feature = "sim"))]
 pub mod simulation;
+mod standing;
 mod store;
 mod unsynced;
 
@@ -32,4 +33,5 @@ pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
 pub use replica::{Effects, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found};
+pub use standing::{Repeat, RepeatAnswer, Repeated, Standing};
 pub use store::MESSAGE_BYTES_MAX;

@@ -7,7 +7,9 @@ mod decode;
 mod encode;
 
 pub use decode::{Frame, FrameError, decode, needed};
-pub use encode::{answer, append_head, call, group, heartbeats, message};
+pub use encode::{
+    answer, append_head, call, group, heartbeats, message, repeat, repeat_answer, standing_heartbeats,
+};
 
 use crate::group::{GroupId, ReplicaId};
 use raft::eraftpb::MessageType;
@@ -23,6 +25,9 @@ pub(crate) const KIND_MESSAGE: u8 = 3;
 pub(crate) const KIND_APPEND: u8 = 4;
 pub(crate) const KIND_CALL: u8 = 5;
 pub(crate) const KIND_ANSWER: u8 = 6;
+pub(crate) const KIND_STANDING: u8 = 7;
+pub(crate) const KIND_REPEAT: u8 = 8;
+pub(crate) const KIND_REPEAT_ANSWER: u8 = 9;
 /// A run of batches' entries in an append, and an internal entry in it.
 pub(crate) const RUN_BATCHES: u8 = 0;
 pub(crate) const RUN_INTERNAL: u8 = 1;

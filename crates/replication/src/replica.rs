@@ -32,9 +32,13 @@ use std::sync::Arc;
 /// The library's clock: milliseconds between two ticks.
 pub const TICK_MS: u64 = 50;
 /// Ticks between two heartbeats: 150 ms.
-const HEARTBEAT_TICKS: usize = 3;
+const HEARTBEAT_TICKS: u64 = 3;
 /// Ticks without a leader before a replica may campaign: 1 s, and up to as many more by chance.
 const ELECTION_TICKS: usize = 20;
+/// The library's own heartbeats are rarer: the replica decides when one is due, and to whom.
+const OWN_HEARTBEAT_TICKS: usize = ELECTION_TICKS - 1;
+/// A replica for which nothing is due gets its ticks in lots of so many: 500 ms.
+const REST_TICKS: u64 = 10;
 /// Messages on their way to one replica: with 256 KiB each, 8 MiB.
 const INFLIGHT_MAX: usize = 32;
 /// Committed entries are listed in lots of so many bytes.
@@ -87,6 +91,9 @@ pub struct Outgoing {
     pub bytes: u64,
     /// What is said.
     pub message: Message,
+    /// A heartbeat that stands from now on: the sender's node repeats it with those of all other groups, and this replica
+    /// does not ([`crate::Standing`]).
+    pub stands: bool,
 }
 
 /// What is to be done outside of the replica.
@@ -106,6 +113,8 @@ pub struct Effects {
     pub flush: bool,
     /// Replicas that need entries that are not here any more.
     pub too_far_behind: Vec<ReplicaId>,
+    /// Questions that were answered ([`Replica::confirm`]): it has led since they were asked.
+    pub confirmed: Vec<u64>,
 }
 
 impl Effects {
@@ -118,6 +127,7 @@ impl Effects {
             && self.configuration.is_none()
             && !self.flush
             && self.too_far_behind.is_empty()
+            && self.confirmed.is_empty()
     }
 }
 
@@ -158,7 +168,19 @@ pub struct Replica {
     effects: Effects,
     configuration: Configuration,
     committed_offset: (u64, i64),
-    next_tick_ms: u64,
+    /// Up to here the time has passed for the library.
+    ticked_ms: u64,
+    /// Nothing was due when it had passed: the next ticks may come late, and all of them count.
+    rested: bool,
+    heartbeat_ticks: u64,
+    /// Of a leader: whose heartbeats stand in this term, and up to which commit.
+    standing: Vec<(u64, u64)>,
+    /// Of a follower: whose heartbeat stands.
+    stands_from: Option<(ReplicaId, u64)>,
+    /// When that was heard last.
+    heard_ms: u64,
+    /// It was heard since the last tick.
+    is_heard: bool,
     /// The library's state when the election time-out was chosen, and the state of what chooses it.
     election: (u64, StateRole),
     random: u64,
@@ -224,7 +246,13 @@ impl Replica {
             effects: Effects::default(),
             configuration,
             committed_offset: (0, 0),
-            next_tick_ms: now_ms + TICK_MS,
+            ticked_ms: now_ms,
+            rested: false,
+            heartbeat_ticks: 0,
+            standing: Vec::new(),
+            stands_from: None,
+            heard_ms: 0,
+            is_heard: false,
             election: (u64::MAX, StateRole::Follower),
             random: options.seed,
             now_ms,
@@ -378,26 +406,126 @@ impl Replica {
             && message.get_entries().iter().any(differs)
     }
 
-    /// Lets the time pass. Of ticks that were missed, one is made up for: a process that was stopped asks before it
-    /// campaigns.
+    /// Lets the time pass. Of ticks that were missed, one is made up for, or those of a rest: a process that was stopped
+    /// asks before it campaigns.
     pub fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        if now_ms < self.next_tick_ms || self.failed.is_some() {
+        let late_ms = now_ms.saturating_sub(self.ticked_ms);
+        if late_ms < TICK_MS || self.failed.is_some() {
             return;
         }
-        let due = self.next_tick_ms + TICK_MS;
-        self.next_tick_ms = if due > now_ms { due } else { now_ms + TICK_MS };
+        let mut ticks = if self.rested { (late_ms / TICK_MS).min(REST_TICKS) } else { 1 };
+        let given_ms = ticks * TICK_MS;
+        self.ticked_ms = if late_ms < given_ms + TICK_MS { self.ticked_ms + given_ms } else { now_ms };
         // Alone in its group, it would lead with a tail that is not durable.
         if self.configuration.voters.len() == 1 && !self.unsynced.is_empty() {
             return;
         }
-        self.node.tick();
+        if std::mem::take(&mut self.is_heard) {
+            self.node.raft.election_elapsed = 0;
+            ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
+        }
+        (0..ticks).for_each(|_| _ = self.node.tick());
+        self.heartbeat_ticks += ticks;
+        self.rested = self.rests();
+        if self.heartbeat_ticks >= HEARTBEAT_TICKS {
+            self.heartbeat_ticks = 0;
+            if !self.rested {
+                self.node.ping();
+            }
+        }
         self.choose_election_timeout();
     }
 
-    /// When [`Replica::tick`] is due.
+    /// When [`Replica::tick`] is due: later where nothing is to be done before.
     pub fn next_tick_ms(&self) -> u64 {
-        self.next_tick_ms
+        let ticks = if self.rested && self.rests() { REST_TICKS } else { 1 };
+        self.ticked_ms + ticks * TICK_MS
+    }
+
+    /// Whether it has nothing to do by itself for a while: a follower that hears of its leader with all others of that
+    /// node, or a leader whose followers have all that there is and know it.
+    fn rests(&self) -> bool {
+        match self.role.state {
+            RoleState::Follower { .. } => {
+                self.stands_from.is_some() && self.now_ms < self.heard_ms + REST_TICKS * TICK_MS
+            }
+            RoleState::Leader => {
+                let raft = &self.node.raft;
+                let mut others = raft.prs().iter().filter(|(id, _)| **id != self.own.0);
+                let committed = raft.raft_log.committed;
+                raft.lead_transferee.is_none()
+                    && raft.pending_read_count() == 0
+                    && others.all(|(id, progress)| {
+                        self.has_everything(progress) && self.standing.contains(&(*id, committed))
+                    })
+            }
+            RoleState::Candidate => false,
+        }
+    }
+
+    /// Whether all that a leader has is committed, and a follower has it.
+    fn has_everything(&self, progress: &raft::Progress) -> bool {
+        let log = &self.node.raft.raft_log;
+        let last = log.last_index();
+        progress.state == raft::ProgressState::Replicate && progress.matched == last && log.committed == last
+    }
+
+    /// Of a heartbeat that the library wants sent, without context: whether it stands from now on; `None`: it does
+    /// already.
+    fn stand(&mut self, heartbeat: &Message) -> Option<bool> {
+        let (to, commit) = (heartbeat.to, heartbeat.commit);
+        if heartbeat.term == self.role.term && self.standing.contains(&(to, commit)) {
+            return None;
+        }
+        self.standing.retain(|(id, _)| *id != to);
+        // A leader begins to say less when it has noted that it is one.
+        let leads = self.role.state == RoleState::Leader && heartbeat.term == self.role.term;
+        let progress = self.node.raft.prs().get(to);
+        let stands = leads
+            && commit == self.node.raft.raft_log.committed
+            && progress.is_some_and(|progress| self.has_everything(progress));
+        if stands {
+            self.standing.push((to, commit));
+        }
+        Some(stands)
+    }
+
+    /// A heartbeat of this leader, which was just taken, stands from now on. Returns false where this replica does not
+    /// follow it, or owes somebody a term or a vote.
+    pub fn let_stand(&mut self, from: ReplicaId, term: u64) -> bool {
+        let follows = self.role == Role { term, state: RoleState::Follower { leader: Some(from) } };
+        if !follows || !self.unsynced.is_empty() || self.failed.is_some() {
+            return false;
+        }
+        (self.stands_from, self.heard_ms) = (Some((from, term)), self.now_ms);
+        true
+    }
+
+    /// The term of the heartbeat that stands here; `None`: none does.
+    pub fn stands_in(&self) -> Option<u64> {
+        self.stands_from.map(|(_, term)| term)
+    }
+
+    /// The heartbeat that stands was repeated, the last time at `at_ms`. To be followed by [`Replica::tick`].
+    pub fn hear(&mut self, at_ms: u64) {
+        if self.stands_from.is_some() && at_ms > self.heard_ms {
+            (self.heard_ms, self.is_heard) = (at_ms, true);
+        }
+    }
+
+    /// A follower has answered to the heartbeat that stands.
+    pub fn note_answer(&mut self, from: ReplicaId) {
+        if self.role.state == RoleState::Leader
+            && let Some(progress) = self.node.raft.mut_prs().get_mut(from.0)
+        {
+            progress.recent_active = true;
+        }
+    }
+
+    /// A follower takes no heartbeat for one that stands: it gets the next one in full.
+    pub fn note_refusal(&mut self, from: ReplicaId) {
+        self.standing.retain(|(id, _)| *id != from.0);
     }
 
     /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
@@ -413,6 +541,7 @@ impl Replica {
     pub fn expect_no_leader(&mut self) {
         if self.failed.is_none() && self.role.state != RoleState::Leader {
             self.node.raft.election_elapsed = self.node.raft.election_elapsed.max(ELECTION_TICKS);
+            (self.stands_from, self.is_heard, self.rested) = (None, false, false);
         }
     }
 
@@ -431,9 +560,21 @@ impl Replica {
         }
     }
 
+    /// Asks the others whether this replica still leads, under a number that is not used twice in a term; the answer is one of
+    /// the [`Effects`]. Without one there is another leader by now, or it asks again with each heartbeat. Returns false
+    /// where it does not lead, or is not settled yet ([`Replica::leads_settled`]): the question would get lost.
+    pub fn confirm(&mut self, number: u64) -> bool {
+        let may_ask = self.failed.is_none() && self.leads_settled();
+        if may_ask {
+            self.node.read_index(number.to_be_bytes().to_vec());
+        }
+        may_ask
+    }
+
     /// Messages to a replica may not have arrived: what it has is asked again.
     pub fn report_unreachable(&mut self, replica: ReplicaId) {
         if self.failed.is_none() {
+            self.note_refusal(replica);
             self.node.report_unreachable(replica.0);
         }
     }
@@ -491,6 +632,8 @@ impl Replica {
             let now = ready.take_messages();
             let later = ready.take_persisted_messages();
             let committed = ready.take_committed_entries();
+            let numbers = ready.take_read_states().into_iter().map(|state| state.request_ctx.try_into());
+            self.effects.confirmed.extend(numbers.flatten().map(u64::from_be_bytes));
             let soft = ready.ss().is_some() || ready.hs().is_some();
             self.node.advance_append_async(ready);
             self.send(now)?;
@@ -601,8 +744,13 @@ impl Replica {
 
     fn send(&mut self, messages: Vec<Message>) -> Result<(), ReplicaError> {
         for message in messages {
+            let mut stands = false;
+            if message.get_msg_type() == MessageType::MsgHeartbeat && message.context.is_empty() {
+                let Some(begins) = self.stand(&message) else { continue };
+                stands = begins;
+            }
             let outgoing = self.outgoing(message)?;
-            self.effects.messages.extend(outgoing);
+            self.effects.messages.extend(outgoing.map(|outgoing| Outgoing { stands, ..outgoing }));
         }
         Ok(())
     }
@@ -611,7 +759,7 @@ impl Replica {
     fn outgoing(&self, message: Message) -> Result<Option<Outgoing>, ReplicaError> {
         let to = ReplicaId(message.to);
         if message.get_msg_type() != MessageType::MsgAppend {
-            return Ok(Some(Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message }));
+            return Ok(Some(Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message, stands: false }));
         }
         let index = &self.node.store().index;
         let last = message.get_entries().last().map_or(message.index, |entry| entry.index);
@@ -619,7 +767,7 @@ impl Replica {
         let end = index.offset_behind(last, &self.log)?;
         let (Some(offset), Some(end)) = (offset, end) else { return Ok(None) };
         let bytes = message.get_entries().iter().map(|entry| index.size_of(entry.index)).sum();
-        Ok(Some(Outgoing { to, offset, offsets: offset..end, bytes, message }))
+        Ok(Some(Outgoing { to, offset, offsets: offset..end, bytes, message, stands: false }))
     }
 
     fn note_role(&mut self) {
@@ -634,6 +782,8 @@ impl Replica {
         let role = Role { term: raft.term, state };
         if role != self.role {
             self.role = role;
+            self.standing.clear();
+            (self.stands_from, self.is_heard) = (None, false);
             self.effects.role = Some(role);
         }
     }
@@ -704,6 +854,7 @@ impl Replica {
             offsets: 0..0,
             bytes: 0,
             message,
+            stands: false,
         };
         self.effects.messages.extend(out.into_iter().map(plain));
     }
@@ -903,7 +1054,7 @@ fn new_node(own: ReplicaId, state: &GroupState, index: EntryIndex) -> Result<Raw
         election_tick: ELECTION_TICKS,
         min_election_tick: ELECTION_TICKS,
         max_election_tick: 2 * ELECTION_TICKS,
-        heartbeat_tick: HEARTBEAT_TICKS,
+        heartbeat_tick: OWN_HEARTBEAT_TICKS,
         applied,
         max_size_per_msg: raft::NO_LIMIT,
         max_inflight_msgs: INFLIGHT_MAX,

@@ -10,6 +10,7 @@ mod node;
 use crate::group::ReplicaId;
 use crate::history::{Event, Operation, Outcome, Violation, check};
 use crate::replica::Outgoing;
+use crate::standing::{Repeat, RepeatAnswer, Repeated, Standing};
 use clients::{Consumer, Producer};
 use mainstem_log::sim::Random;
 use node::Node;
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Virtual time between two turns of the world.
 const TURN_MS: u64 = 5;
+/// Between two repeats of what stands.
+const REPEAT_MS: u64 = 150;
 /// After the faults, so long at most until all replicas agree.
 const SETTLE_MS: u64 = 20_000;
 
@@ -66,13 +69,32 @@ impl Verdict {
     }
 }
 
-/// A message on its way.
+/// A frame on its way.
 struct Packet {
     from: usize,
     to: usize,
-    message: Message,
-    offset: i64,
-    batches: Vec<u8>,
+    frame: Frame,
+}
+
+/// What goes over links.
+enum Frame {
+    Message { message: Message, offset: i64, batches: Vec<u8>, stands: bool },
+    Repeat(Repeat),
+    RepeatAnswer(RepeatAnswer),
+}
+
+/// What both ends of a link from one node to another know of heartbeats that stand, by their terms.
+#[derive(Default)]
+struct Link {
+    standing: Standing<u64>,
+    repeated: Repeated,
+}
+
+impl Link {
+    fn begin(&mut self) {
+        self.standing.begin();
+        self.repeated = Repeated::default();
+    }
 }
 
 /// All that there is.
@@ -83,6 +105,8 @@ struct World {
     /// By the time of arrival, and a number that keeps the order.
     packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
+    links: BTreeMap<(usize, usize), Link>,
+    next_repeat_ms: u64,
     /// When the last message of each pair arrives: a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
     /// Pairs between which nothing arrives, one way.
@@ -140,6 +164,8 @@ impl World {
             nodes,
             packets: BTreeMap::new(),
             sent: 0,
+            links: BTreeMap::new(),
+            next_repeat_ms: 0,
             last_arrival: BTreeMap::new(),
             cut: BTreeSet::new(),
             delay_max_ms: 5,
@@ -167,6 +193,10 @@ impl World {
             self.nodes[number].pass_time(self.now_ms);
             self.drive(number);
         }
+        if self.now_ms >= self.next_repeat_ms {
+            self.next_repeat_ms = self.now_ms + REPEAT_MS;
+            self.repeat();
+        }
         self.produce();
         self.consume();
         for number in 0..self.nodes.len() {
@@ -174,19 +204,66 @@ impl World {
         }
     }
 
+    /// Each node says again what stands.
+    fn repeat(&mut self) {
+        let leads: Vec<_> = self.nodes.iter().map(Node::leads).collect();
+        let repeats: Vec<_> = self
+            .links
+            .iter_mut()
+            .filter_map(|(pair, link)| {
+                Some((*pair, link.standing.repeat(|term| leads[pair.0] == Some(*term))?))
+            })
+            .collect();
+        for ((from, to), repeat) in repeats {
+            self.post(from, to, Frame::Repeat(repeat));
+        }
+    }
+
     fn deliver(&mut self, packet: Packet) {
-        let Packet { from, to, message, offset, batches } = packet;
+        let Packet { from, to, frame } = packet;
         if self.cut.contains(&(from, to)) {
             self.lose(from, to);
             return;
         }
-        self.nodes[to].step(message, offset, &batches, self.now_ms);
+        match frame {
+            Frame::Message { message, offset, batches, stands } => {
+                let term = message.term;
+                self.nodes[to].step(message, offset, &batches);
+                if stands {
+                    let link = self.links.entry((from, to)).or_default();
+                    link.repeated.insert(0, term);
+                    let from = self.nodes[from].id();
+                    self.nodes[to].let_stand(from, term);
+                }
+            }
+            Frame::Repeat(repeat) => {
+                let (now_ms, node) = (self.now_ms, &mut self.nodes[to]);
+                let link = self.links.entry((from, to)).or_default();
+                let answer = link.repeated.take(&repeat, |_, term| node.hear(term, now_ms));
+                self.post(to, from, Frame::RepeatAnswer(answer));
+            }
+            Frame::RepeatAnswer(answer) => {
+                let id = self.nodes[from].id();
+                let link = self.links.entry((to, from)).or_default();
+                let leads = self.nodes[to].leads();
+                let node = &mut self.nodes[to];
+                let mut is_heard = false;
+                let refused = link.standing.answered(&answer, |term| is_heard |= leads == Some(*term));
+                if is_heard {
+                    node.note_answer(id);
+                }
+                if !refused.is_empty() {
+                    node.note_refusal(id);
+                }
+            }
+        }
         self.drive(to);
     }
 
     /// A message was lost, and with it its link: what is on it goes, and the sender hears of it.
     fn lose(&mut self, from: usize, to: usize) {
         self.packets.retain(|_, packet| (packet.from, packet.to) != (from, to));
+        self.links.entry((from, to)).or_default().begin();
         let id = self.nodes[to].id();
         self.nodes[from].report_unreachable(id);
     }
@@ -199,14 +276,21 @@ impl World {
     }
 
     fn send(&mut self, from: usize, outgoing: Outgoing) {
-        let Outgoing { to, offset, offsets, message, .. } = outgoing;
+        let Outgoing { to, offset, offsets, message, stands, .. } = outgoing;
         let to = (to.node() - 1) as usize;
         let batches = self.nodes[from].read(offsets);
+        if stands {
+            self.links.entry((from, to)).or_default().standing.insert(0, message.term);
+        }
+        self.post(from, to, Frame::Message { message, offset, batches, stands });
+    }
+
+    fn post(&mut self, from: usize, to: usize, frame: Frame) {
         let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms);
         let last = self.last_arrival.entry((from, to)).or_default();
         *last = arrival.max(*last);
         self.sent += 1;
-        self.packets.insert((*last, self.sent), Packet { from, to, message, offset, batches });
+        self.packets.insert((*last, self.sent), Packet { from, to, frame });
     }
 
     fn count_fault(&mut self, name: &'static str) {
@@ -262,6 +346,8 @@ impl World {
         self.count_fault(name);
         self.nodes[node].stop(stop, until_ms, &mut self.random);
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
+        let of_node = self.links.iter_mut().filter(|((from, to), _)| *from == node || *to == node);
+        of_node.for_each(|(_, link)| link.begin());
         let id = self.nodes[node].id();
         self.nodes.iter_mut().for_each(|other| other.report_unreachable(id));
     }

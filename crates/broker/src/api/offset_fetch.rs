@@ -15,7 +15,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::coordinators::groups::Asked;
+use crate::coordinators::groups::{Asked, Groups};
 use crate::coordinators::tailers::{self, TailerGroup};
 use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
@@ -125,7 +125,12 @@ fn ask(
     if let Some(topics) = &group.topics {
         tailers.retain(|tailer| topics.iter().any(|topic| *topic.name == **tailer.queue.topic()));
     }
-    let asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
+    let lease = broker.groups.lease(broker, &group.group_id);
+    let lease = lease.map(|lease| (lease, refused(&group, ErrorCode::NOT_COORDINATOR, context.version)));
+    let mut asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
+    if let Some((lease, refused)) = lease {
+        asked = Groups::confirm(lease, asked, Reply::OffsetFetch(refused));
+    }
     Group { asked, unknown, tailers, context }
 }
 

@@ -151,6 +151,8 @@ struct Core<C: Coordinator> {
     machine: C,
     waiting: HashMap<Token, oneshot::Sender<C::Reply>>,
     last_token: u64,
+    /// The leader epochs in which partitions were taken over.
+    epochs: HashMap<i32, i32>,
 }
 
 /// A reply that is there, or will be.
@@ -188,7 +190,8 @@ impl<R> Asked<R> {
 impl<C: Coordinator> Driver<C> {
     /// A driver of a coordinator that serves no partition yet.
     pub(crate) fn new(machine: C) -> Self {
-        let core = Mutex::new(Core { machine, waiting: HashMap::new(), last_token: 0 });
+        let core =
+            Mutex::new(Core { machine, waiting: HashMap::new(), last_token: 0, epochs: HashMap::new() });
         let (lanes, armed_ms) = (Mutex::new(HashMap::new()), AtomicU64::new(NEVER));
         Driver { core, lanes, armed_ms, rearm: Notify::new() }
     }
@@ -246,6 +249,35 @@ impl<C: Coordinator> Driver<C> {
             Ok(reply) => Asked::Now(reply),
             Err(_) => Asked::Later(receiver),
         }
+    }
+
+    /// What a reply about a key has to be confirmed with ([`Self::confirm`]); to be asked before the coordinator is. `None`
+    /// where its partition has one replica, which always leads, or was not taken over.
+    pub(crate) fn lease(&self, broker: &Broker, key: &str) -> Option<(Arc<Partition>, i32)> {
+        broker.cluster.as_ref()?;
+        let core = self.core.lock();
+        let index = core.machine.partition_for(key);
+        let epoch = core.epochs.get(&index).copied()?;
+        drop(core);
+        let partition = broker.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
+        Some((partition, epoch))
+    }
+
+    /// Holds a reply that was made from memory until it is known that this node still leads: another coordinator may have
+    /// acknowledged something since. In the other case `refusal` is the reply. One that comes later follows a write.
+    pub(crate) fn confirm(
+        (partition, epoch): (Arc<Partition>, i32),
+        asked: Asked<C::Reply>,
+        refusal: C::Reply,
+    ) -> Asked<C::Reply> {
+        let Asked::Now(reply) = asked else { return asked };
+        let (sender, receiver) = oneshot::channel();
+        let confirmed = move |result: Result<(), ErrorCode>| {
+            // The connection may be gone.
+            let _ = sender.send(if result.is_ok() { reply } else { refusal });
+        };
+        partition.when_confirmed(epoch, Durable::Call(Box::new(confirmed)));
+        Asked::Later(receiver)
     }
 
     /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if
@@ -400,6 +432,7 @@ impl<C: Coordinator> Driver<C> {
         let leader_epoch = partition.lead(-1);
         let mut core = self.core.lock();
         core.machine.begin_load(partition.index, leader_epoch.unwrap_or(0));
+        core.epochs.insert(partition.index, leader_epoch.unwrap_or(0));
         drop(core);
         let is_read = leader_epoch.is_ok() && self.replay(broker, partition);
         let loaded = is_read && leader_epoch.is_ok_and(|epoch| is_durable(partition, epoch));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
+use mainstem_replication::{Repeat, Repeated};
 use parking_lot::Mutex;
 
 use super::calls::{Answers, CallKind};
@@ -100,8 +101,14 @@ pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest:
         if !peer.incoming.is_current(number) || links.is_stopping() {
             return;
         }
-        let mut receiver =
-            Receiver { links, from: hello.node, aliases: Vec::new(), answers: Answers::new(answers) };
+        let mut receiver = Receiver {
+            links,
+            peer: &peer,
+            from: hello.node,
+            aliases: Vec::new(),
+            repeated: Repeated::default(),
+            answers: Answers::new(answers),
+        };
         if let Err(error) = receiver.run(stream, rest) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
@@ -156,9 +163,12 @@ fn is_fault(error: &io::Error) -> bool {
 /// Takes frames.
 struct Receiver<'a> {
     links: &'a Arc<Links>,
+    peer: &'a PeerLink,
     from: i32,
     /// By number.
     aliases: Vec<Known>,
+    /// Heartbeats that stand.
+    repeated: Repeated,
     answers: Arc<Answers>,
 }
 
@@ -193,6 +203,17 @@ impl Receiver<'_> {
             Frame::Heartbeats(heartbeats) => {
                 heartbeats.into_iter().try_for_each(|heartbeat| self.take_heartbeat(heartbeat))
             }
+            Frame::Standing(heartbeats) => {
+                heartbeats.into_iter().try_for_each(|heartbeat| self.take_standing(heartbeat))
+            }
+            Frame::Repeat(repeat) => {
+                self.take_repeat(&repeat);
+                Ok(())
+            }
+            Frame::RepeatAnswer(answer) => {
+                self.links.take_answer(self.peer, &answer);
+                Ok(())
+            }
             Frame::Message { alias, message } => self.step(alias, message, 0, &[]),
             Frame::Append { alias, message, offset, batches } => self.step(alias, message, offset, batches),
             Frame::Answer { .. } => Err(fault("it answers what was not asked on this link")),
@@ -214,6 +235,29 @@ impl Receiver<'_> {
         let Heartbeat { alias, term, commit } = heartbeat;
         let message = Message { msg_type: MessageType::MsgHeartbeat, term, commit, ..Message::default() };
         self.step(alias, message, 0, &[])
+    }
+
+    fn take_standing(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
+        self.take_heartbeat(heartbeat)?;
+        self.repeated.insert(heartbeat.alias, heartbeat.term);
+        let known =
+            self.aliases.get(heartbeat.alias as usize).ok_or_else(|| fault("a group without a number"))?;
+        if let Some(partition) = known.partition.upgrade() {
+            partition.let_stand(known.alias.from, heartbeat.term);
+        }
+        Ok(())
+    }
+
+    /// Heartbeats of all groups at once. Only what is refused is looked at again by the peer.
+    fn take_repeat(&mut self, repeat: &Repeat) {
+        let (now_ms, aliases) = (self.links.now_ms(), &self.aliases);
+        let answer = self.repeated.take(repeat, |alias, term| {
+            let known = aliases.get(alias as usize);
+            known
+                .and_then(|known| known.partition.upgrade())
+                .is_some_and(|partition| partition.hear(term, now_ms))
+        });
+        self.peer.add(|outbox| outbox.push_answer(answer));
     }
 
     fn step(&mut self, alias: u32, mut message: Message, offset: i64, batches: &[u8]) -> io::Result<()> {

@@ -12,7 +12,7 @@ use mainstem_replication::{GroupId, ReplicaId};
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
 use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item};
-use super::{KEEP_ALIVE, Links, PeerLink, set_silence_max};
+use super::{KEEP_ALIVE, Lead, Links, PeerLink, set_silence_max};
 use crate::storage::partition::is_append;
 
 /// Between two attempts to dial, at first and at most.
@@ -130,6 +130,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
         tracing::error!(node = peer.peer.node, "no descriptor is left for a link");
         return std::thread::sleep(BACK_OFF_MAX);
     };
+    peer.standing.lock().begin();
     peer.outbox.lock().open(control);
     if links.is_stopping() {
         // The stop has ended all links that were open, and does not know of this one.
@@ -206,7 +207,7 @@ impl Writer {
 
     fn run(mut self, peer: &PeerLink) -> io::Result<()> {
         while let Some(batch) = self.next(peer) {
-            self.write(batch)?;
+            self.write(peer, batch)?;
         }
         Ok(())
     }
@@ -226,13 +227,20 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, batch: Batch) -> io::Result<()> {
+    fn write(&mut self, peer: &PeerLink, batch: Batch) -> io::Result<()> {
         let is_last = batch.append.is_none();
         if batch.is_empty() && self.out.is_empty() {
             // Nothing but a sign of life.
             link::heartbeats(&[], &mut self.out);
         }
-        self.put_heartbeats(batch.heartbeats.into_values());
+        self.put_heartbeats(peer, batch.heartbeats.into_values());
+        if let Some(at_ms) = batch.repeat {
+            let leads =
+                |lead: &Lead| lead.partition.upgrade().is_some_and(|one| one.leads_on(lead.term, at_ms));
+            let repeat = peer.standing.lock().repeat(leads);
+            repeat.iter().for_each(|repeat| link::repeat(repeat, &mut self.out));
+        }
+        batch.answer.iter().for_each(|answer| link::repeat_answer(answer, &mut self.out));
         for item in batch.control {
             let alias = self.alias(&item);
             // A type that no replica sends is not sent.
@@ -250,14 +258,23 @@ impl Writer {
         Ok(())
     }
 
-    fn put_heartbeats(&mut self, items: impl Iterator<Item = Item>) {
-        let mut heartbeats = Vec::new();
+    fn put_heartbeats(&mut self, peer: &PeerLink, items: impl Iterator<Item = Item>) {
+        let (mut once, mut stand) = (Vec::new(), Vec::new());
         for item in items {
             let (term, commit) = (item.outgoing.message.term, item.outgoing.message.commit);
-            heartbeats.push(Heartbeat { alias: self.alias(&item), term, commit });
+            let alias = self.alias(&item);
+            if item.outgoing.stands {
+                peer.standing.lock().insert(alias, Lead { partition: item.partition, term });
+                stand.push(Heartbeat { alias, term, commit });
+            } else {
+                once.push(Heartbeat { alias, term, commit });
+            }
         }
-        for heartbeats in heartbeats.chunks(HEARTBEATS_MAX) {
+        for heartbeats in once.chunks(HEARTBEATS_MAX) {
             link::heartbeats(heartbeats, &mut self.out);
+        }
+        for heartbeats in stand.chunks(HEARTBEATS_MAX) {
+            link::standing_heartbeats(heartbeats, &mut self.out);
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Weak;
 
 use indexmap::IndexMap;
-use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, ReplicaId};
+use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer, ReplicaId};
 
 use super::calls::{CALL_BYTES_MAX, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
 use super::is_plain_heartbeat;
@@ -70,6 +70,10 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) heartbeats: IndexMap<GroupId, Item>,
+    /// All heartbeats that stand are due, since then.
+    pub(super) repeat: Option<u64>,
+    /// The answer to the peer's.
+    pub(super) answer: Option<RepeatAnswer>,
     pub(super) control: VecDeque<Item>,
     pub(super) calls: VecDeque<Call>,
     /// One append.
@@ -79,6 +83,8 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.heartbeats.is_empty()
+            && self.repeat.is_none()
+            && self.answer.is_none()
             && self.control.is_empty()
             && self.calls.is_empty()
             && self.append.is_none()
@@ -92,6 +98,8 @@ pub(super) struct Outbox {
     /// The connection, so that others can end it.
     stream: Option<TcpStream>,
     heartbeats: IndexMap<GroupId, Item>,
+    repeat: Option<u64>,
+    answer: Option<RepeatAnswer>,
     control: VecDeque<Item>,
     appends: VecDeque<Item>,
     bytes: usize,
@@ -119,6 +127,7 @@ impl Outbox {
         self.end();
         self.stream = None;
         self.heartbeats.clear();
+        (self.repeat, self.answer) = (None, None);
         self.control.clear();
         self.appends.clear();
         self.calls.clear();
@@ -163,6 +172,21 @@ impl Outbox {
         true
     }
 
+    /// Has all heartbeats that stand repeated.
+    pub(super) fn push_repeat(&mut self, now_ms: u64) {
+        if self.is_open {
+            self.repeat = Some(now_ms);
+        }
+    }
+
+    /// Adds the answer to the peer's heartbeats that stand; one that waits is joined.
+    pub(super) fn push_answer(&mut self, mut answer: RepeatAnswer) {
+        if self.is_open {
+            answer.refused.extend(self.answer.take().into_iter().flat_map(|before| before.refused));
+            self.answer = Some(answer);
+        }
+    }
+
     /// Adds a request. Returns it back to who asks where it cannot go.
     pub(super) fn push_call(
         &mut self,
@@ -199,6 +223,8 @@ impl Outbox {
     pub(super) fn take(&mut self) -> Batch {
         let batch = Batch {
             heartbeats: std::mem::take(&mut self.heartbeats),
+            repeat: self.repeat.take(),
+            answer: self.answer.take(),
             control: std::mem::take(&mut self.control),
             calls: std::mem::take(&mut self.calls),
             append: self.appends.pop_front(),

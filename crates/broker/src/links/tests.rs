@@ -85,6 +85,65 @@ fn leadership_is_given_away_and_the_old_leader_refuses() {
 }
 
 #[test]
+fn a_leader_that_is_cut_off_confirms_nothing_and_soon_names_nobody() {
+    let mut cluster = Cluster::with_wires(5, false);
+    let first = cluster.leader();
+    let epoch = cluster.partition(first).leadership().epoch;
+    let ask = |cluster: &Cluster, node: usize, epoch| {
+        let (wait, fate) = cluster::waiter();
+        cluster.partition(node).when_confirmed(epoch, wait);
+        fate
+    };
+    let asked: Vec<_> = (0..3).map(|_| ask(&cluster, first, epoch)).collect();
+    for fate in asked {
+        assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())));
+    }
+    let refused = Ok(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(
+        ask(&cluster, first, epoch - 1).recv_timeout(SOON),
+        refused,
+        "it led then, and may not have since"
+    );
+    assert_eq!(ask(&cluster, (first + 1) % 3, epoch).recv_timeout(SOON), refused);
+    cluster.cut_off(first);
+    let asked: Vec<_> = (0..3).map(|_| ask(&cluster, first, epoch)).collect();
+    let second = wait_for("another leader", || cluster.leader_of_others(first));
+    let now = cluster.partition(second).leadership().epoch;
+    assert_eq!(ask(&cluster, second, now).recv_timeout(SOON), Ok(Ok(())));
+    for fate in asked {
+        assert_eq!(fate.recv_timeout(SOON), refused);
+    }
+    let leadership = cluster.partition(first).leadership();
+    assert!(leadership.is_searching && leadership.leader.is_none(), "{leadership:?}");
+    cluster.join(first);
+    wait_for("the new leader is known", || {
+        (cluster.partition(first).leadership().leader == Some(second as i32 + 1)).then_some(())
+    });
+}
+
+#[test]
+fn a_group_at_rest_keeps_its_leader_and_goes_on_at_once() {
+    let mut cluster = Cluster::start(6);
+    let leader = cluster.leader();
+    assert_eq!(cluster.produce(leader, 0), Ok(()));
+    let epoch = cluster.partition(leader).leadership().epoch;
+    let begun = Instant::now();
+    // Longer than the longest election time-out.
+    wait_for("time", || (begun.elapsed() > Duration::from_millis(2_500)).then_some(()));
+    for node in 0..3 {
+        let leadership = cluster.partition(node).leadership();
+        assert_eq!((leadership.leader, leadership.epoch), (Some(leader as i32 + 1), epoch));
+    }
+    assert_eq!(cluster.produce(leader, 1), Ok(()));
+    // Followers learn of the commit with the next heartbeat, which rests no more.
+    let end = |cluster: &Cluster, node: usize| cluster.partition(node).ends().map(|ends| ends.high_watermark);
+    for node in 0..3 {
+        wait_for("the commit", || (end(&cluster, node) == Ok(2)).then_some(()));
+    }
+    cluster.check(2);
+}
+
+#[test]
 fn records_are_deleted_on_all_replicas() {
     let mut cluster = Cluster::start(4);
     let leader = cluster.leader();

@@ -2,10 +2,12 @@
 
 use super::{
     Alias, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS,
-    KIND_MESSAGE, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
+    KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
+    TYPES,
 };
 use crate::group::{GroupId, ReplicaId};
 use crate::journal::ENTRY_DATA_BYTES_MAX;
+use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::stub;
 use bytes::Bytes;
 use mainstem_records::HEADER_BYTES;
@@ -18,6 +20,12 @@ pub enum Frame<'a> {
     Group(Alias),
     /// Heartbeats of groups; none: a sign of life.
     Heartbeats(Vec<Heartbeat>),
+    /// Heartbeats that stand from now on.
+    Standing(Vec<Heartbeat>),
+    /// All heartbeats that stand, once more.
+    Repeat(Repeat),
+    /// The answer to that.
+    RepeatAnswer(RepeatAnswer),
     /// A message without entries.
     Message {
         /// The group's number.
@@ -85,7 +93,9 @@ pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usi
     let len = u32::from_be_bytes(*length) as usize;
     // Few kinds have more than a head.
     let max = match rest.first() {
-        Some(&KIND_APPEND | &KIND_CALL | &KIND_ANSWER) | None => HEAD_BYTES_MAX.saturating_add(batches_max),
+        Some(&KIND_APPEND | &KIND_CALL | &KIND_ANSWER | &KIND_REPEAT | &KIND_REPEAT_ANSWER) | None => {
+            HEAD_BYTES_MAX.saturating_add(batches_max)
+        }
         Some(_) => HEAD_BYTES_MAX,
     };
     if len > max {
@@ -96,7 +106,16 @@ pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usi
     let mut fields = Fields(fields);
     let frame = match *kind {
         KIND_GROUP => decode_group(&mut fields).ok_or("a group")?,
-        KIND_HEARTBEATS => decode_heartbeats(&mut fields).ok_or("heartbeats")?,
+        KIND_HEARTBEATS => Frame::Heartbeats(decode_heartbeats(&mut fields).ok_or("heartbeats")?),
+        KIND_STANDING => Frame::Standing(decode_heartbeats(&mut fields).ok_or("heartbeats that stand")?),
+        KIND_REPEAT => {
+            let (number, withdrawn) = decode_numbers(&mut fields).ok_or("a repeat")?;
+            Frame::Repeat(Repeat { number, withdrawn })
+        }
+        KIND_REPEAT_ANSWER => {
+            let (number, refused) = decode_numbers(&mut fields).ok_or("the answer to a repeat")?;
+            Frame::RepeatAnswer(RepeatAnswer { number, refused })
+        }
         KIND_MESSAGE => decode_message(&mut fields).ok_or("a message")?,
         KIND_APPEND => decode_append(&mut fields, batches_max).ok_or("an append")?,
         KIND_CALL => decode_call(&mut fields, batches_max).ok_or("a request")?,
@@ -124,12 +143,20 @@ fn decode_group<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     is_named.then_some(Frame::Group(Alias { number, group: GroupId { topic_id, partition }, from, to }))
 }
 
-fn decode_heartbeats<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
+fn decode_numbers(fields: &mut Fields<'_>) -> Option<(u64, Vec<u32>)> {
+    let (number, mut aliases) = (fields.u64()?, Vec::new());
+    while !fields.0.is_empty() {
+        aliases.push(fields.u32()?);
+    }
+    Some((number, aliases))
+}
+
+fn decode_heartbeats(fields: &mut Fields<'_>) -> Option<Vec<Heartbeat>> {
     let mut heartbeats = Vec::new();
     while !fields.0.is_empty() {
         heartbeats.push(Heartbeat { alias: fields.u32()?, term: fields.u64()?, commit: fields.u64()? });
     }
-    Some(Frame::Heartbeats(heartbeats))
+    Some(heartbeats)
 }
 
 fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {

@@ -2,8 +2,9 @@
 
 use super::{
     Alias, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE,
-    LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
+    KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
 };
+use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::is_stub;
 use raft::eraftpb::{Entry, Message, MessageType};
 
@@ -33,7 +34,33 @@ pub fn group(alias: &Alias, out: &mut Vec<u8>) {
 
 /// Heartbeats of groups that the sender leads; none: a sign of life.
 pub fn heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
-    frame(KIND_HEARTBEATS, 0, out, |out| {
+    put_heartbeats(KIND_HEARTBEATS, heartbeats, out);
+}
+
+/// Heartbeats that stand from now on ([`crate::Standing`]).
+pub fn standing_heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
+    put_heartbeats(KIND_STANDING, heartbeats, out);
+}
+
+/// All heartbeats that stand, once more.
+pub fn repeat(repeat: &Repeat, out: &mut Vec<u8>) {
+    put_numbers(KIND_REPEAT, repeat.number, &repeat.withdrawn, out);
+}
+
+/// The answer to all heartbeats that stand.
+pub fn repeat_answer(answer: &RepeatAnswer, out: &mut Vec<u8>) {
+    put_numbers(KIND_REPEAT_ANSWER, answer.number, &answer.refused, out);
+}
+
+fn put_numbers(kind: u8, number: u64, aliases: &[u32], out: &mut Vec<u8>) {
+    frame(kind, 0, out, |out| {
+        put_u64(out, &[number]);
+        aliases.iter().for_each(|alias| out.extend_from_slice(&alias.to_be_bytes()));
+    });
+}
+
+fn put_heartbeats(kind: u8, heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
+    frame(kind, 0, out, |out| {
         for heartbeat in heartbeats {
             out.extend_from_slice(&heartbeat.alias.to_be_bytes());
             put_u64(out, &[heartbeat.term, heartbeat.commit]);

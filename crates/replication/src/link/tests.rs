@@ -1,4 +1,5 @@
 use super::*;
+use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::stub;
 use proptest::prelude::*;
 use raft::eraftpb::{Entry, EntryType, Message};
@@ -67,10 +68,21 @@ fn every_frame_is_read_as_it_was_written() {
     let beats = vec![Heartbeat { alias: 1, term: 2, commit: 3 }, Heartbeat { alias: 2, term: 2, commit: 9 }];
     out.clear();
     heartbeats(&beats, &mut out);
-    check(&out, Frame::Heartbeats(beats));
+    check(&out, Frame::Heartbeats(beats.clone()));
     out.clear();
     heartbeats(&[], &mut out);
     check(&out, Frame::Heartbeats(Vec::new()));
+    out.clear();
+    standing_heartbeats(&beats, &mut out);
+    check(&out, Frame::Standing(beats));
+    let said = Repeat { number: 1 << 40, withdrawn: vec![7, 8] };
+    out.clear();
+    repeat(&said, &mut out);
+    check(&out, Frame::Repeat(said));
+    let said = RepeatAnswer { number: 3, refused: Vec::new() };
+    out.clear();
+    repeat_answer(&said, &mut out);
+    check(&out, Frame::RepeatAnswer(said));
     out.clear();
     assert!(message(9, &answer(), &mut out));
     check(&out, Frame::Message { alias: 9, message: answer() });
@@ -97,6 +109,14 @@ fn frames_have_the_bytes_that_the_format_says() {
     let mut out = Vec::new();
     heartbeats(&[Heartbeat { alias: 1, term: 2, commit: 3 }], &mut out);
     assert_eq!(out, [0, 0, 0, 21, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3]);
+    out.clear();
+    repeat(&Repeat { number: 4, withdrawn: vec![2] }, &mut out);
+    repeat_answer(&RepeatAnswer { number: 4, refused: vec![3] }, &mut out);
+    let expected = [
+        [0, 0, 0, 13, 8, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2],
+        [0, 0, 0, 13, 9, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3],
+    ];
+    assert_eq!(out, expected.concat());
     out.clear();
     append_head(9, &append(vec![stub(11, 5), stub(12, 5)]), 77, 200, &mut out);
     let mut expected = vec![0, 0, 1, 6, 4, 0, 0, 0, 9];

@@ -132,15 +132,16 @@ impl Node {
             self.come_back(now_ms);
         }
         let Some(running) = &mut self.running else { return };
-        running.replica.tick(now_ms);
+        if now_ms >= running.replica.next_tick_ms() {
+            running.replica.tick(now_ms);
+        }
         if running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms) {
             running.end_sync();
         }
     }
 
-    pub(super) fn step(&mut self, message: Message, offset: i64, batches: &[u8], now_ms: u64) {
+    pub(super) fn step(&mut self, message: Message, offset: i64, batches: &[u8]) {
         let Some(running) = &mut self.running else { return };
-        running.replica.tick(now_ms);
         match running.replica.step(message, offset, batches) {
             Ok(()) => running.replica.check(),
             Err(StepError::Message(error)) => panic!("{}: {error}", self.id),
@@ -153,6 +154,35 @@ impl Node {
             && id != self.id
         {
             running.replica.report_unreachable(id);
+        }
+    }
+
+    /// A heartbeat that was just taken stands from now on.
+    pub(super) fn let_stand(&mut self, from: ReplicaId, term: u64) {
+        if let Some(running) = &mut self.running {
+            running.replica.let_stand(from, term);
+        }
+    }
+
+    /// All heartbeats that stand here were repeated. Returns false where it follows no such leader.
+    pub(super) fn hear(&mut self, term: u64, now_ms: u64) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        let stands = running.replica.stands_in() == Some(term);
+        if stands {
+            running.replica.hear(now_ms);
+        }
+        stands
+    }
+
+    pub(super) fn note_answer(&mut self, from: ReplicaId) {
+        if let Some(running) = &mut self.running {
+            running.replica.note_answer(from);
+        }
+    }
+
+    pub(super) fn note_refusal(&mut self, from: ReplicaId) {
+        if let Some(running) = &mut self.running {
+            running.replica.note_refusal(from);
         }
     }
 

@@ -75,3 +75,32 @@ fn an_acknowledgement_before_the_commit_is_found() {
         "{violations:?}"
     );
 }
+
+/// What stands is repeated by the node; the group itself says nothing, and notices all the same that its leader is gone.
+#[test]
+fn a_group_at_rest_says_nothing_and_elects_when_its_leader_is_gone() {
+    for seed in seeds(8) {
+        let mut world = World::new(seed, SimulationOptions::default());
+        world.producers.iter_mut().for_each(Producer::stop);
+        while world.now_ms < 8_000 {
+            world.turn();
+        }
+        let (leader, mut said) = (world.leader().expect("a leader"), 0);
+        let term = world.nodes[leader].leads();
+        while world.now_ms < 20_000 {
+            world.turn();
+            let messages =
+                world.packets.values().filter(|packet| matches!(packet.frame, Frame::Message { .. }));
+            said += messages.count();
+        }
+        assert_eq!((said, world.nodes[leader].leads()), (0, term), "seed {seed}");
+        let others = [(leader + 1) % 3, (leader + 2) % 3];
+        others.iter().for_each(|other| _ = world.cut.insert((leader, *other)));
+        let cut_ms = world.now_ms;
+        while world.leader() == Some(leader) {
+            assert!(world.now_ms < cut_ms + 3_000, "seed {seed}: no other leader");
+            world.turn();
+        }
+        assert!(world.now_ms > cut_ms + 800, "seed {seed}: within the lease of the last one");
+    }
+}

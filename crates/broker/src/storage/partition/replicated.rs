@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
@@ -28,6 +29,8 @@ use crate::settings::TopicSettings;
 const NO_NODE: i32 = -1;
 /// So long a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
+/// A leader whose turn has not come for so long is not repeated to be one: something has its lock.
+const TURN_MAX_MS: u64 = 800;
 /// A link's read of batches asks for so many bytes at once.
 const READ_BYTES: usize = 256 << 10;
 /// Internal entries that say where the log starts: this, and the offset.
@@ -45,6 +48,8 @@ pub(crate) struct Leadership {
     /// Whether what leaders before it have committed is known to be committed (KIP-207): only then is it known where the
     /// partition ends, and what coordinators find in it is all there is.
     pub(crate) is_settled: bool,
+    /// A replica is here that takes part, and does not know who leads in its epoch.
+    pub(crate) is_searching: bool,
 }
 
 /// How a partition is replicated, of interest to who watches it.
@@ -75,6 +80,35 @@ pub(crate) trait ReplicaEvents: Send + Sync {
     }
 }
 
+/// What is known of a replica without its lock.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// When its time is to pass next.
+    next_tick_ms: AtomicU64,
+    /// When it has passed last.
+    ticked_ms: AtomicU64,
+    /// The term in which it leads; 0: it does not.
+    leads_in: AtomicU64,
+    /// The term of the heartbeat that stands here; 0: none does.
+    stands_in: AtomicU64,
+    /// When that was repeated last.
+    heard_ms: AtomicU64,
+    /// Nodes that have answered to such a heartbeat since the last tick, by their ranks.
+    answered: AtomicU64,
+}
+
+impl Pulse {
+    fn note(&self, member: &Member) {
+        let leads_in = if member.leads() { member.replica.role().term } else { 0 };
+        self.leads_in.store(leads_in, Ordering::Relaxed);
+        self.stands_in.store(member.replica.stands_in().unwrap_or(0), Ordering::Relaxed);
+        // Who waits for something that only time brings has every tick.
+        let is_waiting = member.succession.is_some() || !member.commit_waits.is_empty();
+        let next_tick_ms = if is_waiting { 0 } else { member.replica.next_tick_ms() };
+        self.next_tick_ms.store(next_tick_ms, Ordering::Relaxed);
+    }
+}
+
 /// The replica of a group with those who wait for it.
 pub(super) struct Member {
     pub(super) replica: Replica,
@@ -90,10 +124,27 @@ pub(super) struct Member {
     succession: Option<(i32, u64)>,
     /// Those who wait for the log start to be at an offset.
     log_start_waits: Vec<(i64, Durable)>,
+    confirmations: Confirmations,
     /// It takes part in nothing any more: its log is being closed.
     is_closing: bool,
     /// It is out of service, and who has waited for it was notified.
     has_ended: bool,
+}
+
+/// Those who have to know that this replica leads, and did when they asked.
+#[derive(Default)]
+struct Confirmations {
+    number: u64,
+    /// They wait for the answer to the last question.
+    asked: Vec<Durable>,
+    /// They came later: the next question is theirs.
+    next: Vec<Durable>,
+}
+
+impl Confirmations {
+    fn drain(&mut self) -> impl Iterator<Item = Durable> {
+        std::mem::take(&mut self.asked).into_iter().chain(std::mem::take(&mut self.next))
+    }
 }
 
 /// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
@@ -109,6 +160,7 @@ pub(super) struct Replication {
     links: Arc<Links>,
     events: Arc<dyn ReplicaEvents>,
     notices: Mutex<Notices>,
+    pulse: Pulse,
 }
 
 /// Notices that are not delivered yet, in order.
@@ -135,6 +187,17 @@ struct Aftermath {
     log_start: Option<Arc<LogDir>>,
 }
 
+impl Aftermath {
+    fn join(&mut self, later: Aftermath) {
+        let Aftermath { wakes, ended, flush, notices, log_start } = later;
+        self.wakes = self.wakes.and(wakes);
+        self.ended.extend(ended);
+        self.flush |= flush;
+        self.notices |= notices;
+        self.log_start = log_start.or_else(|| self.log_start.take());
+    }
+}
+
 impl Member {
     fn new(replica: Replica) -> Member {
         Member {
@@ -145,6 +208,7 @@ impl Member {
             behind: Vec::new(),
             succession: None,
             log_start_waits: Vec::new(),
+            confirmations: Confirmations::default(),
             is_closing: false,
             has_ended: false,
         }
@@ -232,7 +296,8 @@ impl Member {
     pub(super) fn end_waits(&mut self, error: ErrorCode) -> Vec<(Durable, Result<(), ErrorCode>)> {
         let commit = self.commit_waits.drain(..).map(|wait| wait.durable);
         let log_start = self.log_start_waits.drain(..).map(|(_, wait)| wait);
-        commit.chain(log_start).map(|wait| (wait, Err(error))).collect()
+        let confirmations = self.confirmations.drain();
+        commit.chain(log_start).chain(confirmations).map(|wait| (wait, Err(error))).collect()
     }
 
     /// Ends the waits for what is committed, but on fewer replicas than `min.insync.replicas` wants, where those are not in
@@ -247,6 +312,18 @@ impl Member {
         {
             aftermath.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
         }
+    }
+
+    /// Asks whether it leads, where somebody has to know and no question is under way. Returns true if it did: the replica is
+    /// to be driven.
+    fn ask_confirmation(&mut self) -> bool {
+        let Confirmations { number, asked, next } = &mut self.confirmations;
+        if !asked.is_empty() || next.is_empty() || !self.replica.confirm(*number + 1) {
+            return false;
+        }
+        *number += 1;
+        *asked = std::mem::take(next);
+        true
     }
 
     /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
@@ -290,7 +367,8 @@ impl Partition {
         links: Arc<Links>,
     ) -> Arc<Partition> {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
-        let replication = Replication { group, own, links, events, notices: Mutex::default() };
+        let (notices, pulse) = (Mutex::default(), Pulse::default());
+        let replication = Replication { group, own, links, events, notices, pulse };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
     }
@@ -314,12 +392,12 @@ impl Partition {
                 epoch: member.epoch(),
                 is_leader: member.leads(),
                 is_settled: member.leads() && member.replica.leads_settled(),
+                is_searching: member.is_running() && member.leader().is_none(),
             },
-            Ok(Stored::Alone(_)) | Err(NoLog::Attached) => {
-                Leadership { leader: None, epoch: state.leader_epoch, is_leader: true, is_settled: true }
-            }
-            Err(_) => {
-                Leadership { leader: None, epoch: state.leader_epoch, is_leader: false, is_settled: false }
+            other => {
+                let is_leader = matches!(other, Ok(Stored::Alone(_)) | Err(NoLog::Attached));
+                let epoch = state.leader_epoch;
+                Leadership { leader: None, epoch, is_leader, is_settled: is_leader, is_searching: false }
             }
         }
     }
@@ -379,9 +457,7 @@ impl Partition {
     /// acks=all waits for; with an error when it is known that it never will be, or not in this epoch. Of a partition
     /// that is not replicated: when it is durable.
     pub(crate) fn when_committed(&self, upto: i64, epoch: i32, wait: Durable) {
-        if self.replication.is_none() {
-            return self.when_durable(upto, wait);
-        }
+        let Some(replication) = &self.replication else { return self.when_durable(upto, wait) };
         let mut state = self.lock();
         let min_insync = self.min_insync();
         let member = match &mut state.log {
@@ -398,7 +474,10 @@ impl Partition {
                 drop(state);
                 wait.done(result);
             }
-            None => member.push_wait(CommitWait { upto, durable: wait }),
+            None => {
+                member.push_wait(CommitWait { upto, durable: wait });
+                replication.pulse.note(member);
+            }
         }
     }
 
@@ -414,6 +493,26 @@ impl Partition {
             Ok(Stored::Alone(_)) => unreachable!("a replicated partition has a replica"),
             Err(no_log) => Err(no_log.code()),
         }
+    }
+
+    /// Has somebody notified when it is known that this node leads in `epoch`, and did when this was called: a majority of the
+    /// replicas has said so since. No clock is trusted: a process that was stopped, or is cut off, cannot know by itself.
+    /// Of a partition that is not replicated: at once.
+    pub(crate) fn when_confirmed(&self, epoch: i32, wait: Durable) {
+        if self.replication.is_none() {
+            return wait.done(Ok(()));
+        }
+        let mut state = self.lock();
+        match &mut state.log {
+            Ok(Stored::Replicated(member)) if member.leads() && member.epoch() == epoch => {
+                member.confirmations.next.push(wait);
+            }
+            _ => {
+                drop(state);
+                return wait.done(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+            }
+        }
+        self.drive(state);
     }
 
     fn min_insync(&self) -> usize {
@@ -457,14 +556,27 @@ impl Partition {
         Ok(())
     }
 
-    /// Lets the time pass; where another thread has the partition, the next tick makes up for it.
+    /// Lets the time pass, if anything may be due; where another thread has the partition, the next tick makes up for it.
     pub(crate) fn tick(&self, now_ms: u64) {
+        let Some(replication) = &self.replication else { return };
+        let pulse = &replication.pulse;
+        if now_ms < pulse.next_tick_ms.load(Ordering::Relaxed) {
+            return;
+        }
         let Some(mut state) = self.try_lock() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() {
             return;
         }
+        if pulse.answered.load(Ordering::Relaxed) != 0 {
+            let answered = replication.links.nodes(pulse.answered.swap(0, Ordering::Relaxed));
+            let replicas: Vec<_> = member.replica.configuration().replicas().collect();
+            let answered = replicas.into_iter().filter(|replica| answered.contains(&replica.node()));
+            answered.for_each(|replica| member.replica.note_answer(replica));
+        }
+        member.replica.hear(pulse.heard_ms.load(Ordering::Relaxed));
         member.replica.tick(now_ms);
+        pulse.ticked_ms.store(now_ms, Ordering::Relaxed);
         if let Some((gone, until_ms)) = member.succession {
             let is_over = until_ms < now_ms || member.leader().is_some_and(|leader| leader != gone);
             match is_over {
@@ -472,13 +584,59 @@ impl Partition {
                 false => member.replica.succeed(),
             }
         }
-        let Some(replication) = &self.replication else { return };
         let mut aftermath = self.drive_locked(replication, &mut state);
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             member.end_short_waits(&replication.links, self.min_insync(), &mut aftermath);
         }
         drop(state);
         self.finish(replication, aftermath);
+    }
+
+    /// A heartbeat of a leader that was just taken ([`Self::step`]) stands from now on.
+    pub(crate) fn let_stand(&self, from: ReplicaId, term: u64) {
+        let Some(replication) = &self.replication else { return };
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+            && member.is_running()
+            && member.replica.let_stand(from, term)
+        {
+            replication.pulse.note(member);
+        }
+    }
+
+    /// The heartbeat of a term that stands is repeated. Returns false where none of that term does. Takes no lock.
+    pub(crate) fn hear(&self, term: u64, now_ms: u64) -> bool {
+        let Some(Replication { pulse, .. }) = &self.replication else { return false };
+        let stands = pulse.stands_in.load(Ordering::Relaxed) == term;
+        if stands {
+            pulse.heard_ms.store(now_ms, Ordering::Relaxed);
+        }
+        stands
+    }
+
+    /// Whether it still leads in a term, and its clock goes: it was the partition's turn within the time between two ticks
+    /// of a replica at rest. Takes no lock.
+    pub(crate) fn leads_on(&self, term: u64, now_ms: u64) -> bool {
+        let Some(Replication { pulse, .. }) = &self.replication else { return false };
+        let ticked_ms = pulse.ticked_ms.load(Ordering::Relaxed);
+        pulse.leads_in.load(Ordering::Relaxed) == term && now_ms <= ticked_ms + TURN_MAX_MS
+    }
+
+    /// The node of a follower, by its rank among the links, has answered to the heartbeat that stands. Takes no lock.
+    pub(crate) fn note_answer(&self, rank: usize) {
+        if let Some(Replication { pulse, .. }) = &self.replication {
+            pulse.answered.fetch_or(1 << rank, Ordering::Relaxed);
+        }
+    }
+
+    /// A follower has refused the heartbeat that stands: it gets the next one in full.
+    pub(crate) fn note_refusal(&self, node: i32) {
+        let Some(replication) = &self.replication else { return };
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log {
+            let replicas: Vec<_> = member.replica.configuration().replicas().collect();
+            let refusing = replicas.into_iter().filter(|replica| replica.node() == node);
+            refusing.for_each(|replica| member.replica.note_refusal(replica));
+            replication.pulse.note(member);
+        }
     }
 
     /// It takes part from now on. The first replica of a group does not wait for others to miss a leader: where there is
@@ -488,6 +646,9 @@ impl Partition {
             && member.replica.configuration().voters.first() == Some(&member.replica.own())
         {
             member.succession = Some((NO_NODE, now_ms + SUCCESSION_MS));
+            if let Some(replication) = &self.replication {
+                replication.pulse.note(member);
+            }
         }
     }
 
@@ -580,6 +741,20 @@ impl Partition {
     }
 
     fn drive_locked(&self, replication: &Replication, state: &mut State) -> Aftermath {
+        let mut aftermath = self.carry_out(replication, state);
+        // Also where a leader was not settled when it was asked for.
+        while let Ok(Stored::Replicated(member)) = &mut state.log
+            && member.ask_confirmation()
+        {
+            aftermath.join(self.carry_out(replication, state));
+        }
+        if let Ok(Stored::Replicated(member)) = &state.log {
+            replication.pulse.note(member);
+        }
+        aftermath
+    }
+
+    fn carry_out(&self, replication: &Replication, state: &mut State) -> Aftermath {
         let State { log: Ok(Stored::Replicated(member)), fetches, leader_epoch, durable_waits, .. } = state
         else {
             return Aftermath::default();
@@ -598,8 +773,16 @@ impl Partition {
                 return aftermath;
             }
         };
-        let Effects { messages, high_watermark, role, applied, configuration: _, flush, too_far_behind } =
-            effects;
+        let Effects {
+            messages,
+            high_watermark,
+            role,
+            applied,
+            configuration: _,
+            flush,
+            too_far_behind,
+            confirmed,
+        } = effects;
         aftermath.flush = flush;
         if !messages.is_empty() {
             let (wakes, lost) = replication.links.send(self, replication.group, replication.own, messages);
@@ -631,6 +814,10 @@ impl Partition {
             aftermath.notices = true;
         }
         member.take_acknowledged(self.min_insync(), &mut aftermath.ended);
+        if confirmed.contains(&member.confirmations.number) {
+            let asked = std::mem::take(&mut member.confirmations.asked).into_iter();
+            aftermath.ended.extend(asked.map(|wait| (wait, Ok(()))));
+        }
         for entry in applied {
             if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
                 && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)

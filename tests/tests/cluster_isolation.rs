@@ -1,0 +1,147 @@
+//! A node that its cluster does without, because it is cut off or stopped: it says nothing that has been overtaken, so that
+//! clients that ask it move on to the others.
+
+use std::time::{Duration, Instant};
+
+use mainstem_client::{Admin, NewTopic};
+use mainstem_tests::client::Client;
+use mainstem_tests::cluster::{Cluster, Setup, System};
+use mainstem_tests::kafka::{Failure, batch, refusal};
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+
+const TOPIC: &str = "t";
+const PARTITIONS: i32 = 6;
+const GROUP: &str = "g";
+/// An election takes at most three seconds, and a leader without followers knows it after two.
+const ELECTED_MAX: Duration = Duration::from_secs(10);
+/// How often the coordinator is stopped.
+const ROUNDS: i64 = 4;
+/// More than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(setup: Setup) -> (Cluster, tokio::runtime::Runtime) {
+    let mut cluster = setup.start().expect("our own binary");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async {
+        cluster.wait_until_ready().await;
+        let topic = NewTopic { replication_factor: Some(3), ..NewTopic::new(TOPIC).partitions(PARTITIONS) };
+        Admin::new(cluster.client()).create_topic(&topic).await.expect("a topic of three replicas");
+        cluster.wait_until_in_sync(TOPIC).await;
+    });
+    (cluster, runtime)
+}
+
+fn connect(cluster: &Cluster, node: i32) -> Client {
+    let addresses = cluster.bootstrap();
+    let address = addresses.split(',').nth(node as usize - 1).expect("there is such a node");
+    let mut client = Client::connect(address).expect("clients reach all nodes");
+    client.set_patience(PATIENCE).expect("a socket of ours");
+    client
+}
+
+/// Leader, and the error beside it, of each partition, as a node says.
+fn leaders(client: &mut Client) -> Vec<(i32, ErrorCode)> {
+    let topics = vec![MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() }];
+    let request = MetadataRequest { topics: Some(topics), ..Default::default() };
+    let response = client.try_call(&request, 12).expect("an answer");
+    let mut partitions: Vec<_> = response.topics[0].partitions.iter().collect();
+    partitions.sort_by_key(|partition| partition.partition_index);
+    partitions.iter().map(|one| (one.leader_id, ErrorCode::from(one.error_code))).collect()
+}
+
+/// Looks again until something is there.
+#[track_caller]
+fn wait_for<T>(cluster: &Cluster, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + ELECTED_MAX;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {ELECTED_MAX:?}\n{}", cluster.tails());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
+    let (cluster, _runtime) = start(Setup::new("cluster-isolation", System::Mainstem).proxied());
+    let node = leaders(&mut connect(&cluster, 1))[0].0;
+    let others: Vec<_> = cluster.ids().into_iter().filter(|other| *other != node).collect();
+    let (mut cut_off, mut other) = (connect(&cluster, node), connect(&cluster, others[0]));
+    assert!(cut_off.produce(TOPIC, 0, -1, &batch(&[b"before"])).is_ok());
+    for other in &others {
+        cluster.cut(node, *other);
+        cluster.cut(*other, node);
+    }
+    let nobody = (-1, ErrorCode::LEADER_NOT_AVAILABLE);
+    wait_for(&cluster, "no leader is named", || {
+        leaders(&mut cut_off).iter().all(|leader| *leader == nobody).then_some(())
+    });
+    let refused = refusal(cut_off.produce(TOPIC, 0, -1, &batch(&[b"refused"])));
+    assert_eq!(refused, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    let named = wait_for(&cluster, "the others lead", || {
+        let leaders = leaders(&mut other);
+        leaders.iter().all(|(leader, _)| others.contains(leader)).then_some(leaders)
+    });
+    let offset = connect(&cluster, named[0].0).produce(TOPIC, 0, -1, &batch(&[b"after"]));
+    assert!(matches!(offset, Ok(1)), "{offset:?}");
+    assert!(leaders(&mut cut_off).iter().all(|leader| *leader == nobody), "it is cut off still");
+    cluster.heal();
+    wait_for(&cluster, "it knows the new leaders", || {
+        let leaders = leaders(&mut cut_off);
+        leaders.iter().all(|(leader, _)| *leader > 0).then_some(())
+    });
+    assert!(leaders(&mut cut_off)[0].0 != node);
+}
+
+/// The coordinator of the group, where the others of `not` see it.
+fn coordinator(cluster: &Cluster, not: Option<i32>) -> i32 {
+    let asked = cluster.ids().into_iter().find(|node| Some(*node) != not).expect("there are three");
+    let mut client = connect(cluster, asked);
+    wait_for(cluster, "a coordinator", || {
+        client.find_coordinator(GROUP).ok().filter(|node| Some(*node) != not)
+    })
+}
+
+#[track_caller]
+fn commit(cluster: &Cluster, node: i32, offset: i64) {
+    let mut client = connect(cluster, node);
+    wait_for(cluster, "a commit", || client.commit(GROUP, TOPIC, 0, offset).ok());
+}
+
+/// What a coordinator is asked while it is stopped, it answers as soon as it goes on: others have committed meanwhile.
+#[test]
+fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken() {
+    let (cluster, _runtime) = start(Setup::new("cluster-stopped-coordinator", System::Mainstem));
+    let mut acknowledged = 1;
+    commit(&cluster, coordinator(&cluster, None), acknowledged);
+    let mut answered = 0;
+    for _ in 0..ROUNDS {
+        let old = coordinator(&cluster, None);
+        let mut clients: Vec<_> = (0..4).map(|_| connect(&cluster, old)).collect();
+        let known = wait_for(&cluster, "the offset", || clients[0].committed(GROUP, TOPIC, 0).ok());
+        assert_eq!(known, acknowledged);
+        cluster.pause(old);
+        std::thread::scope(|scope| {
+            let ask = |mut client: Client| move || client.committed(GROUP, TOPIC, 0);
+            let asked: Vec<_> = clients.into_iter().map(|client| scope.spawn(ask(client))).collect();
+            let new = coordinator(&cluster, Some(old));
+            acknowledged += 1;
+            commit(&cluster, new, acknowledged);
+            cluster.resume(old);
+            for answer in asked {
+                match answer.join().expect("no panic") {
+                    Ok(offset) => assert_eq!(offset, acknowledged, "an offset that was overtaken"),
+                    Err(Failure::Refused(error)) => {
+                        assert_eq!(error, ErrorCode::NOT_COORDINATOR, "{}", cluster.tails());
+                        answered += 1;
+                    }
+                    Err(Failure::Connection(error)) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    assert!(answered > 0, "no coordinator was asked for what it had in memory");
+}
