@@ -153,8 +153,11 @@ impl Node {
         kill_process(Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap(), signal).unwrap();
     }
 
+    /// Returns when all its threads have stopped: what is asked from then on, it sees when it goes on.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
+        let process = self.process.as_ref().expect("the node runs").id();
+        within(STOP_MAX, "the threads of a node to stop", || has_stopped(process).then_some(()));
     }
 
     pub(super) fn resume(&self) {
@@ -198,4 +201,13 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether every thread of a process is stopped. One that ends meanwhile is none any more.
+fn has_stopped(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok()).all(|stat| {
+        // Behind the name, which may have any characters.
+        stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
+    })
 }
