@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done, JournalOptions, Publisher};
 use mainstem_queue::{Options, Queue, Start, Wait};
 use mainstem_records::{BatchOptions, ProducerFields};
 use mainstem_tests::broker::{Setup, binary};
@@ -440,6 +441,65 @@ fn a_named_tailer_is_a_consumer_group() {
     assert_eq!(client.call(&delete, 2).results[0].error_code, 0);
     assert_eq!(queue.tailers().unwrap(), []);
     assert_eq!(client.committed("me", TOPIC, 0).unwrap(), -1);
+}
+
+#[test]
+fn a_consumer_of_a_stream_is_a_group_where_its_journal_is_attached() {
+    let place = Place::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let journal = JournalOptions::new().name(TOPIC).open(place.queue_dir()).unwrap();
+    let append = |number: i64| runtime.block_on(journal.append("key", &format!("event {number}"))).unwrap();
+    (0..10).for_each(|number| assert_eq!(append(number), number));
+    let mut broker = place.setup("attached-stream").start();
+    let mut client = broker.connect();
+    client.find_coordinator("analytics").unwrap();
+    let serving = runtime.block_on(Publisher::new().stream(&journal).start("127.0.0.1:0")).unwrap();
+    let address = Address::new(&serving.address().to_string()).unwrap();
+    let config = ConsumerConfig::new(address, TOPIC, "analytics");
+    // A consumer that is begun reads at once, which needs a runtime.
+    let mut consumer = runtime.block_on(async { Consumer::new(config) });
+    let mut of = 0;
+    let mut read_to = |offset: i64| {
+        runtime.block_on(async {
+            loop {
+                match consumer.next().await.unwrap() {
+                    ConsumerEvent::Assigned { assignment, .. } => of = assignment,
+                    ConsumerEvent::Records { next, .. } if next >= offset => return,
+                    _ => {}
+                }
+            }
+        });
+        // Of what it has, it has done all but the last three.
+        consumer.positions().done(Done { assignment: of, offset: offset - 3, finished: Vec::new() });
+    };
+    read_to(10);
+    let has_committed = |client: &mut Client, offset: i64| {
+        eventually("the position of the stream's consumer is the group's", || {
+            (client.committed("analytics", TOPIC, 0).unwrap() == offset).then_some(())
+        });
+        client.offset_at(TOPIC, 0, LATEST).unwrap() - offset
+    };
+    assert_eq!(has_committed(&mut client, 7), 3, "its lag, as any tool of Kafka's finds it");
+    let state = |client: &mut Client| {
+        let request = DescribeGroupsRequest { groups: vec!["analytics".into()], ..Default::default() };
+        client.call(&request, 5).groups[0].group_state.to_string()
+    };
+    assert_eq!(state(&mut client), "Stable");
+    // The publisher holds its position.
+    assert_eq!(refusal(client.commit("analytics", TOPIC, 0, 1)), ErrorCode::UNKNOWN_MEMBER_ID);
+
+    // What a remote client produces is streamed as well.
+    assert_eq!(client.produce(TOPIC, 0, -1, &batch(&[b"remote 0", b"remote 1"])).unwrap(), 10);
+    read_to(12);
+    assert_eq!(has_committed(&mut client, 9), 3);
+
+    runtime.block_on(serving.stop()).unwrap();
+    drop(journal);
+    eventually("without its publisher the group has no member", || {
+        (state(&mut client) == "Empty").then_some(())
+    });
+    assert_eq!(client.committed("analytics", TOPIC, 0).unwrap(), 9);
+    broker.assert_healthy();
 }
 
 #[test]

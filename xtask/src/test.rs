@@ -28,6 +28,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_QUEUE_KILLS", "10000"),
     ("TEST_HANDLER_KILLS", "1000"),
     ("TEST_DIRECT_KILLS", "1000"),
+    ("TEST_DIRECT_POWER_CUTS", "100"),
     ("TEST_CLUSTER_ROUNDS", "1000"),
     ("TEST_LINK_SEEDS", "30"),
     ("TEST_SOAK_SECONDS", "600"),

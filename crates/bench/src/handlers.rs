@@ -167,7 +167,7 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         }
     }
     broker.stop()?;
-    fs::write(order.out.join("SUMMARY.md"), summary(&runs))?;
+    fs::write(order.out.join("SUMMARY.md"), table(&runs, FLOW))?;
     ensure!(
         runs.iter().all(|run| run.error.is_none()),
         "a run has failed; {} says which",
@@ -300,7 +300,8 @@ fn figures(load: &Load, command: &mut Command) -> Result<BTreeMap<String, f64>> 
     Ok(figures)
 }
 
-fn said(run: &Run) -> String {
+/// A run in a line.
+pub(crate) fn said(run: &Run) -> String {
     match &run.error {
         Some(error) => format!("failed: {error}"),
         None => {
@@ -310,7 +311,7 @@ fn said(run: &Run) -> String {
 }
 
 /// A table of medians and ranges, a row for each load, system and figure; the ratio is ours to that system, of medians.
-fn summary(runs: &[Run]) -> String {
+pub(crate) fn table(runs: &[Run], our_name: &str) -> String {
     let mut cells: BTreeMap<(&str, &str, &str), Vec<f64>> = BTreeMap::new();
     for run in runs {
         for (key, value) in &run.figures {
@@ -321,8 +322,8 @@ fn summary(runs: &[Run]) -> String {
         "| load | figure | system | median | range | ours to it |\n|---|---|---|---|---|---|\n".to_owned();
     for ((load, figure, system), values) in &cells {
         let Some(spread) = Spread::of(values.iter().copied()) else { continue };
-        let ours = cells.get(&(*load, *figure, FLOW));
-        let ratio = ours.and_then(|ours| Spread::ratio(ours, values)).filter(|_| *system != FLOW);
+        let ours = cells.get(&(*load, *figure, our_name));
+        let ratio = ours.and_then(|ours| Spread::ratio(ours, values)).filter(|_| *system != our_name);
         let ratio = ratio.map_or_else(String::new, |ratio| format!("{:.2}x", ratio.median));
         let Spread { median, min, max } = spread;
         // Writing to a String cannot fail.
@@ -346,7 +347,7 @@ mod tests {
             ..Run::default()
         };
         let runs = [run(FLOW, 1, 90.0), run(FLOW, 2, 100.0), run(FLOW, 3, 110.0), run("streams", 1, 50.0)];
-        let text = summary(&runs);
+        let text = table(&runs, FLOW);
         assert!(
             text.contains("| handlers-empty | messages_per_s | flow | 100.00 | 90.00 to 110.00 |  |"),
             "{text}"

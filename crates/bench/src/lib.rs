@@ -36,6 +36,7 @@ mod results;
 mod runner;
 mod sampler;
 mod stats;
+mod streams;
 mod summary;
 mod workload;
 
@@ -51,5 +52,6 @@ pub use report::report;
 pub use results::{Curves, Results, Run, Samples};
 pub use runner::{Order, default_out, run};
 pub use stats::Spread;
+pub use streams::{StreamsOrder, run_streams};
 pub use summary::{Cell, GoalLine, Ratio, Row, Summary, summarize};
 pub use workload::{Durability, Workload};

@@ -5,7 +5,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{handlers, list, probe, profile, report, run, side};
+use commands::{direct, handlers, list, probe, profile, report, run, side};
 
 /// Measures Mainstem and its peers side by side.
 #[derive(Debug, Parser)]
@@ -23,6 +23,8 @@ enum Command {
     Run(run::Run),
     /// Run frameworks of handlers beside each other.
     Handlers(handlers::Handlers),
+    /// Stream events between services without a broker, and beside Akka Projection gRPC.
+    Direct(direct::Direct),
     /// Make the summary and the plots of a folder of runs anew.
     Report(report::Report),
     /// Run one load under strace or perf, and count per message.
@@ -42,6 +44,7 @@ impl Command {
             Command::List(list) => list.json,
             Command::Run(run) => run.json,
             Command::Handlers(handlers) => handlers.json,
+            Command::Direct(direct) => direct.json,
             Command::Report(report) => report.json,
             Command::Profile(profile) => profile.json,
             Command::Probe(_) | Command::Side(_) => false,
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::List(list) => list::run(list),
         Command::Run(run) => run::run(run),
         Command::Handlers(handlers) => handlers::run(handlers),
+        Command::Direct(direct) => direct::run(direct),
         Command::Report(report) => report::run(report),
         Command::Profile(profile) => profile::run(profile),
         Command::Probe(probe) => probe::run(probe),

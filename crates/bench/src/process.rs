@@ -15,6 +15,23 @@ pub(crate) fn cpu_time_with_children(pid: u32) -> Result<Duration> {
     sum_of_stat(pid, OWN_TIMES + CHILDREN_TIMES)
 }
 
+/// The same, and that of its children, those that have ended and those that have not.
+pub(crate) fn cpu_time_of_family(pid: u32) -> Result<Duration> {
+    let mut sum = cpu_time_with_children(pid)?;
+    for entry in fs::read_dir("/proc")?.flatten() {
+        // A process may end while it is looked at.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        if parent_of_stat(&stat) == Some(pid) {
+            sum += ticks_of_stat(&stat, OWN_TIMES).map(ticks).unwrap_or_default();
+        }
+    }
+    Ok(sum)
+}
+
+fn parent_of_stat(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// How many fields of a stat file tell of times: utime and stime, then those of children.
 const OWN_TIMES: usize = 2;
 const CHILDREN_TIMES: usize = 2;
@@ -127,6 +144,7 @@ mod tests {
     fn files_of_proc_are_read() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 10 0 0 0 120 45 0 0 20 0 9 0 5 6 7";
         assert_eq!(ticks_of_stat(stat, 2), Some(165));
+        assert_eq!(parent_of_stat(stat), Some(1));
         assert_eq!(ticks_of_stat(&stat.replace("45 0 0", "45 7 3"), 4), Some(175));
         assert_eq!(busy_ticks_of_stat("cpu  1 2 4 100 200 8 16 32 64 0\ncpu0 9 9"), Some(63));
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";

@@ -1,20 +1,23 @@
 //! Small files that are replaced as a whole, again and again, and survive a kill at any instruction.
 //!
-//! Two slots are written by turns, each with a number and a CRC; the one with the greater number that is whole counts.
+//! Three slots, each with a number and a CRC; the one with the greatest number that is whole counts. What is written goes to a slot
+//! that is neither the latest one nor the latest that is known to be on the disk: a kill leaves the one, a power cut the other.
 //!
 //! ```text
-//! slot 0 at byte 0, slot 1 at byte 65,536, all integers little-endian
+//! slots at bytes 0, 65,536 and 131,072, all integers little-endian
 //!   0  magic "MSDIRECT"   8  number u64   16  length u32   20  CRC-32C u32 of bytes 8..20 and the body   24  body
 //! ```
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{DirectError, Result};
 
 const MAGIC: [u8; 8] = *b"MSDIRECT";
 const SLOT_BYTES: u64 = 64 << 10;
+const SLOTS: usize = 3;
 const HEAD_BYTES: usize = 24;
 /// The most that fits.
 pub(crate) const BODY_BYTES_MAX: usize = SLOT_BYTES as usize - HEAD_BYTES;
@@ -23,9 +26,27 @@ pub(crate) const BODY_BYTES_MAX: usize = SLOT_BYTES as usize - HEAD_BYTES;
 #[derive(Debug)]
 pub(crate) struct KeptFile {
     path: PathBuf,
-    file: File,
-    /// Of what is kept now; 0 without anything.
+    file: Arc<File>,
+    /// What each slot has; 0 without anything.
+    numbers: [u64; SLOTS],
+    /// The slot with what is kept now.
+    latest: Option<usize>,
+    /// The slot that no power cut takes back.
+    on_disk: Option<usize>,
+}
+
+/// A sync of a file that is under way, without the file's owner.
+#[derive(Debug)]
+pub(crate) struct Syncing {
+    file: Arc<File>,
     number: u64,
+}
+
+impl Syncing {
+    /// Waits for the disk; what it returns, [`KeptFile::synced`] takes.
+    pub(crate) fn sync(self) -> std::io::Result<u64> {
+        self.file.sync_data().map(|()| self.number)
+    }
 }
 
 impl KeptFile {
@@ -37,17 +58,22 @@ impl KeptFile {
         let opened = File::options().create(true).truncate(false).read(true).write(true).open(path);
         let file = opened.map_err(|error| DirectError::io("opening", path, error))?;
         let len = file.metadata().map_err(|error| DirectError::io("reading", path, error))?.len();
-        let slots = [0, SLOT_BYTES].map(|at| read_slot(&file, at));
-        let newest = slots.into_iter().flatten().max_by_key(|(number, _)| *number);
-        if newest.is_none() && len > 0 && has_been_written(&file, len) {
-            let reason = "neither of its copies is whole; restore it, or delete it and begin anew".to_owned();
+        let slots: [_; SLOTS] = std::array::from_fn(|slot| read_slot(&file, slot_at(slot)));
+        let numbers = std::array::from_fn(|slot| slots[slot].as_ref().map_or(0, |(number, _)| *number));
+        let latest = (0..SLOTS).filter(|slot| slots[*slot].is_some()).max_by_key(|slot| numbers[*slot]);
+        if latest.is_none() && len > 0 && has_been_written(&file, len) {
+            let reason = "none of its copies is whole; restore it, or delete it and begin anew".to_owned();
             return Err(DirectError::Damaged { path: path.to_owned(), reason });
         }
-        let number = newest.as_ref().map_or(0, |(number, _)| *number);
-        Ok((KeptFile { path: path.to_owned(), file, number }, newest.map(|(_, body)| body)))
+        if latest.is_some() {
+            file.sync_data().map_err(|error| DirectError::io("syncing", path, error))?;
+        }
+        let body = latest.and_then(|latest| slots.into_iter().nth(latest)?).map(|(_, body)| body);
+        let (path, file) = (path.to_owned(), Arc::new(file));
+        Ok((KeptFile { path, file, numbers, latest, on_disk: latest }, body))
     }
 
-    /// Keeps something else; `is_synced` if a power cut may not take it back.
+    /// Keeps something else; `is_synced` if a power cut may not take it back, as with the first that it keeps.
     ///
     /// # Errors
     /// If it cannot be written; what was kept before is then there still.
@@ -58,26 +84,48 @@ impl KeptFile {
             body.len(),
             self.path.display()
         );
-        let number = self.number + 1;
-        let mut slot = Vec::with_capacity(HEAD_BYTES + body.len());
-        slot.extend_from_slice(&MAGIC);
-        slot.extend_from_slice(&number.to_le_bytes());
-        slot.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        slot.extend_from_slice(&checksum(&slot[8..20], body).to_le_bytes());
-        slot.extend_from_slice(body);
-        let written = self.file.write_all_at(&slot, (number % 2) * SLOT_BYTES);
+        let is_free = |slot: &usize| self.latest != Some(*slot) && self.on_disk != Some(*slot);
+        let slot = (0..SLOTS).find(is_free).expect("two of three slots are in use at most");
+        let number = self.latest.map_or(0, |latest| self.numbers[latest]) + 1;
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&checksum(&bytes[8..20], body).to_le_bytes());
+        bytes.extend_from_slice(body);
+        self.numbers[slot] = 0;
+        let written = self.file.write_all_at(&bytes, slot_at(slot));
         written.map_err(|error| DirectError::io("writing", &self.path, error))?;
-        if is_synced {
+        (self.numbers[slot], self.latest) = (number, Some(slot));
+        if is_synced || self.on_disk.is_none() {
             self.file.sync_data().map_err(|error| DirectError::io("syncing", &self.path, error))?;
+            self.on_disk = Some(slot);
         }
-        self.number = number;
         Ok(())
+    }
+
+    /// A sync of what is kept now; none if it is on the disk.
+    pub(crate) fn to_sync(&self) -> Option<Syncing> {
+        let latest = self.latest.filter(|latest| self.on_disk != Some(*latest))?;
+        Some(Syncing { file: self.file.clone(), number: self.numbers[latest] })
+    }
+
+    /// What had this number is on the disk.
+    pub(crate) fn synced(&mut self, number: u64) {
+        // Its slot may have something else by now, of which that is not known.
+        if let Some(slot) = self.numbers.iter().position(|one| *one == number) {
+            self.on_disk = Some(slot);
+        }
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn slot_at(slot: usize) -> u64 {
+    slot as u64 * SLOT_BYTES
 }
 
 fn checksum(head: &[u8], body: &[u8]) -> u32 {
@@ -107,6 +155,15 @@ fn read_slot(file: &File, at: u64) -> Option<(u64, Vec<u8>)> {
 mod tests {
     use super::*;
 
+    fn damage(path: &Path, slot: usize) {
+        let raw = File::options().write(true).open(path).unwrap();
+        raw.write_all_at(b"XX", slot_at(slot) + 25).unwrap();
+    }
+
+    fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+        KeptFile::open(path).map(|(_, kept)| kept)
+    }
+
     #[test]
     fn of_a_write_that_was_cut_off_the_one_before_counts() {
         let dir = tempfile::tempdir().unwrap();
@@ -116,13 +173,39 @@ mod tests {
         file.write(b"one", true).unwrap();
         file.write(b"two", false).unwrap();
         file.write(b"three", false).unwrap();
-        let read = || KeptFile::open(&path).map(|(_, kept)| kept);
-        assert_eq!(read().unwrap().as_deref(), Some(&b"three"[..]));
-        // The third is in the slot of the first.
-        let raw = File::options().write(true).open(&path).unwrap();
-        raw.write_all_at(b"XX", SLOT_BYTES + 25).unwrap();
-        assert_eq!(read().unwrap().as_deref(), Some(&b"two"[..]));
-        raw.write_all_at(b"XX", 25).unwrap();
-        assert!(read().unwrap_err().to_string().contains("neither of its copies"));
+        for (slot, next) in [(2, "two"), (1, "one")] {
+            damage(&path, slot);
+            assert_eq!(read(&path).unwrap().as_deref(), Some(next.as_bytes()));
+        }
+        damage(&path, 0);
+        assert!(read(&path).unwrap_err().to_string().contains("none of its copies"));
+    }
+
+    /// A power cut may tear everything that was written since a sync.
+    #[test]
+    fn what_was_synced_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept");
+        let (mut file, _) = KeptFile::open(&path).unwrap();
+        file.write(b"first", false).unwrap();
+        let mut on_disk = "first".to_owned();
+        for number in 1..200 {
+            let syncing = file.to_sync();
+            let body = format!("body {number}");
+            file.write(body.as_bytes(), number % 7 == 0).unwrap();
+            if number % 7 == 0 {
+                on_disk = body;
+            } else if number % 5 == 0 {
+                // Another write came in the meantime.
+                on_disk = syncing.map_or(on_disk, |syncing| {
+                    file.synced(syncing.sync().unwrap());
+                    format!("body {}", number - 1)
+                });
+            }
+            let slot = file.on_disk.unwrap();
+            assert_eq!(read_slot(&file.file, slot_at(slot)).unwrap().1, on_disk.as_bytes(), "{number}");
+        }
+        (0..SLOTS).filter(|slot| file.on_disk != Some(*slot)).for_each(|slot| damage(&path, slot));
+        assert_eq!(read(&path).unwrap().as_deref(), Some(on_disk.as_bytes()));
     }
 }

@@ -28,6 +28,8 @@ const INBOUND_BYTES_MAX: usize = 128 << 10;
 const STREAMS_OF_CONNECTION_MAX: u32 = 1_024;
 /// Consumers' positions are kept so often.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// And are on the disk so often: a power cut repeats what was done since.
+const SYNC_EVERY: Duration = Duration::from_secs(5);
 /// An instance that connects has so long to say what it wants.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -211,13 +213,21 @@ impl Publisher {
             let mut served = std::pin::pin!(served);
             let mut every = tokio::time::interval(KEEP_EVERY);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut syncs = tokio::time::interval(SYNC_EVERY);
+            syncs.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let ended = loop {
                 tokio::select! {
                     ended = &mut served => break ended,
                     _ = every.tick() => shared.tick(),
+                    _ = syncs.tick() => {
+                        let shared = shared.clone();
+                        // Nothing waits for it, and what it reports is in the log.
+                        drop(tokio::task::spawn_blocking(move || shared.sync()));
+                    }
                 }
             };
             shared.tick();
+            shared.sync();
             ended.map_err(|error| DirectError::Unreachable {
                 address: address.to_string(),
                 reason: causes(&error),
@@ -343,6 +353,11 @@ struct Shared {
 impl Shared {
     fn tick(&self) {
         self.streams.iter().flat_map(|stream| stream.subscriptions()).for_each(|one| one.tick());
+    }
+
+    /// Has what is kept of consumers on the disk.
+    fn sync(&self) {
+        self.streams.iter().flat_map(|stream| stream.subscriptions()).for_each(|one| one.sync());
     }
 
     fn stream(&self, name: &str) -> Result<&Arc<Stream>, Status> {

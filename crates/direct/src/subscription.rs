@@ -2,6 +2,7 @@
 //! it outlives all processes; and, as a named tailer, in the terms of the queue, whose retention may wait for it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -87,6 +88,15 @@ struct State {
     connections: Connection,
 }
 
+/// What may take back what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// A power cut, until the next sync: positions, from which events are repeated.
+    Written,
+    /// Nothing: what was decided.
+    OnDisk,
+}
+
 /// An instance that is connected.
 #[derive(Debug)]
 pub(crate) struct Joined {
@@ -144,7 +154,14 @@ impl Subscription {
             mailboxes: HashMap::new(),
             connections: 0,
         };
-        state.keep(epoch, &settings)?;
+        state.keep(epoch, &settings, Kept::OnDisk)?;
+        if is_new {
+            // Its name too: a consumer that begins at the end would miss what came before it is known again.
+            for directory in [folder, queue.directory()] {
+                let synced = File::open(directory).and_then(|directory| directory.sync_all());
+                synced.map_err(|error| DirectError::io("syncing", directory, error))?;
+            }
+        }
         Ok(Subscription {
             name: name.to_owned(),
             epoch,
@@ -201,7 +218,7 @@ impl Subscription {
         self.carry_out(&mut state, effects);
         if !is_lost {
             // It is the confirmation that the instance waits for.
-            self.keep(&mut state);
+            self.keep(&mut state, Kept::Written);
         }
     }
 
@@ -225,7 +242,18 @@ impl Subscription {
             let effects = state.handover.tick(now_ms);
             self.carry_out(&mut state, effects);
         }
-        self.keep(&mut state);
+        self.keep(&mut state, Kept::Written);
+    }
+
+    /// Has what is kept on the disk, without holding anything up meanwhile.
+    pub(crate) fn sync(&self) {
+        let Some(syncing) = self.state.lock().file.to_sync() else { return };
+        match syncing.sync() {
+            Ok(number) => self.state.lock().file.synced(number),
+            Err(error) => {
+                tracing::error!("how far consumer {} is cannot be synced: {error}", self.name);
+            }
+        }
     }
 
     pub(crate) fn reset(&self, offset: i64) -> Result<()> {
@@ -233,7 +261,7 @@ impl Subscription {
         let effects = state.handover.reset(offset, self.now_ms());
         state.is_dirty = true;
         self.carry_out(&mut state, effects);
-        state.keep(self.epoch, &self.settings.borrow())
+        state.keep(self.epoch, &self.settings.borrow(), Kept::OnDisk)
     }
 
     /// Keeps other settings, and has all sessions follow them.
@@ -242,7 +270,7 @@ impl Subscription {
         let mut settings = self.settings.borrow().clone();
         change(&mut settings);
         state.is_dirty = true;
-        state.keep(self.epoch, &settings)?;
+        state.keep(self.epoch, &settings, Kept::OnDisk)?;
         self.settings.send_replace(settings);
         Ok(())
     }
@@ -264,7 +292,7 @@ impl Subscription {
         if effects.iter().any(|effect| matches!(effect, Effect::Assign { .. })) {
             // Its number is kept before any instance learns it: no later one may be the same.
             state.is_dirty = true;
-            self.keep(state);
+            self.keep(state, Kept::Written);
         }
         for effect in effects {
             let (connection, control) = match effect {
@@ -283,8 +311,8 @@ impl Subscription {
         }
     }
 
-    fn keep(&self, state: &mut State) {
-        if let Err(error) = state.keep(self.epoch, &self.settings.borrow()) {
+    fn keep(&self, state: &mut State, kept: Kept) {
+        if let Err(error) = state.keep(self.epoch, &self.settings.borrow(), kept) {
             tracing::error!(
                 "how far consumer {} is cannot be kept: {error}; events are repeated after a restart",
                 self.name
@@ -296,14 +324,14 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let settings = self.settings.borrow().clone();
-        if let Err(error) = self.state.get_mut().keep(self.epoch, &settings) {
+        if let Err(error) = self.state.get_mut().keep(self.epoch, &settings, Kept::Written) {
             tracing::error!("how far consumer {} is cannot be kept: {error}", self.name);
         }
     }
 }
 
 impl State {
-    fn keep(&mut self, epoch: i32, settings: &Settings) -> Result<()> {
+    fn keep(&mut self, epoch: i32, settings: &Settings, kept: Kept) -> Result<()> {
         let Some(tailer) = &mut self.tailer else { return Ok(()) };
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
@@ -320,7 +348,7 @@ impl State {
             // What is left out is only repeated, if an instance is killed.
             bytes = written(false).encode_to_vec();
         }
-        self.file.write(&bytes, false).inspect_err(|_| self.is_dirty = true)?;
+        self.file.write(&bytes, kept == Kept::OnDisk).inspect_err(|_| self.is_dirty = true)?;
         // Retention may have been faster: then the session finds that out.
         let _ = tailer.seek(Start::Offset(self.handover.frontier()));
         Ok(())

@@ -1,41 +1,56 @@
-//! How late events come that one process publishes and another handles, without a broker.
+//! The processes of the suite's streams: one publishes, one consumes, without a broker. `mainstem-bench direct` starts both, and
+//! its peers in their place.
 //!
-//! `cargo run --release -p mainstem-flow --features direct --example stream_lag -- lag [RATE] [SECONDS] [CONSUMERS]`: a publisher
-//! and a process with so many consumers; each event says when its append began, and each handler how long ago that was.
-//! `... -- catch-up [EVENTS]`: how fast one empty handler reads what was appended before, 100 events a batch.
+//! `publish DIR ADDRESS` and `consume ADDRESS CONSUMERS` print a line of JSON when they are ready, and one for each command that
+//! they read; they end with their input. Of a publisher:
+//!
+//! | command | is |
+//! |---|---|
+//! | `cycles SECONDS CYCLE_MS PAUSE_MS` | all entities append 7 events in turn; the next cycle begins `PAUSE_MS` after the last one is done, `CYCLE_MS` after it began at the earliest |
+//! | `rate EVENTS_PER_S SECONDS` | by a schedule: a slow append makes the next ones late as well |
+//! | `fill EVENTS` | as fast as it goes, 100 in a batch |
+//! | `from NUMBER` | what the next event of each entity is called |
+//!
+//! Of a consumer: `reset` forgets all times, `figures` prints those since. Each event says whose it is, its number, and when its
+//! append began, or was due; a consumer holds each against the one before.
 
 #![allow(clippy::print_stdout)]
 
-use std::process::{Child, Command, Stdio};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
-use mainstem_direct::{Journal, NewEvent, Publisher};
+use futures_util::FutureExt as _;
+use hdrhistogram::Histogram;
+use mainstem_direct::{DirectError, Journal, JournalOptions, NewEvent, Publisher};
 use mainstem_flow::{App, Msg, Raw, Route};
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-const WARM_UP: Duration = Duration::from_secs(3);
 const EVENT_BYTES: usize = 56;
-const ENTITIES: u64 = 32;
-const BATCH: u64 = 100;
+const ENTITIES: u32 = 32;
+const EVENTS_OF_CYCLE: u32 = 7;
+const BATCH: u32 = 100;
+
+/// Of nanoseconds, up to ten minutes.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are constants that fit")
+}
+
+type Figures = BTreeMap<&'static str, f64>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, usual: u64| {
-        arguments
-            .get(at)
-            .map_or(Ok(usual), |text| text.parse().with_context(|| format!("{text} is no number")))
-    };
-    let text = |at: usize| arguments.get(at).map_or("", String::as_str);
-    match text(0) {
-        "lag" => lag(number(1, 940)?, number(2, 20)?, number(3, 1)?).await,
-        "catch-up" => catch_up(number(1, 2_000_000)?).await,
-        "publish" => publish(text(1), number(2, 0)?, number(3, 0)?).await,
-        "consume" => consume(text(1), number(2, 0)?, number(3, 0)?).await,
-        _ => bail!("usage: stream_lag lag [RATE] [SECONDS] [CONSUMERS] | catch-up [EVENTS]"),
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["publish", directory, address] => publish(directory, address).await,
+        ["consume", address, consumers] => consume(address, consumers.parse()?).await,
+        _ => bail!("usage: stream_lag publish DIR ADDRESS | consume ADDRESS CONSUMERS"),
     }
 }
 
@@ -44,138 +59,251 @@ fn now_ns() -> u64 {
     u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn child(arguments: &[&str]) -> Result<Child> {
-    Ok(Command::new(std::env::current_exe()?).args(arguments).stdin(Stdio::piped()).spawn()?)
+/// The commands that come in, until there are no more.
+fn commands() -> mpsc::UnboundedReceiver<String> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
-async fn lag(rate: u64, seconds: u64, consumers: u64) -> Result<()> {
-    let dir = std::env::temp_dir().join(format!("stream-lag-{}", std::process::id()));
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let address = format!("127.0.0.1:{port}");
-    let [rate, seconds, consumers] = [rate, seconds, consumers].map(|one| one.to_string());
-    let place = format!("{}@{address}", dir.display());
-    let mut publisher = child(&["publish", &place, &rate, &seconds])?;
-    let mut consumer = child(&["consume", &address, &consumers, &seconds])?;
-    let ended = tokio::task::spawn_blocking(move || (consumer.wait(), publisher.wait())).await?;
-    std::fs::remove_dir_all(&dir)?;
-    match ended {
-        (Ok(one), Ok(other)) if one.success() && other.success() => Ok(()),
-        other => bail!("a process has failed: {other:?}"),
+fn say(figures: &Figures) -> Result<()> {
+    println!("{}", serde_json::to_string(figures)?);
+    Ok(std::io::stdout().flush()?)
+}
+
+/// What is appended, and how long that took.
+#[derive(Clone)]
+struct Entities {
+    journal: Journal,
+    numbers: Arc<Vec<AtomicU32>>,
+    took: Arc<Mutex<Histogram<u64>>>,
+}
+
+impl Entities {
+    /// The next event of an entity, which says when its append began, or was due.
+    fn next(&self, entity: u32, sent_ns: u64) -> NewEvent {
+        let number = self.numbers[entity as usize].fetch_add(1, Ordering::Relaxed);
+        let mut value = vec![number as u8; EVENT_BYTES];
+        value[..8].copy_from_slice(&sent_ns.to_le_bytes());
+        value[8..12].copy_from_slice(&entity.to_le_bytes());
+        value[12..16].copy_from_slice(&number.to_le_bytes());
+        NewEvent::new(value).key(format!("entity-{entity}"))
     }
-}
 
-async fn publish(place: &str, rate: u64, seconds: u64) -> Result<()> {
-    let (directory, address) = place.split_once('@').context("DIR@ADDRESS")?;
-    let journal = Journal::open(std::path::Path::new(directory).join("events"))?;
-    let serving = Publisher::new().stream(&journal).start(address).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let begin = Instant::now();
-    let appending = Arc::new(Mutex::new(Vec::new()));
-    let total = rate * (seconds + WARM_UP.as_secs());
-    for number in 0..total {
-        // When it is due, not when the one before is done: a slow append makes the next ones late as well.
-        tokio::time::sleep_until((begin + Duration::from_nanos(number * 1_000_000_000 / rate)).into()).await;
-        let (journal, took) = (journal.clone(), appending.clone());
-        tokio::spawn(async move {
+    async fn append(self, entity: u32, events: u32) -> mainstem_direct::Result<()> {
+        for _ in 0..events {
             let began = Instant::now();
-            let mut value = now_ns().to_le_bytes().to_vec();
-            value.resize(EVENT_BYTES, b'x');
-            let key = format!("entity-{}", number % ENTITIES);
-            journal
-                .append_event(NewEvent::new(value).key(key))
-                .await
-                .map(|_| took.lock().push(began.elapsed()))
-        });
+            self.journal.append_event(self.next(entity, now_ns())).await?;
+            self.took.lock().saturating_record(began.elapsed().as_nanos() as u64);
+        }
+        Ok(())
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    println!("append: {}", percentiles(&mut appending.lock()));
-    println!("publisher: {}", usage()?);
+
+    async fn cycles(&self, time: Duration, cycle: Duration, pause: Duration) -> Result<u64> {
+        let end = Instant::now() + time;
+        let mut events = 0;
+        while Instant::now() < end {
+            let began = Instant::now();
+            let mut appending: JoinSet<_> =
+                (0..ENTITIES).map(|entity| self.clone().append(entity, EVENTS_OF_CYCLE)).collect();
+            while let Some(appended) = appending.join_next().await {
+                appended??;
+            }
+            events += u64::from(ENTITIES * EVENTS_OF_CYCLE);
+            tokio::time::sleep_until((began + cycle).max(Instant::now() + pause).into()).await;
+        }
+        Ok(events)
+    }
+
+    /// Events that are due at one time are appended by the task that looks, in the order of their numbers, and awaited elsewhere.
+    async fn rate(&self, rate: u64, seconds: u64) -> Result<u64> {
+        let (begin, begin_ns) = (Instant::now(), now_ns());
+        let mut appending = JoinSet::new();
+        for number in 0..rate * seconds {
+            let after_ns = number * 1_000_000_000 / rate;
+            let due = begin + Duration::from_nanos(after_ns);
+            if due > Instant::now() {
+                tokio::time::sleep_until(due.into()).await;
+            }
+            let entity = (number % u64::from(ENTITIES)) as u32;
+            let mut append = Box::pin({
+                let this = self.clone();
+                async move {
+                    let event = this.next(entity, begin_ns + after_ns);
+                    this.journal.append_event(event).await?;
+                    this.took.lock().saturating_record(due.elapsed().as_nanos() as u64);
+                    Ok::<_, DirectError>(())
+                }
+            });
+            // The first poll appends.
+            match (&mut append).now_or_never() {
+                Some(appended) => appended?,
+                None => drop(appending.spawn(append)),
+            }
+            while let Some(appended) = appending.try_join_next() {
+                appended??;
+            }
+        }
+        while let Some(appended) = appending.join_next().await {
+            appended??;
+        }
+        Ok(rate * seconds)
+    }
+
+    async fn fill(&self, events: u32) -> Result<u64> {
+        let each = events / ENTITIES;
+        let mut appending = JoinSet::new();
+        for entity in 0..ENTITIES {
+            let this = self.clone();
+            appending.spawn(async move {
+                for first in (0..each).step_by(BATCH as usize) {
+                    let batch: Vec<_> =
+                        (first..(first + BATCH).min(each)).map(|_| this.next(entity, now_ns())).collect();
+                    this.journal.append_many(batch).await?;
+                }
+                Ok::<_, DirectError>(())
+            });
+        }
+        while let Some(appended) = appending.join_next().await {
+            appended??;
+        }
+        Ok(u64::from(each * ENTITIES))
+    }
+
+    async fn carry_out(&self, command: &str) -> Result<u64> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        match words[..] {
+            ["cycles", seconds, cycle_ms, pause_ms] => {
+                let ms = |text: &str| text.parse().map(Duration::from_millis);
+                self.cycles(Duration::from_secs(seconds.parse()?), ms(cycle_ms)?, ms(pause_ms)?).await
+            }
+            ["rate", rate, seconds] => self.rate(rate.parse()?, seconds.parse()?).await,
+            ["fill", events] => self.fill(events.parse()?).await,
+            ["from", number] => {
+                let number = number.parse()?;
+                self.numbers.iter().for_each(|one| one.store(number, Ordering::Relaxed));
+                Ok(0)
+            }
+            _ => bail!("{command:?} is no command"),
+        }
+    }
+}
+
+async fn publish(directory: &str, address: &str) -> Result<()> {
+    let journal = JournalOptions::new().name("events").open(directory)?;
+    let serving = Publisher::new().stream(&journal).start(address).await?;
+    let entities = Entities {
+        journal,
+        numbers: Arc::new((0..ENTITIES).map(|_| AtomicU32::new(0)).collect()),
+        took: Arc::new(Mutex::new(histogram())),
+    };
+    say(&Figures::from([("ready", 1.0)]))?;
+    let mut commands = commands();
+    while let Some(command) = commands.recv().await {
+        entities.took.lock().reset();
+        let began = Instant::now();
+        let events = entities.carry_out(&command).await.with_context(|| command.clone())?;
+        let mut figures =
+            Figures::from([("events", events as f64), ("seconds", began.elapsed().as_secs_f64())]);
+        let took = entities.took.lock();
+        for (name, quantile) in [("append_p50_ms", 0.5), ("append_p99_ms", 0.99), ("append_p999_ms", 0.999)] {
+            figures.insert(name, took.value_at_quantile(quantile) as f64 / 1e6);
+        }
+        say(&figures)?;
+    }
     serving.stop().await?;
     Ok(())
 }
 
-async fn consume(address: &str, consumers: u64, seconds: u64) -> Result<()> {
-    let lags = Arc::new(Mutex::new(Vec::new()));
-    let begin = Instant::now();
-    let mut running = Vec::new();
+/// What came to a consumer.
+struct Seen {
+    numbers: Vec<AtomicU32>,
+    lags: Mutex<Histogram<u64>>,
+}
+
+/// What came to all of them.
+#[derive(Default)]
+struct Counts {
+    events: AtomicU64,
+    faults: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+fn take(event: &[u8], seen: &Seen, counts: &Counts) {
+    let now = now_ns();
+    let number_at = |at: usize| event.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
+    let sent = event.first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight));
+    let due = number_at(8).and_then(|entity| seen.numbers.get(entity as usize));
+    let is_right = number_at(12).zip(due).is_some_and(|(number, due)| {
+        let is_due = due.swap(number.wrapping_add(1), Ordering::Relaxed) == number;
+        is_due && event.len() == EVENT_BYTES && event[16..].iter().all(|byte| *byte == number as u8)
+    });
+    if !is_right {
+        counts.faults.fetch_add(1, Ordering::Relaxed);
+    }
+    seen.lags.lock().saturating_record(now.saturating_sub(sent));
+    if counts.events.fetch_add(1, Ordering::Relaxed) == 0 {
+        counts.first_ns.store(now, Ordering::Relaxed);
+    }
+    counts.last_ns.fetch_max(now, Ordering::Relaxed);
+}
+
+async fn consume(address: &str, consumers: usize) -> Result<()> {
+    let counts = Arc::new(Counts::default());
+    let (mut all, mut running) = (Vec::new(), Vec::new());
     for number in 0..consumers {
-        let lags = lags.clone();
+        let seen = Arc::new(Seen {
+            numbers: (0..ENTITIES).map(|_| AtomicU32::new(0)).collect(),
+            lags: Mutex::new(histogram()),
+        });
+        all.push(seen.clone());
+        let counts = counts.clone();
         let route = Route::topic("events", move |event: Msg<Raw>| {
-            let lags = lags.clone();
-            async move {
-                let sent = event.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                if begin.elapsed() > WARM_UP {
-                    lags.lock().push(Duration::from_nanos(now_ns().saturating_sub(sent)));
+            take(&event, &seen, &counts);
+            std::future::ready(())
+        });
+        let name = format!("consumer-{}-{number}", std::process::id());
+        running.push(App::new(name, &format!("grpc://{address}"))?.add(route).start()?);
+    }
+    say(&Figures::from([("ready", 1.0)]))?;
+    let mut commands = commands();
+    while let Some(command) = commands.recv().await {
+        match command.as_str() {
+            "reset" => {
+                all.iter().for_each(|seen| seen.lags.lock().reset());
+                for count in [&counts.events, &counts.first_ns, &counts.last_ns] {
+                    count.store(0, Ordering::Relaxed);
                 }
             }
-        });
-        running
-            .push(App::new(format!("consumer-{number}"), &format!("grpc://{address}"))?.add(route).start()?);
+            "figures" => {}
+            other => bail!("{other:?} is no command"),
+        }
+        let mut lags = histogram();
+        for seen in &all {
+            lags.add(&*seen.lags.lock())?;
+        }
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        let ms = |quantile: f64| lags.value_at_quantile(quantile) as f64 / 1e6;
+        say(&Figures::from([
+            ("events", count(&counts.events)),
+            ("faults", count(&counts.faults)),
+            ("first_ms", count(&counts.first_ns) / 1e6),
+            ("last_ms", count(&counts.last_ns) / 1e6),
+            ("lag_p50_ms", ms(0.5)),
+            ("lag_p99_ms", ms(0.99)),
+            ("lag_p999_ms", ms(0.999)),
+            ("lag_max_ms", lags.max() as f64 / 1e6),
+        ]))?;
     }
-    tokio::time::sleep(WARM_UP + Duration::from_secs(seconds)).await;
-    println!("lag of {consumers} consumers: {}", percentiles(&mut lags.lock()));
-    println!("consumers: {}", usage()?);
     for one in running {
         one.stop().await?;
     }
     Ok(())
-}
-
-fn percentiles(times: &mut [Duration]) -> String {
-    times.sort_unstable();
-    let at =
-        |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)));
-    let ms = |share: f64| at(share).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3);
-    let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(ms);
-    format!("p50 {p50:.3} p99 {p99:.3} p99.9 {p999:.3} max {max:.3} ms of {}", times.len())
-}
-
-/// CPU time and memory of this process.
-fn usage() -> Result<String> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let memory = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        line.trim_start_matches(':').trim().to_owned()
-    };
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    // Fields 14 and 15 of proc(5), in hundredths of a second.
-    let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(format!(
-        "CPU {:.2} s, {} resident, {} of it anonymous",
-        ticks as f64 / 1e2,
-        memory("VmRSS"),
-        memory("RssAnon")
-    ))
-}
-
-async fn catch_up(events: u64) -> Result<()> {
-    let dir = std::env::temp_dir().join(format!("stream-catch-up-{}", std::process::id()));
-    let journal = Journal::open(dir.join("events"))?;
-    let began = Instant::now();
-    for first in (0..events).step_by(BATCH as usize) {
-        let batch = (first..(first + BATCH).min(events)).map(|number| {
-            NewEvent::new(vec![b'x'; EVENT_BYTES]).key(format!("entity-{}", number % ENTITIES))
-        });
-        journal.append_many(batch).await?;
-    }
-    println!("appended {events} events in {:.2} s", began.elapsed().as_secs_f64());
-    let serving = Publisher::new().stream(&journal).start("127.0.0.1:0").await?;
-    let handled = Arc::new(AtomicU64::new(0));
-    let count = handled.clone();
-    let route = Route::topic("events", move |_: Msg<Raw>| {
-        count.fetch_add(1, Ordering::Relaxed);
-        std::future::ready(())
-    });
-    let began = Instant::now();
-    let running = App::new("catch-up", &format!("grpc://{}", serving.address()))?.add(route).start()?;
-    while handled.load(Ordering::Relaxed) < events {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let took = began.elapsed().as_secs_f64();
-    println!("handled {events} events in {took:.2} s: {:.2} M/s; {}", events as f64 / took / 1e6, usage()?);
-    running.stop().await?;
-    serving.stop().await?;
-    drop(journal);
-    Ok(std::fs::remove_dir_all(dir)?)
 }
