@@ -24,10 +24,13 @@ use crate::disk;
 use crate::environment::Environment;
 use crate::load::Target;
 use crate::protocol::admin;
+use crate::secure::{self, CertificateKey, Endpoint};
 use crate::workload::Durability;
 
 /// A broker that was killed with many records may check all of them before it answers.
 const READY_MAX: Duration = Duration::from_secs(180);
+/// Settings of Mainstem beyond its defaults.
+const PROPERTIES: &str = "server.properties";
 const STOP_MAX: Duration = Duration::from_secs(60);
 /// What a developer has set for comfort, or for another broker, would change what is measured: every setting of Mainstem
 /// can be a variable, and so can options of JVMs, of Kafka's logging and of memory allocators.
@@ -52,6 +55,10 @@ pub enum System {
     MainstemSplit,
     /// The minimal server of this crate: what the machine allows.
     Probe,
+    /// Kafka whose clients come by TLS and log in.
+    KafkaSecured,
+    /// Mainstem whose clients come by TLS and log in.
+    MainstemSecured,
     /// Chronicle Queue, the open source edition.
     Chronicle,
     /// The embedded queue of Mainstem.
@@ -60,12 +67,14 @@ pub enum System {
 
 impl System {
     /// In the order of reports.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Kafka,
         Self::Mainstem,
         Self::MainstemSame,
         Self::MainstemSplit,
         Self::Probe,
+        Self::KafkaSecured,
+        Self::MainstemSecured,
         Self::Chronicle,
         Self::Queue,
     ];
@@ -78,6 +87,8 @@ impl System {
             Self::MainstemSame => "mainstem-same",
             Self::MainstemSplit => "mainstem-split",
             Self::Probe => "probe",
+            Self::KafkaSecured => "kafka-sasl-ssl",
+            Self::MainstemSecured => "mainstem-sasl-ssl",
             Self::Chronicle => "chronicle",
             Self::Queue => "mainstem-queue",
         }
@@ -92,12 +103,22 @@ impl System {
 
     /// Whether it is a whole broker; the probe serves the two requests of a load alone.
     pub fn is_broker(self) -> bool {
-        self == Self::Kafka || self.is_mainstem_broker()
+        self.is_kafka() || self.is_mainstem_broker()
     }
 
     /// Whether it is our broker.
     pub fn is_mainstem_broker(self) -> bool {
-        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit)
+        matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit | Self::MainstemSecured)
+    }
+
+    /// Whether it is Apache Kafka.
+    pub fn is_kafka(self) -> bool {
+        matches!(self, Self::Kafka | Self::KafkaSecured)
+    }
+
+    /// Whether its clients come by TLS and log in.
+    pub(crate) fn is_secured(self) -> bool {
+        matches!(self, Self::KafkaSecured | Self::MainstemSecured)
     }
 
     /// Whether it is ours.
@@ -112,7 +133,7 @@ impl System {
 
     /// Whether ours are compared with it, and it with none.
     pub(crate) fn is_peer(self) -> bool {
-        matches!(self, Self::Kafka | Self::Chronicle)
+        self.is_kafka() || self == Self::Chronicle
     }
 
     /// What is set beyond the defaults.
@@ -136,6 +157,8 @@ pub(crate) struct Launch {
     pub(crate) partitions: i32,
     /// Further settings of a broker, `KEY=VALUE` each, which Kafka and Mainstem both know.
     pub(crate) settings: &'static [&'static str],
+    /// Of the certificate of a broker whose clients come by TLS.
+    pub(crate) key: CertificateKey,
 }
 
 /// A data directory, which is removed when nobody needs it any more.
@@ -197,8 +220,15 @@ impl Running {
     pub(crate) fn prepare(environment: &Environment, launch: Launch) -> Result<(DataDir, SocketAddr)> {
         let directory = DataDir::make(environment, launch.system)?;
         let address = environment.next_address()?;
-        if let (System::Kafka, Some(kafka)) = (launch.system, &environment.kafka) {
-            kafka.prepare(&directory.0, address, launch.settings)?;
+        let mut settings: Vec<_> = launch.settings.iter().map(|setting| (*setting).to_owned()).collect();
+        if launch.system.is_secured() {
+            settings.extend(secure::prepare(&directory.0, launch.key)?);
+        }
+        match &environment.kafka {
+            Some(kafka) if launch.system.is_kafka() => {
+                kafka.prepare(&directory.0, address, launch.system.is_secured(), &settings)?;
+            }
+            _ => fs::write(directory.0.join(PROPERTIES), settings.join("\n"))?,
         }
         Ok((directory, address))
     }
@@ -224,7 +254,10 @@ impl Running {
     pub(crate) fn start_ready(environment: &Environment, launch: Launch) -> Result<Self> {
         let mut broker = Self::start_on(environment, launch, Self::prepare(environment, launch)?)?;
         broker.wait_until(|broker| {
-            let mut connection = Connection::open(broker.address).ok()?;
+            if broker.system.is_secured() {
+                secure::create_user(broker.address).ok()?;
+            }
+            let mut connection = Connection::open(broker.endpoint()).ok()?;
             let answers = !broker.system.is_broker() || admin::api_versions(&mut connection).is_ok();
             answers.then_some(())
         })?;
@@ -254,7 +287,17 @@ impl Running {
     }
 
     pub(crate) fn target(&self) -> Target {
-        Target { address: self.address, has_topics_and_groups: self.system.is_broker() }
+        Target { address: self.endpoint(), has_topics_and_groups: self.system.is_broker() }
+    }
+
+    /// How clients reach it.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.address, is_secured: self.system.is_secured() }
+    }
+
+    /// The properties of Kafka's tools, where they need some.
+    pub(crate) fn client_properties(&self) -> Option<PathBuf> {
+        self.system.is_secured().then(|| self.directory.0.join("client.properties"))
     }
 
     /// Writes a topic's segments to the disk and has the kernel forget their pages.
@@ -360,7 +403,7 @@ fn command(
     address: SocketAddr,
 ) -> Result<Command> {
     match launch.system {
-        System::Kafka => {
+        System::Kafka | System::KafkaSecured => {
             let kafka = environment.kafka.as_ref().context("Kafka was not set up")?;
             Ok(kafka.command(directory, launch.heap_mib))
         }
@@ -372,10 +415,14 @@ fn command(
 fn mainstem(environment: &Environment, launch: Launch, directory: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(&environment.mainstem);
     command.arg("start").arg("--data-dir").arg(directory.join("data"));
-    command.arg("--listen").arg(address.to_string());
+    match launch.system.is_secured() {
+        true => command.arg("--set").arg(format!("listeners=SASL_SSL://{address}")),
+        false => command.arg("--listen").arg(address.to_string()),
+    };
+    command.arg("--config").arg(directory.join(PROPERTIES));
     // As Kafka does by default.
     let caching = (launch.durability == Durability::PageCache).then_some("write.caching.default=true");
-    let settings = launch.system.settings().iter().chain(launch.settings).copied().chain(caching);
+    let settings = launch.system.settings().iter().copied().chain(caching);
     for setting in settings.chain(environment.mainstem_settings.iter().map(String::as_str)) {
         command.arg("--set").arg(setting);
     }
@@ -409,7 +456,14 @@ mod tests {
         };
         let environment = Environment::prepare(&settings, &[System::Mainstem], Needs::default()).unwrap();
         let (system, durability) = (System::Mainstem, Durability::PageCache);
-        let launch = Launch { system, durability, heap_mib: 0, partitions: 0, settings: &[] };
+        let launch = Launch {
+            system,
+            durability,
+            heap_mib: 0,
+            partitions: 0,
+            settings: &[],
+            key: CertificateKey::P256,
+        };
         Running::start_ready(&environment, launch).unwrap_err()
     }
 

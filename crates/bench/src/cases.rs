@@ -7,6 +7,7 @@ mod embedded;
 mod heap;
 mod idle;
 pub(crate) mod load;
+mod secured;
 mod slow_consumers;
 mod soak;
 mod start;
@@ -26,6 +27,7 @@ use crate::load::create_serving_topic;
 use crate::payload::{Payload, PayloadCodec};
 use crate::protocol::{TopicId, data};
 use crate::results::{Curves, Samples};
+use crate::secure::CertificateKey;
 use crate::workload::{Acks, Durability, Kind, MANY_PARTITIONS, Workload};
 
 /// Values of 1 KiB in a batch that stays below `message.max.bytes`.
@@ -110,6 +112,9 @@ impl Case<'_> {
             Kind::Transactions => transactions::run_commits(self),
             Kind::ReadCommitted => transactions::run_reads(self),
             Kind::TransactionalIds(count) => transactions::run_ids(self, count),
+            Kind::Handshakes(key) => secured::run_handshakes(self, key),
+            Kind::Logins(shape) => secured::run_logins(self, shape),
+            Kind::Acls(shape) => secured::run_acls(self, shape),
             Kind::Cluster(kind) => cluster::run(self, kind),
         }
     }
@@ -117,7 +122,14 @@ impl Case<'_> {
     /// The system as it is started for all but a load.
     fn launch(&self) -> Launch {
         let (system, durability) = (self.system, self.durability);
-        Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions: 0, settings: &[] }
+        Launch {
+            system,
+            durability,
+            heap_mib: DEFAULT_HEAP_MIB,
+            partitions: 0,
+            settings: &[],
+            key: CertificateKey::P256,
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::bytes::{Reader, Writer};
-use crate::protocol::Api;
+use crate::protocol::{Api, SASL_HANDSHAKE};
+use crate::secure::{self, Endpoint, TlsStream};
 
 /// A broker that is silent for longer has failed the run.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -20,20 +21,56 @@ const CLIENT_ID: &str = "mainstem-bench";
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     request: Writer,
     received: Received,
     sent_id: i32,
     received_id: i32,
 }
 
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(TlsStream),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.socket(),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
 impl Connection {
-    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE_MAX))?;
+    /// Connects; with a login where the endpoint asks for one.
+    pub(crate) fn open(endpoint: impl Into<Endpoint>) -> Result<Self> {
+        let endpoint = endpoint.into();
+        if !endpoint.is_secured {
+            return Ok(Self::new(Stream::Plain(connect(endpoint.address)?)));
+        }
+        let mut connection = Self::open_encrypted(endpoint.address)?;
+        secure::log_in(&mut connection).context("logging in")?;
+        Ok(connection)
+    }
+
+    /// Connects by TLS, without a login.
+    pub(crate) fn open_encrypted(address: SocketAddr) -> Result<Self> {
+        let stream = TlsStream::open(connect(address)?).with_context(|| format!("TLS with {address}"))?;
+        Ok(Self::new(Stream::Tls(stream)))
+    }
+
+    fn new(stream: Stream) -> Self {
         let received = Received { bytes: vec![0; BUFFER_BYTES], begin: 0, end: 0 };
-        Ok(Self { stream, request: Writer::default(), received, sent_id: 0, received_id: 0 })
+        Self { stream, request: Writer::default(), received, sent_id: 0, received_id: 0 }
     }
 
     /// Sends one request and waits for its response; returns the body behind the response header.
@@ -65,7 +102,7 @@ impl Connection {
 
     /// Waits until bytes arrive, at most for `timeout`, and reads them once. False after the timeout.
     pub(crate) fn read_within(&mut self, timeout: Duration) -> Result<bool> {
-        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        let mut fds = [PollFd::new(self.stream.socket(), PollFlags::IN)];
         match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(0) | Err(Errno::INTR) => Ok(false),
             Ok(_) => self.read().map(|()| true),
@@ -88,8 +125,18 @@ impl Connection {
     }
 
     fn read(&mut self) -> Result<()> {
-        let room = self.received.room()?;
-        match self.stream.read(room) {
+        let received = &mut self.received;
+        let read = match &mut self.stream {
+            Stream::Plain(socket) => socket.read(received.room()?),
+            Stream::Tls(stream) => {
+                let is_open = stream.read(|bytes, from| received.append(bytes, from));
+                return is_open.and_then(|is_open| match is_open {
+                    true => Ok(()),
+                    false => bail!("the broker closed the connection"),
+                });
+            }
+        };
+        match read {
             Ok(0) => bail!("the broker closed the connection"),
             Ok(read) => {
                 self.received.end += read;
@@ -104,12 +151,21 @@ impl Connection {
     }
 }
 
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    Ok(stream)
+}
+
 /// Waits until bytes arrive on one of several connections, at most for `timeout`, and reads each of them once that has some.
 /// False after the timeout.
 pub(crate) fn read_any_within(mut connections: Vec<&mut Connection>, timeout: Duration) -> Result<bool> {
     let mut ready = {
-        let mut fds: Vec<_> =
-            connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+        let mut fds: Vec<_> = connections
+            .iter()
+            .map(|connection| PollFd::new(connection.stream.socket(), PollFlags::IN))
+            .collect();
         match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(0) | Err(Errno::INTR) => return Ok(false),
             Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>(),
@@ -155,6 +211,19 @@ impl Received {
         Ok(Some(length))
     }
 
+    /// Appends so many bytes, whatever is there.
+    fn append(&mut self, bytes: usize, from: &mut dyn Read) -> Result<()> {
+        while self.bytes.len() < self.end + bytes {
+            let wanted = (self.end - self.begin + bytes).next_power_of_two();
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+            self.bytes.resize(wanted.max(self.bytes.len()), 0);
+        }
+        from.read_exact(&mut self.bytes[self.end..self.end + bytes])?;
+        self.end += bytes;
+        Ok(())
+    }
+
     /// Room behind what is there: at least for the rest of the first frame, if its length is known.
     fn room(&mut self) -> Result<&mut [u8]> {
         if self.begin == self.end {
@@ -185,7 +254,9 @@ pub(crate) fn write_request(
     writer.i16(api.version);
     writer.i32(correlation_id);
     writer.string(CLIENT_ID);
-    writer.no_tags();
+    if api.key != SASL_HANDSHAKE.key {
+        writer.no_tags();
+    }
     body(writer);
     writer.patch_frame_length();
 }

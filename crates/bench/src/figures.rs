@@ -21,10 +21,14 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 66] = [
+pub(crate) const FIGURES: [Figure; 71] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
+    figure("handshakes_per_s", "handshakes with a login/s", 0),
+    figure("handshakes_per_cpu_s", "the same per broker CPU-second", 0),
+    figure("of_undisturbed", "messages/s, of those undisturbed", 3),
+    figure("p99_of_undisturbed", "ack p99, of the one undisturbed", 2),
     figure("transactions_per_s", "transactions/s", 0),
     figure("transactions_per_cpu_s", "transactions per broker CPU-second", 0),
     figure("commit_p50_us", "commit p50, us", 1),
@@ -76,6 +80,7 @@ pub(crate) const FIGURES: [Figure; 66] = [
     figure("vm_rss_growth_mib", "VmRSS growth, MiB", 1),
     figure("idle_cpu_percent", "CPU at rest, % of one", 2),
     circumstance("offered_per_s", "offered, messages/s", 0),
+    circumstance("undisturbed_messages_per_s", "messages/s undisturbed", 0),
     circumstance("undisturbed_ack_p99_us", "ack p99 before the harm, us", 1),
     circumstance("unsent", "due in the window and never sent", 0),
     circumstance("late_p99_us", "made late by the driver p99, us", 1),
@@ -91,7 +96,10 @@ pub(crate) const FIGURES: [Figure; 66] = [
 ];
 
 /// What is said of a run as soon as it is done.
-const HEADLINE: [&str; 14] = [
+const HEADLINE: [&str; 17] = [
+    "handshakes_per_s",
+    "of_undisturbed",
+    "p99_of_undisturbed",
     "messages_per_s",
     "messages_per_cpu_s",
     "transactions_per_s",

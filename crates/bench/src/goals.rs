@@ -23,6 +23,7 @@ pub(crate) enum Goal {
 }
 
 const KAFKA: &str = "kafka";
+const KAFKA_SECURED: &str = "kafka-sasl-ssl";
 const CHRONICLE: &str = "chronicle";
 const PROBE: &str = "probe";
 const SYNC: &str = "fdatasync_loaded_p99_us";
@@ -64,6 +65,11 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         }
         ("bandwidth-in-acks-1" | "bandwidth-in-acks-all", "broker_cpu_s") if is_cached => vec![max(0.35)],
         ("bandwidth-out", "broker_cpu_s") => vec![max(0.6)],
+        ("handshakes-p256" | "handshakes-rsa", "handshakes_per_s") => {
+            vec![Goal::Min { peer: KAFKA_SECURED, times: 3.0 }]
+        }
+        ("secured-logins", "p99_of_undisturbed") => vec![Goal::AtMost(1.3)],
+        ("secured-acls", "of_undisturbed") => vec![Goal::AtLeast(0.98)],
         ("transactions", "transactions_per_s") if is_cached => vec![min(2.0)],
         ("transactions", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
         ("transactions", "commit_p99_us") if is_cached => vec![max(0.5)],

@@ -17,6 +17,7 @@ use crate::broker::{Java, Launch, Running, System, newest_java, resolve_pom, wit
 use crate::environment::{self, Environment, Needs, Settings};
 use crate::machine;
 use crate::results::{ABOUT, Run, write_json};
+use crate::secure::CertificateKey;
 use crate::stats::Spread;
 use crate::workload::Durability;
 
@@ -148,6 +149,7 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         heap_mib: 0,
         partitions: 0,
         settings: &["log.flush.interval.messages=9223372036854775807"],
+        key: CertificateKey::P256,
     };
     let broker = Running::start_ready(&environment, launch)?;
     fill(order, broker.address)?;

@@ -35,6 +35,7 @@ mod report;
 mod results;
 mod runner;
 mod sampler;
+mod secure;
 mod stats;
 mod streams;
 mod summary;

@@ -12,7 +12,6 @@ mod producer;
 pub(crate) mod slow;
 pub(crate) mod visitors;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, ScopedJoinHandle};
@@ -31,6 +30,7 @@ use crate::connection::Connection;
 use crate::latency::new_histogram;
 use crate::payload::PayloadCodec;
 use crate::protocol::{TopicId, admin, data, error, group};
+use crate::secure::Endpoint;
 use crate::workload::{Durability, LoadShape, Pace};
 
 const TOPIC: &str = "bench";
@@ -43,7 +43,7 @@ const SETUP_INTERVAL: Duration = Duration::from_millis(20);
 /// The broker under load, and how much of Kafka it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Endpoint,
     /// False for the probe: it serves Produce and Fetch alone, so its topic is taken for granted and its partitions
     /// are dealt out by the driver.
     pub(crate) has_topics_and_groups: bool,
@@ -281,7 +281,7 @@ mod tests {
         };
         // The probe serves until its process ends; the thread is left to that.
         thread::spawn(move || probe::serve(listener, &options));
-        let target = Target { address, has_topics_and_groups: false };
+        let target = Target { address: address.into(), has_topics_and_groups: false };
         let warmup = Duration::from_millis(50);
         let keeps = Keeps::All;
         let acked = Arc::new(AtomicU64::new(0));

@@ -73,10 +73,12 @@ impl Step {
             Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Leader(_)) => 8.0 + load_s,
             Kind::Cluster(ClusterKind::Idle) => 40.0,
             Kind::Cluster(ClusterKind::Start) => 4.0,
+            Kind::Handshakes(_) => load_s,
+            Kind::Logins(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.
-        let around_s = if self.system == System::Kafka { 6.0 } else { 0.2 };
+        let around_s = if self.system.is_kafka() { 6.0 } else { 0.2 };
         Duration::from_secs_f64(busy_s + around_s)
     }
 }

@@ -16,6 +16,7 @@ use crate::broker::{DEFAULT_HEAP_MIB, Launch, Running, System};
 use crate::cases::Extent;
 use crate::environment::{Environment, Needs, Settings};
 use crate::load::{Keeps, Load, Plan};
+use crate::secure::CertificateKey;
 use crate::workload::{Durability, Workload};
 
 /// Counted by `perf stat`; those that the machine has not are left out of its answer.
@@ -118,17 +119,21 @@ pub fn profile(order: &ProfileOrder, settings: &Settings) -> Result<Profile> {
     let shape = workload.shape().with_context(|| {
         format!("{} cannot be profiled: take a load by the driver's own clients", workload.name())
     })?;
-    let environment = Environment::prepare(
-        settings,
-        &[system],
-        Needs { kafka: system == System::Kafka, chronicle: false },
-    )?;
+    let environment =
+        Environment::prepare(settings, &[system], Needs { kafka: system.is_kafka(), chronicle: false })?;
     fs::create_dir_all(&order.out)
         .with_context(|| format!("{} cannot be made: choose another by --out", order.out.display()))?;
     let name = format!("{}-{}-{}.out", system.name(), workload.name(), order.tool.name());
     let raw = order.out.join(name);
     let (durability, partitions) = (order.durability, shape.partitions);
-    let launch = Launch { system, durability, heap_mib: DEFAULT_HEAP_MIB, partitions, settings: &[] };
+    let launch = Launch {
+        system,
+        durability,
+        heap_mib: DEFAULT_HEAP_MIB,
+        partitions,
+        settings: &[],
+        key: CertificateKey::P256,
+    };
     let broker = Running::start_ready(&environment, launch)?;
     let (target, warmup) = (broker.target(), order.extent.warmup);
     let plan = Plan { shape, target, durability, keeps: Keeps::All, warmup, acked: Arc::default() };

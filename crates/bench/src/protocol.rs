@@ -10,18 +10,18 @@ pub(crate) mod transactions;
 
 use anyhow::{Result, bail};
 
-/// One API in one version; all of them have the flexible request header (version 2).
+/// One API in one version; all of them have the flexible request header (version 2) but SaslHandshake.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Api {
     pub(crate) name: &'static str,
     pub(crate) key: i16,
     pub(crate) version: i16,
-    /// False for ApiVersions alone (KIP-511).
+    /// False for ApiVersions (KIP-511), and for SaslHandshake, which is older.
     pub(crate) has_flexible_response_header: bool,
 }
 
 const fn api(name: &'static str, key: i16, version: i16) -> Api {
-    Api { name, key, version, has_flexible_response_header: key != 18 }
+    Api { name, key, version, has_flexible_response_header: key != 18 && key != 17 }
 }
 
 pub(crate) const PRODUCE: Api = api("Produce", 0, 13);
@@ -33,10 +33,14 @@ pub(crate) const JOIN_GROUP: Api = api("JoinGroup", 11, 9);
 pub(crate) const HEARTBEAT: Api = api("Heartbeat", 12, 4);
 pub(crate) const LEAVE_GROUP: Api = api("LeaveGroup", 13, 5);
 pub(crate) const SYNC_GROUP: Api = api("SyncGroup", 14, 5);
+pub(crate) const SASL_HANDSHAKE: Api = api("SaslHandshake", 17, 1);
 pub(crate) const API_VERSIONS: Api = api("ApiVersions", 18, 4);
 pub(crate) const CREATE_TOPICS: Api = api("CreateTopics", 19, 7);
 pub(crate) const INIT_PRODUCER_ID: Api = api("InitProducerId", 22, 5);
 pub(crate) const END_TXN: Api = api("EndTxn", 26, 5);
+pub(crate) const CREATE_ACLS: Api = api("CreateAcls", 30, 3);
+pub(crate) const SASL_AUTHENTICATE: Api = api("SaslAuthenticate", 36, 2);
+pub(crate) const ALTER_SCRAM: Api = api("AlterUserScramCredentials", 51, 0);
 pub(crate) const LIST_OFFSETS: Api = api("ListOffsets", 2, 9);
 /// Of the probe alone; Kafka's keys will not come so far.
 pub(crate) const SYNC_COSTS: Api = api("SyncCosts", i16::MAX, 0);

@@ -86,7 +86,7 @@ pub fn run(order: &Order, settings: &Settings) -> Result<Summary> {
 
 fn needs(steps: &[Step]) -> Needs {
     Needs {
-        kafka: steps.iter().any(|step| step.system == System::Kafka || step.workload.needs_kafka_tools()),
+        kafka: steps.iter().any(|step| step.system.is_kafka() || step.workload.needs_kafka_tools()),
         chronicle: steps.iter().any(|step| step.system == System::Chronicle),
     }
 }

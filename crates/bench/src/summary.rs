@@ -147,13 +147,18 @@ fn summarize_row(runs: &[&Run], figure: &Figure, systems: &[System]) -> Option<R
     })
 }
 
-/// Every other system to Kafka or to Chronicle Queue, and all but those to the probe.
+/// Every other system to Kafka or to Chronicle Queue, all but those to the probe, and what is secured to what is not.
 fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
     let ours = || systems.iter().copied().filter(|&system| !system.is_peer());
     let pairs = [System::Kafka, System::Chronicle, System::Probe]
         .into_iter()
         .flat_map(|peer| ours().filter(move |&system| system != peer).map(move |system| (system, peer)));
-    let ratios = pairs.filter_map(|(system, peer)| {
+    let secured = [
+        (System::MainstemSecured, System::KafkaSecured),
+        (System::MainstemSecured, System::Mainstem),
+        (System::KafkaSecured, System::Kafka),
+    ];
+    let ratios = pairs.chain(secured).filter_map(|(system, peer)| {
         let ratio = ratio(runs, (system, key), (peer, key))?;
         Some(Ratio { system: system.name().to_owned(), peer: peer.name().to_owned(), ratio })
     });

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::broker::System;
 use crate::embedded::{EmbeddedLoad, Event, Waiting};
+use crate::secure::CertificateKey;
 
 /// Partitions of a topic, unless a workload says otherwise.
 const PARTITIONS: i32 = 6;
@@ -153,6 +154,12 @@ pub(crate) enum Kind {
     ReadCommitted,
     /// So many transactional ids are known.
     TransactionalIds(u32),
+    /// Connections that are encrypted, log in and go, as many as there can be.
+    Handshakes(CertificateKey),
+    /// This load alone, and beside 200 logins a second.
+    Logins(LoadShape),
+    /// This load without an authorizer, and with one that knows 10,000 rules of its user.
+    Acls(LoadShape),
     /// Three nodes, with three replicas of everything.
     Cluster(ClusterKind),
 }
@@ -179,6 +186,8 @@ const SMALL: LoadShape = LoadShape {
 const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
 const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
 
+/// The family of what is measured of security alone; other workloads are measured under it by their systems.
+const SECURED: &str = "secured";
 /// The family of three nodes.
 const REPLICATED: &str = "replicated";
 const REPLICA: LoadShape =
@@ -194,7 +203,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 40] = [
+const WORKLOADS: [Workload; 44] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -377,6 +386,30 @@ const WORKLOADS: [Workload; 40] = [
         Kind::Embedded(EmbeddedLoad::Wake),
     ),
     workload(
+        "handshakes-p256",
+        SECURED,
+        "full handshakes of TLS 1.3 with logins by SCRAM-SHA-512, four clients as fast as they can, P-256",
+        Kind::Handshakes(CertificateKey::P256),
+    ),
+    workload(
+        "handshakes-rsa",
+        SECURED,
+        "the same with a certificate of RSA-2048",
+        Kind::Handshakes(CertificateKey::Rsa2048),
+    ),
+    workload(
+        "secured-logins",
+        SECURED,
+        "small-msg-saturate over SASL_SSL alone, then beside 200 handshakes with logins a second",
+        Kind::Logins(SMALL),
+    ),
+    workload(
+        "secured-acls",
+        SECURED,
+        "small-msg-saturate without an authorizer, then with one that knows 10,000 rules of its user",
+        Kind::Acls(SMALL),
+    ),
+    workload(
         "replicated-closed",
         REPLICATED,
         "three nodes, 1,024 B over 18 partitions, four producers that await each acknowledgement, acks=all",
@@ -505,6 +538,15 @@ impl Workload {
                 system == System::Queue || system == System::Chronicle && load.is_of_peer()
             }
             Kind::Load(_) => !system.is_embedded(),
+            Kind::Handshakes(_) | Kind::Logins(_) => system.is_secured(),
+            Kind::Acls(_) => matches!(system, System::Kafka | System::Mainstem),
+            Kind::Cluster(_)
+            | Kind::Transactions
+            | Kind::ReadCommitted
+            | Kind::TransactionalIds(_)
+            | Kind::SlowConsumers(_)
+            | Kind::Soak(_)
+            | Kind::Start(_) => system.is_broker() && !system.is_secured(),
             Kind::HeapSweep(_) => system == System::Kafka,
             _ => system.is_broker(),
         }

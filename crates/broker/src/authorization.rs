@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_controller::MetadataImage;
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
-use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, Question};
+use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, KafkaPrincipal, Question};
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
@@ -83,6 +83,18 @@ impl Authorization {
         resource: Resource<'_>,
     ) -> bool {
         self.current.read().decide(&question(context, operation, resource)).is_allowed()
+    }
+
+    /// Whether who comes by HTTP may describe the cluster.
+    pub(crate) fn may_describe_cluster(&self, principal: &KafkaPrincipal, host: IpAddr) -> bool {
+        let question = Question {
+            principal: &principal.to_string(),
+            host,
+            operation: AclOperation::Describe,
+            resource_type: ResourceType::Cluster,
+            name: CLUSTER_NAME,
+        };
+        self.current.read().decide(&question).is_allowed()
     }
 
     /// Whether a request may write to any topic (KIP-679).

@@ -72,6 +72,11 @@ impl EmbeddedBroker {
         self.server.as_ref().expect("it runs").broker()
     }
 
+    #[cfg(test)]
+    pub(crate) fn http(&self) -> Option<std::net::SocketAddr> {
+        self.server.as_ref().expect("it runs").ready().http
+    }
+
     /// Where clients find it, as HOST:PORT.
     pub fn address(&self) -> &str {
         &self.address

@@ -1,5 +1,6 @@
 //! What configuration belongs to, as requests name it.
 
+use mainstem_config::alter::Change;
 use mainstem_controller::ResourceKind;
 use mainstem_wire::ErrorCode;
 
@@ -8,7 +9,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
-const BROKER: i8 = ResourceKind::Broker as i8;
+pub(crate) const BROKER: i8 = ResourceKind::Broker as i8;
 /// Levels of a node's loggers (KIP-412), which the metadata know nothing of.
 pub(crate) const BROKER_LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
@@ -108,4 +109,30 @@ pub(crate) fn refuse_what_is_not_permitted<R, A>(
         permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
     });
     refused
+}
+
+/// Takes out of a request what would leave a listener of this node without stores that it can use; the answers to it.
+/// `changes` makes of a resource what changes, and whether all that is not set there goes.
+pub(crate) fn refuse_unusable_stores<R, A>(
+    broker: &Broker,
+    resources: &mut Vec<R>,
+    named: impl Fn(&R) -> (i8, &str),
+    changes: impl Fn(&R) -> (Vec<Change<'_>>, bool),
+    refuse: impl Fn(&R, &Refused) -> A,
+) -> Vec<A> {
+    let mut answers = Vec::new();
+    resources.retain(|resource| {
+        let (kind, name) = named(resource);
+        if kind != BROKER || !(name.is_empty() || name.parse() == Ok(broker.node.id)) {
+            return true;
+        }
+        let (changes, replaces) = changes(resource);
+        let checked = broker.security.check_change(broker, name, &changes, replaces);
+        if let Err(error) = &checked {
+            let message = format!("Validation of dynamic config update failed: {error}");
+            answers.push(refuse(resource, &Refused { error: ErrorCode::INVALID_REQUEST, message }));
+        }
+        checked.is_ok()
+    });
+    answers
 }

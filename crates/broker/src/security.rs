@@ -9,12 +9,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism};
+use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
+use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism, TlsListener};
+use mainstem_controller::{ConfigResource, ResourceKind};
 use mainstem_security::jaas::{JaasConfig, LoginModule};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_security::{
-    AuthorizerRules, Credentials, DecoyShape, Mechanism, SaslRules, Secret, SecurityError, TokenCredential,
+    AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Mechanism, SaslRules, Secret, SecurityError,
+    TokenCredential,
 };
 use parking_lot::Mutex;
 
@@ -65,6 +68,7 @@ pub(crate) struct Security {
     listeners: Vec<Option<Arc<SaslSettings>>>,
     /// As `listeners`; none without TLS.
     tls: Vec<Option<Arc<TlsSettings>>>,
+    http: Option<Arc<TlsSettings>>,
     authorization: Option<Arc<Authorization>>,
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
@@ -87,7 +91,10 @@ impl Security {
             let tls = tls.as_ref().map(|tls| TlsSettings::new(&endpoint.listener, tls));
             Ok(tls.transpose()?.map(Arc::new))
         });
+        let http = config.http_tls.as_ref().filter(|_| config.http_listener.is_some());
+        let http = http.map(|keys| TlsSettings::new("HTTP", keys)).transpose()?.map(Arc::new);
         Ok(Security {
+            http,
             listeners,
             tls: tls.collect::<Result<_, _>>()?,
             authorization: authorization(config)?,
@@ -111,9 +118,63 @@ impl Security {
         self.tls.get(listener)?.as_ref()
     }
 
+    /// The sessions of the HTTP listener; none without TLS.
+    pub(crate) fn http(&self) -> Option<&Arc<TlsSettings>> {
+        self.http.as_ref()
+    }
+
     /// The listeners with TLS.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
-        self.tls.iter().flatten()
+        self.tls.iter().chain([&self.http]).flatten()
+    }
+
+    /// Whether the listeners could use the stores that this node would have after changes of its own values, or, with an
+    /// empty name, of the cluster's; values that are not changed go if these replace them. What else is wrong with the changes is not looked at.
+    ///
+    /// # Errors
+    /// When a listener could not use its stores.
+    pub(crate) fn check_change(
+        &self,
+        broker: &Broker,
+        name: &str,
+        changes: &[Change<'_>],
+        replaces: bool,
+    ) -> Result<(), ListenerSecurityError> {
+        let config = broker.config();
+        let layer = if name.is_empty() { BrokerLayer::ClusterDefault } else { BrokerLayer::Node };
+        let Ok(changed) = alter_broker(layer, changes, &config) else { return Ok(()) };
+        let own = |name: String| {
+            let image = broker.controller.image();
+            image.configs(&ConfigResource::new(ResourceKind::Broker, name)).clone()
+        };
+        let (mut cluster, mut node) = (own(String::new()), own(broker.node.id.to_string()));
+        let values = if name.is_empty() { &mut cluster } else { &mut node };
+        if replaces {
+            values.retain(|key, _| changes.iter().any(|change| change.name == key));
+        }
+        for (key, value) in changed {
+            match value {
+                Some(value) => values.insert(key, value),
+                None => values.remove(&key),
+            };
+        }
+        let Ok(after) = config.with_dynamic(cluster, node) else { return Ok(()) };
+        self.tls_changes(&after).try_for_each(|(tls, keys)| tls.check(keys))
+    }
+
+    /// Obeys a configuration that has changed, as far as stores of listeners go; those that have been written anew at the
+    /// same place are read again.
+    pub(crate) fn reconfigure(&self, config: &BrokerConfig) {
+        self.tls_changes(config).for_each(|(tls, keys)| tls.apply(keys));
+    }
+
+    fn tls_changes<'a>(
+        &'a self,
+        config: &'a BrokerConfig,
+    ) -> impl Iterator<Item = (&'a Arc<TlsSettings>, &'a TlsListener)> {
+        let own = self.tls.iter().zip(&config.tls_listeners);
+        let both = own.chain([(&self.http, &config.http_tls)]);
+        both.filter_map(|(tls, keys)| tls.as_ref().zip(keys.as_ref()))
     }
 
     /// Whether the clients of any listener have more to do than to connect.
@@ -132,6 +193,23 @@ impl Security {
         let look = || broker.controller.image().scram_decoy(mechanism, self.decoy_key.clone());
         decoys.entry(mechanism).or_insert_with(look).clone()
     }
+}
+
+/// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
+pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
+    let known = [ScramMechanism::Sha512, ScramMechanism::Sha256].into_iter().find_map(|mechanism| {
+        let credential = broker.controller.image().scram_credential(mechanism, name).cloned()?;
+        Some((mechanism, credential))
+    });
+    let Some((mechanism, credential)) = known else {
+        // As long as the credentials that the tools make take by default.
+        let _ =
+            ScramCredential::new(ScramMechanism::Sha512, password, *b"none", ScramMechanism::ITERATIONS_MIN);
+        return None;
+    };
+    let given =
+        ScramCredential::new(mechanism, password, credential.salt.clone(), credential.iterations).ok()?;
+    (given.stored_key == credential.stored_key).then(|| KafkaPrincipal::user(name))
 }
 
 /// What `authorizer.class.name` and the keys beside it say.

@@ -239,7 +239,11 @@ impl Server {
         let security = Security::new(&config)?;
         let mut bound = Bound::new(&config)?;
         let health = Arc::new(Health::new(options.recovery.clone()));
-        let operator = bound.http.take().map(|socket| Operator::start(socket, health.clone())).transpose()?;
+        let operator = bound
+            .http
+            .take()
+            .map(|socket| Operator::start(socket, health.clone(), security.http().cloned()))
+            .transpose()?;
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
@@ -548,6 +552,7 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
     }
     broker.event_loops.set_idle_poll(config.network.idle_poll);
     broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+    broker.security.reconfigure(&config);
     let before = std::mem::replace(&mut *broker.config.write(), Arc::new(config));
     if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
         // A change of the metadata cannot make another one: the thread of the directories does.

@@ -18,6 +18,17 @@ use super::value::ConfigValue;
 use crate::group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::quota_windows::Windows;
 
+/// What clients of the HTTP listener prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpAuthentication {
+    /// Nothing, over plain HTTP.
+    None,
+    /// The password of a user of SCRAM, over TLS.
+    Basic,
+    /// That a certificate is theirs, over TLS.
+    Certificate,
+}
+
 /// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokerConfig {
@@ -49,6 +60,8 @@ pub struct BrokerConfig {
     pub attach: Vec<(String, PathBuf)>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
+    /// The `ssl.*` values of the HTTP listener, by `mainstem.http.authentication`; none where its clients prove nothing.
+    pub http_tls: Option<TlsListener>,
     /// `mainstem.metrics.partitions.max`.
     pub metrics_partitions_max: usize,
     /// Creation and deletion of topics.
@@ -313,6 +326,7 @@ impl BrokerConfig {
         problems.extend(typed.open_listener(open, &tls_listeners));
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
         let http_listener = typed.http_listener().map_err(|problem| problems.push(problem)).ok();
+        let http_tls = tls::http(&values, typed.http_authentication());
         let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
         let quorum = quorum.unwrap_or_default();
         let attach = typed.attach().map_err(|problem| problems.push(problem)).unwrap_or_default();
@@ -339,6 +353,7 @@ impl BrokerConfig {
             metadata_log_dir: typed.text("metadata.log.dir"),
             attach,
             http_listener,
+            http_tls,
             metrics_partitions_max: typed.count("mainstem.metrics.partitions.max"),
             topics: typed.topics(),
             network,
@@ -565,13 +580,22 @@ impl Typed<'_> {
             || Problem::new(format!("Invalid value {text} for configuration mainstem.http.listener: {why}"));
         let (host, port) = parsed.ok_or_else(refused)?;
         let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
-        if !is_local && self.text("mainstem.http.authentication").as_deref() != Some("none") {
+        if !is_local && self.text("mainstem.http.authentication").unwrap_or_default().is_empty() {
             return Err(Problem::new(format!(
                 "mainstem.http.listener={text} is reached from elsewhere, by clients that prove nothing: listen on \
-                 127.0.0.1, or set mainstem.http.authentication=none if what is there may be read by everybody"
+                 127.0.0.1, set mainstem.http.authentication=basic or certificate, which need ssl.keystore.*, or \
+                 mainstem.http.authentication=none if what is there may be read by everybody"
             )));
         }
         Ok(Some((host, port)))
+    }
+
+    fn http_authentication(&self) -> HttpAuthentication {
+        match self.text("mainstem.http.authentication").as_deref() {
+            Some("basic") => HttpAuthentication::Basic,
+            Some("certificate") => HttpAuthentication::Certificate,
+            _ => HttpAuthentication::None,
+        }
     }
 
     fn network(&self) -> Result<NetworkConfig, Problem> {

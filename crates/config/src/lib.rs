@@ -36,9 +36,9 @@ mod topic;
 mod value;
 
 pub use broker::{
-    AuthenticationConfig, AuthorizerConfig, BrokerConfig, CleanerConfig, GroupLimits, LogMaintenance,
-    MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, ReplicationConfig, TopicDefaults,
-    TransactionLogConfig,
+    AuthenticationConfig, AuthorizerConfig, BrokerConfig, CleanerConfig, GroupLimits, HttpAuthentication,
+    LogMaintenance, MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, ReplicationConfig,
+    TopicDefaults, TransactionLogConfig,
 };
 pub use client_metrics::alter_client_metrics;
 pub use group::GroupConfigValues;

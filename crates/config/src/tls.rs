@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::broker::HttpAuthentication;
 use super::listeners::{Endpoint, SecurityProtocol};
 use super::sources::BrokerValues;
 
@@ -55,6 +56,23 @@ impl fmt::Debug for TlsListener {
 /// What counts for each open listener, in their order; none without TLS.
 pub(super) fn listeners(values: &BrokerValues, open: &[Endpoint]) -> Vec<Option<TlsListener>> {
     open.iter().map(|endpoint| endpoint.protocol.has_tls().then(|| of(values, endpoint))).collect()
+}
+
+/// What counts for the HTTP listener, whose prefix is `listener.name.http`; none where its clients prove nothing.
+pub(super) fn http(values: &BrokerValues, authentication: HttpAuthentication) -> Option<TlsListener> {
+    let client_auth = match authentication {
+        HttpAuthentication::None => return None,
+        HttpAuthentication::Basic => "none",
+        HttpAuthentication::Certificate => "required",
+    };
+    let value = |key: &&'static str| {
+        let own = values.lookup(&format!("listener.name.http.{key}"));
+        let (text, _) = own.or_else(|| values.lookup(key))?;
+        Some((*key, text.to_owned()))
+    };
+    let mut values: BTreeMap<_, _> = KEYS.iter().filter_map(value).collect();
+    values.insert(CLIENT_AUTH, client_auth.to_owned());
+    Some(TlsListener { values })
 }
 
 fn of(values: &BrokerValues, endpoint: &Endpoint) -> TlsListener {

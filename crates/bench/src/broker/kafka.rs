@@ -75,9 +75,15 @@ impl KafkaInstall {
     }
 
     /// Writes the configuration and formats the data directory.
-    pub(super) fn prepare(&self, directory: &Path, address: SocketAddr, settings: &[&str]) -> Result<()> {
+    pub(super) fn prepare(
+        &self,
+        directory: &Path,
+        address: SocketAddr,
+        is_secured: bool,
+        settings: &[String],
+    ) -> Result<()> {
         let further = settings.iter().map(|setting| format!("{setting}\n"));
-        let properties = properties(directory, address) + &further.collect::<String>();
+        let properties = properties(directory, address, is_secured) + &further.collect::<String>();
         self.prepare_with(directory, &properties, &["--standalone"])
     }
 
@@ -126,18 +132,19 @@ impl KafkaInstall {
 }
 
 /// Kafka's shipped server.properties as far as it differs from the built-in defaults, with our ports and directory.
-fn properties(directory: &Path, address: SocketAddr) -> String {
+fn properties(directory: &Path, address: SocketAddr, is_secured: bool) -> String {
+    let listener = if is_secured { "SASL_SSL" } else { "PLAINTEXT" };
     let (ip, port) = (address.ip(), address.port());
     let controller = port + 1;
     format!(
         "process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers={ip}:{controller}
-listeners=PLAINTEXT://{ip}:{port},CONTROLLER://{ip}:{controller}
-inter.broker.listener.name=PLAINTEXT
-advertised.listeners=PLAINTEXT://{ip}:{port},CONTROLLER://{ip}:{controller}
+listeners={listener}://{ip}:{port},CONTROLLER://{ip}:{controller}
+inter.broker.listener.name={listener}
+advertised.listeners={listener}://{ip}:{port},CONTROLLER://{ip}:{controller}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{listener}:{listener}
 num.network.threads=3
 num.io.threads=8
 socket.send.buffer.bytes=102400

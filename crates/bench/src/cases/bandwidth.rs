@@ -62,7 +62,7 @@ impl<'a> Bench<'a> {
     }
 
     fn create_topic(&self, name: &str) -> Result<()> {
-        let mut connection = Connection::open(self.broker.address)?;
+        let mut connection = Connection::open(self.broker.endpoint())?;
         create_serving_topic(&mut connection, name, PARTITIONS, topic_configs(self.case.durability))?;
         Ok(())
     }
@@ -98,6 +98,9 @@ impl<'a> Bench<'a> {
         tool.args(["--topic", topic, "--throughput", "-1"]);
         tool.args(["--num-records", &records.to_string(), "--record-size", &RECORD_BYTES.to_string()]);
         tool.arg("--bootstrap-server").arg(self.broker.address.to_string());
+        if let Some(properties) = self.broker.client_properties() {
+            tool.arg("--command-config").arg(properties);
+        }
         tool.arg("--command-property");
         tool.args([format!("acks={}", acks.setting()), format!("batch.size={BATCH_BYTES}")]);
         let output = run_tool(tool)?;
@@ -113,6 +116,9 @@ impl<'a> Bench<'a> {
         tool.args(["--topic", TOPIC, "--group", group, "--hide-header"]);
         tool.args(["--num-records", &records.to_string()]);
         tool.arg("--bootstrap-server").arg(self.broker.address.to_string());
+        if let Some(properties) = self.broker.client_properties() {
+            tool.arg("--command-config").arg(properties);
+        }
         let output = run_tool(tool)?;
         let (consumed, rate) = consumer_totals(&output)
             .with_context(|| format!("kafka-consumer-perf-test told no totals:\n{output}"))?;
@@ -121,7 +127,7 @@ impl<'a> Bench<'a> {
     }
 
     fn require_records(&self, topic: &str, records: u64) -> Result<()> {
-        let mut connection = Connection::open(self.broker.address)?;
+        let mut connection = Connection::open(self.broker.endpoint())?;
         let stored = admin::count_records(&mut connection, topic, PARTITIONS)?;
         ensure!(stored == records, "{stored} records are stored where {records} were acknowledged");
         Ok(())

@@ -26,10 +26,10 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     raise_descriptor_limit()?;
     let broker = Running::start_ready(case.environment, case.launch())?;
     let sampler = Sampler::start(broker.pid(), Arc::default());
-    fill_partitions(&mut Connection::open(broker.address)?)?;
+    fill_partitions(&mut Connection::open(broker.endpoint())?)?;
     let connections = (0..CONNECTIONS)
         .map(|_| {
-            let mut connection = Connection::open(broker.address)?;
+            let mut connection = Connection::open(broker.endpoint())?;
             admin::api_versions(&mut connection)?;
             Ok(connection)
         })

@@ -51,7 +51,15 @@ fn durabilities(workload: Workload) -> Vec<&'static str> {
 
 /// The two variants of Mainstem are left out: what runs on it runs on them.
 fn systems(workload: Workload) -> Vec<&'static str> {
-    let systems =
-        [System::Kafka, System::Mainstem, System::Probe, System::Chronicle, System::Queue].into_iter();
+    let systems = [
+        System::Kafka,
+        System::Mainstem,
+        System::Probe,
+        System::KafkaSecured,
+        System::MainstemSecured,
+        System::Chronicle,
+        System::Queue,
+    ]
+    .into_iter();
     systems.filter(|&system| workload.applies_to(system, Durability::PageCache)).map(System::name).collect()
 }

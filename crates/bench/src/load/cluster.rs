@@ -69,7 +69,7 @@ impl ClusterTopic {
 /// they are started with `write.caching`.
 fn configs(system: System, durability: Durability) -> &'static [(&'static str, &'static str)] {
     match system {
-        System::Kafka => topic_configs(durability),
+        System::Kafka | System::KafkaSecured => topic_configs(durability),
         _ => &[],
     }
 }

@@ -1,6 +1,5 @@
 //! Membership in a consumer group by the classic protocol: join, sync, heartbeats, commit, leave.
 
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use super::SETUP_MAX;
 use crate::connection::Connection;
 use crate::protocol::group::{self, Membership};
 use crate::protocol::{Api, HEARTBEAT, JOIN_GROUP, SYNC_GROUP, check, error};
+use crate::secure::Endpoint;
 
 /// The default of Kafka's own consumer.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
@@ -33,13 +33,13 @@ pub(crate) struct Shares {
 
 /// Joins until the group has all its members; returns the member and its partitions.
 pub(crate) fn join(
-    address: SocketAddr,
+    endpoint: impl Into<Endpoint>,
     group: &str,
     topic: &str,
     shares: Shares,
 ) -> Result<(Member, Vec<i32>)> {
     let mut member = Member {
-        connection: Connection::open(address)?,
+        connection: Connection::open(endpoint)?,
         membership: Membership {
             group: group.to_owned(),
             topic: topic.to_owned(),

@@ -101,6 +101,8 @@ fn percentile_label(nines: usize) -> String {
 
 fn colour(system: System) -> RGBColor {
     match system {
+        System::KafkaSecured => RGBColor(0xfd, 0x8d, 0x3c),
+        System::MainstemSecured => RGBColor(0x41, 0xab, 0x5d),
         System::Kafka => RGBColor(0xd9, 0x48, 0x01),
         System::Mainstem => RGBColor(0x08, 0x51, 0x9c),
         System::MainstemSame => RGBColor(0x31, 0x82, 0xbd),

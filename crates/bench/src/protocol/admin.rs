@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
 
-use super::{API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, TopicId, check, error};
+use super::{
+    API_VERSIONS, CREATE_ACLS, CREATE_TOPICS, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, TopicId, check, error,
+};
 use crate::bytes::{Reader, Writer};
 use crate::connection::Connection;
 
@@ -67,6 +69,41 @@ pub(crate) fn create_replicated_topic(
     let message = reader.compact_string()?;
     ensure!(code == error::NONE, "CreateTopics was answered with Kafka's error code {code}: {message}");
     Ok(id)
+}
+
+/// Allows or denies a user what it wants of topics and groups.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acl<'a> {
+    /// 2: topic, 3: group.
+    pub(crate) resource: i8,
+    pub(crate) name: &'a str,
+    pub(crate) principal: &'a str,
+}
+
+/// Allows all that is named.
+pub(crate) fn create_acls(connection: &mut Connection, acls: &[Acl<'_>]) -> Result<()> {
+    let mut reader = connection.call(CREATE_ACLS, |writer: &mut Writer| {
+        writer.compact_len(acls.len());
+        for acl in acls {
+            writer.i8(acl.resource);
+            writer.compact_string(acl.name);
+            writer.i8(3); // literal
+            writer.compact_string(acl.principal);
+            writer.compact_string("*");
+            writer.i8(2); // all operations
+            writer.i8(3); // allow
+            writer.no_tags();
+        }
+        writer.no_tags();
+    })?;
+    reader.i32()?; // throttle time
+    ensure!(reader.compact_len()? == acls.len(), "CreateAcls was answered for other rules");
+    for _ in acls {
+        let (code, message) = (reader.i16()?, reader.compact_string()?);
+        ensure!(code == error::NONE, "CreateAcls was answered with Kafka's error code {code}: {message}");
+        reader.skip_tags()?;
+    }
+    Ok(())
 }
 
 /// Asks for an id with which a producer is idempotent: (id, epoch), or the error code.

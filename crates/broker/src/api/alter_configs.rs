@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_config::alter::{Change, Operation};
 use mainstem_wire::messages::alter_configs_request::{AlterConfigsRequest, AlterConfigsResource};
 use mainstem_wire::messages::alter_configs_response::{AlterConfigsResourceResponse, AlterConfigsResponse};
 use mainstem_wire::{DecodeError, Decoder};
@@ -11,7 +12,7 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::resources::{Refused, refuse_what_is_not_permitted};
+use crate::resources::{Refused, refuse_unusable_stores, refuse_what_is_not_permitted};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -21,13 +22,31 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
+    let unusable = refuse_unusable_stores(
+        broker,
+        &mut request.resources,
+        named,
+        |resource| replacement(resource),
+        refuse,
+    );
     let altered = broker.controller.decide(broker, |heart| heart.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,
         Err(error) => request.resources.iter().map(|resource| refuse(resource, &error.into())).collect(),
     };
+    responses.extend(unusable);
     responses.extend(refused);
     Ok(respond(context, AlterConfigsResponse { responses, ..Default::default() }, out))
+}
+
+/// What is set; all else goes.
+fn replacement<'a>(resource: &'a AlterConfigsResource<'_>) -> (Vec<Change<'a>>, bool) {
+    let set = resource.configs.iter().map(|config| Change {
+        name: &config.name,
+        operation: Operation::Set,
+        value: config.value.as_deref(),
+    });
+    (set.collect(), true)
 }
 
 fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_config::alter::Change;
 use mainstem_controller::{ApiError, changes_of};
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, IncrementalAlterConfigsRequest,
@@ -16,7 +17,9 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::resources::{BROKER_LOGGER, Refused, refuse_what_is_not_permitted};
+use crate::resources::{
+    BROKER, BROKER_LOGGER, Refused, refuse_unusable_stores, refuse_what_is_not_permitted,
+};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -28,11 +31,17 @@ pub(crate) fn serve(
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
+    let unusable = refuse_unusable_stores(broker, &mut request.resources, named, changes, refuse);
     let altered = broker.controller.alter_configs(broker, &request);
+    // As in Kafka, who sets a store to what it is has it read again.
+    if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
+        broker.security.reconfigure(&broker.config());
+    }
     let mut responses = altered.unwrap_or_else(|error| {
         request.resources.iter().map(|resource| refuse(resource, &error.into())).collect()
     });
     responses.extend(alter_loggers(broker, &loggers, request.validate_only));
+    responses.extend(unusable);
     responses.extend(refused);
     Ok(respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out))
 }
@@ -55,6 +64,11 @@ fn alter_loggers(
         Err(error) => answer(resource, error.code.code(), Some(error.message)),
     });
     answers.collect()
+}
+
+/// An operation that does not exist is found later.
+fn changes<'a>(resource: &'a AlterConfigsResource<'_>) -> (Vec<Change<'a>>, bool) {
+    (changes_of(resource).unwrap_or_default(), false)
 }
 
 fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {

@@ -144,7 +144,7 @@ impl Gate {
                 return Ok(());
             }
             Gate::Tls(gate) => {
-                let principal = session.principal(&gate.settings.mapping).map_err(|error| {
+                let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
                     broker.metrics.authentications.failed(false);
                     CloseReason::NotAuthenticated(error.to_string().escape_debug().to_string())
                 })?;

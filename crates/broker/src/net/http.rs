@@ -6,21 +6,29 @@
 //!
 //! A connection is for one request. When all seats are taken the oldest connection goes: one that has not asked yet
 //! before one that is answered. A newcomer never waits.
+//!
+//! With `mainstem.http.authentication` it speaks TLS, and who proves nothing is told no more of `/health` than its status.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mainstem_security::{KafkaPrincipal, Secret};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::AbortHandle;
@@ -29,6 +37,8 @@ use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics;
 use crate::net::listener::ACCEPT_PAUSE;
+use crate::net::transport::{DetachedTransport, Transport};
+use crate::security::{self, TlsSettings};
 use crate::supervised::AbortOnPanic;
 
 /// Connections at the same time.
@@ -50,6 +60,8 @@ pub(crate) struct Operator {
 /// What is told.
 struct Served {
     health: Arc<Health>,
+    /// Where clients have to prove who they are.
+    tls: Option<Arc<TlsSettings>>,
     /// Once there is one.
     broker: OnceLock<Arc<Broker>>,
     /// Held while metrics are gathered.
@@ -61,8 +73,12 @@ impl Operator {
     ///
     /// # Errors
     /// The system's, when no thread or epoll instance can be made.
-    pub(crate) fn start(socket: std::net::TcpListener, health: Arc<Health>) -> io::Result<Self> {
-        let served = Arc::new(Served { health, broker: OnceLock::new(), gathering: Mutex::default() });
+    pub(crate) fn start(
+        socket: std::net::TcpListener,
+        health: Arc<Health>,
+        tls: Option<Arc<TlsSettings>>,
+    ) -> io::Result<Self> {
+        let served = Arc::new(Served { health, tls, broker: OnceLock::new(), gathering: Mutex::default() });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -143,37 +159,164 @@ async fn accept(served: Arc<Served>, socket: std::net::TcpListener) {
 }
 
 async fn answer(served: Arc<Served>, stream: TcpStream, has_asked: Arc<AtomicBool>) {
+    let Ok(peer) = stream.peer_addr() else { return };
+    let certificate = Arc::new(OnceLock::new());
+    let own = certificate.clone();
+    let tls = served.tls.clone();
     let service = service_fn(|request: Request<Incoming>| {
         has_asked.store(true, Ordering::Relaxed);
-        let served = served.clone();
-        async move { Ok::<_, Infallible>(served.route(request.method(), request.uri().path()).await) }
+        let (served, certificate) = (served.clone(), own.get().cloned());
+        async move {
+            let client = Client { host: peer.ip(), certificate };
+            Ok::<_, Infallible>(served.route(&request, client).await)
+        }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .keep_alive(false)
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).keep_alive(false).header_read_timeout(HEADER_TIMEOUT);
     // A scraper that goes away early is its own affair.
-    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, async {
+        match tls {
+            None => drop(http.serve_connection(TokioIo::new(stream), service).await),
+            Some(tls) => {
+                let Ok(encrypted) = Encrypted::begin(stream, tls, certificate) else { return };
+                drop(http.serve_connection(TokioIo::new(encrypted), service).await);
+            }
+        }
+    })
+    .await;
+}
+
+/// Who asks.
+struct Client {
+    host: IpAddr,
+    /// By its certificate.
+    certificate: Option<KafkaPrincipal>,
+}
+
+/// A socket with a session of TLS on it.
+struct Encrypted {
+    transport: Transport,
+    tls: Arc<TlsSettings>,
+    /// Who the client is, as soon as the handshake is over, if it has shown a certificate.
+    certificate: Arc<OnceLock<KafkaPrincipal>>,
+    is_open: bool,
+}
+
+impl Encrypted {
+    fn begin(
+        stream: TcpStream,
+        tls: Arc<TlsSettings>,
+        certificate: Arc<OnceLock<KafkaPrincipal>>,
+    ) -> io::Result<Self> {
+        let session = tls.session().map_err(io::Error::other)?;
+        let transport = DetachedTransport::new(stream.into_std()?, Some(session)).attach()?;
+        Ok(Encrypted { transport, tls, certificate, is_open: false })
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.transport).poll_read(context, into))?;
+        if !self.is_open
+            && let Some(session) = self.transport.session().filter(|session| !session.is_handshaking())
+        {
+            let principal = session.principal(&self.tls.mapping()).map_err(io::Error::other)?;
+            if session.peer_certificate().is_some() {
+                // It is set once.
+                let _ = self.certificate.set(principal);
+            }
+            self.is_open = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.transport.poll_send(bytes, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.transport.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.transport.poll_shutdown(context)
+    }
 }
 
 impl Served {
-    async fn route(self: Arc<Self>, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
+    async fn route(self: Arc<Self>, request: &Request<Incoming>, client: Client) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut refused =
                 text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Nothing is changed here: GET.\n".into());
             refused.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
-        match path {
-            "/metrics" => self.metrics().await,
-            "/health" => {
+        let refused = self.refusal(request, client).await;
+        match (request.uri().path(), refused) {
+            ("/health", refused) => {
                 let (is_well, report) = self.health.report(self.broker.get().map(Arc::as_ref));
                 let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                text(status, "application/json", format!("{report}\n"))
+                // Those who balance loads and restart nodes have no passwords.
+                let report = if refused.is_none() { format!("{report}\n") } else { "{}\n".to_owned() };
+                text(status, "application/json", report)
             }
-            _ => text(StatusCode::NOT_FOUND, "text/plain", "There are /metrics and /health.\n".into()),
+            (_, Some(refused)) => refused,
+            ("/metrics", None) => self.metrics().await,
+            (_, None) => {
+                text(StatusCode::NOT_FOUND, "text/plain", "There are /metrics and /health.\n".into())
+            }
         }
+    }
+
+    /// Why a client is not answered, where it has to prove who it is: it does not, or may not describe the cluster.
+    async fn refusal(&self, request: &Request<Incoming>, client: Client) -> Option<Response<Full<Bytes>>> {
+        self.tls.as_ref()?;
+        let Some(broker) = self.broker.get().cloned() else {
+            return Some(text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "text/plain",
+                "Not yet: see /health.\n".into(),
+            ));
+        };
+        let principal = match (client.certificate, credentials(request)) {
+            (Some(principal), _) => Some(principal),
+            (None, None) => None,
+            (None, Some((name, password))) => {
+                // Hashing takes its time: one password at a time, and not on the thread that says how the node is.
+                let _turn = self.gathering.lock().await;
+                let own = broker.clone();
+                let check = move || security::user_of_password(&own, &name, &password);
+                let user = tokio::task::spawn_blocking(check).await.ok().flatten();
+                match user {
+                    Some(_) => broker.metrics.authentications.succeeded(false),
+                    None => broker.metrics.authentications.failed(false),
+                }
+                user
+            }
+        };
+        let Some(principal) = principal else {
+            let mut refused =
+                text(StatusCode::UNAUTHORIZED, "text/plain", "A user and its password are needed.\n".into());
+            let basic = header::HeaderValue::from_static("Basic realm=\"mainstem\", charset=\"UTF-8\"");
+            refused.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+            return Some(refused);
+        };
+        let authorization = broker.security.authorization();
+        if authorization.is_none_or(|rules| rules.may_describe_cluster(&principal, client.host)) {
+            return None;
+        }
+        let why = format!("{principal} may not Describe the cluster.\n");
+        Some(text(StatusCode::FORBIDDEN, "text/plain", why))
     }
 
     async fn metrics(&self) -> Response<Full<Bytes>> {
@@ -189,6 +332,16 @@ impl Served {
             }
         }
     }
+}
+
+/// The name and the password of a request (RFC 7617).
+fn credentials(request: &Request<Incoming>) -> Option<(String, Secret)> {
+    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    let decoded =
+        BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let (name, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    Some((name.to_owned(), Secret::from(password.to_owned())))
 }
 
 fn text(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mainstem_log::FileRange;
 
 use crate::net::buffers;
-use crate::net::transport::Transport;
+use crate::net::transport::{self, SEALED_AT_ONCE, Transport};
 use crate::storage::cold_reads::{ColdRead, ColdReads};
 
 /// Bytes of a file range that are read from the disk before they are sent: more would often be read long before a slow
@@ -128,22 +128,84 @@ impl ResponseBuffer {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let until = self.files.front().map_or(self.bytes.len(), |(at, _)| *at);
+        if transport.is_sealed() && !self.files.is_empty() {
+            return self.poll_send_gathered(transport, cold_reads, turn, context);
+        }
         if self.sent < until {
             let sent = ready!(transport.poll_send(&self.bytes[self.sent..until], context))?;
             self.sent += sent;
             return Poll::Ready(Ok(sent));
         }
         let resident = ready!(self.poll_resident(cold_reads, turn, context))?;
-        let (_, front) =
-            self.files.front_mut().expect("bytes up to the range are sent, and something is left");
+        let (_, front) = self.files.front().expect("bytes up to the range are sent, and something is left");
         let sent = ready!(transport.poll_send_file(front, resident, context))?;
+        self.advance_file(sent);
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Sends encoded bytes and what is between them from files as one piece: it is copied in any case where it is sealed, and
+    /// a record and a system call for each part would cost more than the copy.
+    fn poll_send_gathered(
+        &mut self,
+        transport: &mut Transport,
+        cold_reads: &ColdReads,
+        turn: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        // What is gathered is sealed at once: nothing may be ahead of it.
+        ready!(transport.poll_flush(context))?;
+        let mut piece = buffers::take();
+        let result = self.gather(&mut piece, cold_reads, turn, context);
+        if result.is_ok() && piece.is_empty() {
+            buffers::give(piece);
+            return Poll::Pending;
+        }
+        let sent =
+            result.map_or_else(|error| Poll::Ready(Err(error)), |()| transport.poll_send(&piece, context));
+        if let Poll::Ready(Ok(sent)) = sent {
+            assert_eq!(sent, piece.len(), "a session that holds nothing seals all of a piece");
+        }
+        buffers::give(piece);
+        sent
+    }
+
+    /// Fills a piece with what is in memory; an empty one has to wait for the disk.
+    fn gather(
+        &mut self,
+        piece: &mut Vec<u8>,
+        cold_reads: &ColdReads,
+        turn: usize,
+        context: &mut Context<'_>,
+    ) -> io::Result<()> {
+        let most = turn.min(SEALED_AT_ONCE);
+        while piece.len() < most && !self.is_empty() {
+            let room = most - piece.len();
+            let until = self.files.front().map_or(self.bytes.len(), |(at, _)| *at);
+            if self.sent < until {
+                let end = until.min(self.sent + room);
+                piece.extend_from_slice(&self.bytes[self.sent..end]);
+                self.sent = end;
+                continue;
+            }
+            let Poll::Ready(resident) = self.poll_resident(cold_reads, room, context) else { break };
+            let resident = resident?;
+            let (_, front) =
+                self.files.front().expect("bytes up to the range are sent, and something is left");
+            let read = transport::read_range(front, resident, piece)?;
+            self.advance_file(read);
+        }
+        Ok(())
+    }
+
+    /// So many bytes of the front range are sent.
+    fn advance_file(&mut self, sent: usize) {
         self.warm = self.warm.saturating_sub(sent);
+        let (_, front) = self.files.front_mut().expect("the caller has sent from it");
         front.position += sent as u64;
         front.len -= sent;
         if front.len == 0 {
             self.files.pop_front();
         }
-        Poll::Ready(Ok(sent))
     }
 
     /// How many of the next bytes of the front range, at most a turn's, come from memory, at least one; what does not is read

@@ -24,7 +24,7 @@ const PLAIN_TURN_BYTES: usize = 1024 * 1024;
 const TLS_TURN_BYTES: usize = 256 * 1024;
 
 /// Bytes that are sealed at once: with what TLS adds to them they fit a pooled buffer.
-const SEALED_AT_ONCE: usize = 60 * 1024;
+pub(crate) const SEALED_AT_ONCE: usize = 60 * 1024;
 
 /// A connection's socket and, on a listener with TLS, its session.
 pub(crate) struct Transport {
@@ -130,28 +130,26 @@ impl Transport {
         Poll::Ready(Ok(length))
     }
 
-    /// Sends some of the first `length` bytes of a file range, which are in memory; how many.
+    /// Whether what is sent is sealed, and so copied in any case.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Sends some of the first `length` bytes of a file range, which are in memory, as they are; how many.
+    ///
+    /// # Panics
+    /// Where what is sent is sealed.
     pub(crate) fn poll_send_file(
         &mut self,
         range: &FileRange,
         length: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let Some(tls) = &mut self.tls else {
-            return match range.file.as_fd() {
-                Some(file) => poll_sendfile(&self.stream, file, range.position, length, context),
-                None => poll_copy(&mut self.stream, range, length, context),
-            };
-        };
-        ready!(tls.poll_flush(&mut self.stream, context))?;
-        let piece = read_piece(range, length)?;
-        tls.seal(&piece)?;
-        let read = piece.len();
-        buffers::give(piece);
-        if let Poll::Ready(Err(error)) = tls.poll_flush(&mut self.stream, context) {
-            return Poll::Ready(Err(error));
+        assert!(self.tls.is_none(), "ranges of files are sent as they are on plain connections alone");
+        match range.file.as_fd() {
+            Some(file) => poll_sendfile(&self.stream, file, range.position, length, context),
+            None => poll_copy(&mut self.stream, range, length, context),
         }
-        Poll::Ready(Ok(read))
     }
 
     /// Sends what is sealed.
@@ -302,17 +300,17 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Bytes of a file range, at least one.
-fn read_piece(range: &FileRange, length: usize) -> io::Result<Vec<u8>> {
-    let mut piece = buffers::take();
-    piece.resize(length.min(SEALED_AT_ONCE), 0);
-    let read = range.file.read_at(&mut piece, range.position)?;
+/// Appends bytes of the first `length` of a file range, at least one; how many.
+pub(crate) fn read_range(range: &FileRange, length: usize, piece: &mut Vec<u8>) -> io::Result<usize> {
+    let start = piece.len();
+    piece.resize(start + length.min(SEALED_AT_ONCE), 0);
+    let read = range.file.read_at(&mut piece[start..], range.position)?;
     // The file was cut below what a reader was promised: never a short frame, the connection ends.
     if read == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    piece.truncate(read);
-    Ok(piece)
+    piece.truncate(start + read);
+    Ok(read)
 }
 
 /// Sends from a file that is not the kernel's.
@@ -322,7 +320,8 @@ fn poll_copy(
     length: usize,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    let piece = read_piece(range, length)?;
+    let mut piece = buffers::take();
+    read_range(range, length, &mut piece)?;
     let sent = Pin::new(stream).poll_write(context, &piece);
     buffers::give(piece);
     sent

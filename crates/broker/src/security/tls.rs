@@ -18,22 +18,54 @@ const EXPIRY_WARNING_SECONDS: i64 = 30 * 24 * 3600;
 pub(crate) struct TlsSettings {
     /// The listener's name.
     pub(crate) listener: String,
-    /// Who a client is by its certificate.
-    pub(crate) mapping: PrincipalMapping,
-    properties: TlsProperties,
-    /// `ssl.allow.dn.changes` and `ssl.allow.san.changes`.
-    allows: (bool, bool),
     current: RwLock<Current>,
 }
 
 /// What new sessions begin with.
 struct Current {
-    server: TlsServer,
-    material: Arc<TlsMaterial>,
+    usable: Usable,
+    /// As they are set, whether or not they could be used.
+    keys: TlsListener,
     /// The files as they were when they were looked at last, whether or not they could be used.
     seen: Vec<Option<Fingerprint>>,
     /// Why they cannot be, where the sessions go on with what was there before.
     failure: Option<String>,
+}
+
+/// Stores that were opened, and what is made of them.
+struct Usable {
+    server: TlsServer,
+    material: Arc<TlsMaterial>,
+    /// Who a client is by its certificate.
+    mapping: Arc<PrincipalMapping>,
+    properties: TlsProperties,
+    /// `ssl.allow.dn.changes` and `ssl.allow.san.changes`.
+    allows: (bool, bool),
+}
+
+impl Usable {
+    fn load(keys: &TlsListener) -> Result<Usable, SecurityError> {
+        let properties = properties(keys)?;
+        let mapping = PrincipalMapping::parse(keys.get("ssl.principal.mapping.rules").unwrap_or("DEFAULT"))?;
+        let is_set = |key| keys.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
+        let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+        let material = properties.load(&read)?;
+        Ok(Usable {
+            server: TlsServer::new(&properties, &material)?,
+            material: Arc::new(material),
+            mapping: Arc::new(mapping),
+            properties,
+            allows: (is_set("ssl.allow.dn.changes"), is_set("ssl.allow.san.changes")),
+        })
+    }
+
+    /// The same for a listener that has sessions already: they may not find another host where they were.
+    fn reload(keys: &TlsListener, before: &TlsMaterial) -> Result<Usable, SecurityError> {
+        let usable = Usable::load(keys)?;
+        let (allow_dn, allow_san) = usable.allows;
+        before.check_reload(&usable.material, allow_dn, allow_san)?;
+        Ok(usable)
+    }
 }
 
 /// What changes with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
@@ -46,22 +78,13 @@ impl TlsSettings {
     /// When they contradict each other, or a store cannot be read or used.
     pub(super) fn new(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
         let failed = |source| ListenerSecurityError::Tls { listener: listener.to_owned(), source };
-        let properties = TlsProperties::read(&|key| keys.get(key).map(str::to_owned)).map_err(failed)?;
-        for suite in properties.unsupported_cipher_suites() {
+        let usable = Usable::load(keys).map_err(failed)?;
+        for suite in usable.properties.unsupported_cipher_suites() {
             tracing::warn!(listener, suite, "ssl.cipher.suites names a suite that is never chosen");
         }
-        let rules = keys.get("ssl.principal.mapping.rules").unwrap_or("DEFAULT");
-        let mapping = PrincipalMapping::parse(rules).map_err(failed)?;
-        let is_set = |key| keys.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
-        let seen = fingerprints(&properties);
-        let (server, material) = load(&properties).map_err(failed)?;
-        let settings = TlsSettings {
-            listener: listener.to_owned(),
-            mapping,
-            properties,
-            allows: (is_set("ssl.allow.dn.changes"), is_set("ssl.allow.san.changes")),
-            current: RwLock::new(Current { server, material: Arc::new(material), seen, failure: None }),
-        };
+        let seen = fingerprints(keys);
+        let current = Current { usable, keys: keys.clone(), seen, failure: None };
+        let settings = TlsSettings { listener: listener.to_owned(), current: RwLock::new(current) };
         settings.warn_of_expiry();
         Ok(settings)
     }
@@ -71,12 +94,17 @@ impl TlsSettings {
     /// # Errors
     /// Never in practice: what sessions begin with was checked.
     pub(crate) fn session(&self) -> Result<TlsSession, SecurityError> {
-        self.current.read().server.session()
+        self.current.read().usable.server.session()
     }
 
     /// The last second since 1970 at which its certificates are valid.
     pub(crate) fn expires_at(&self) -> Option<i64> {
-        self.current.read().material.expires_at()
+        self.current.read().usable.material.expires_at()
+    }
+
+    /// Who a client is by its certificate.
+    pub(crate) fn mapping(&self) -> Arc<PrincipalMapping> {
+        self.current.read().usable.mapping.clone()
     }
 
     /// Why its stores cannot be used as they are now.
@@ -84,25 +112,47 @@ impl TlsSettings {
         self.current.read().failure.clone()
     }
 
+    /// Whether these keys could be obeyed from now on.
+    ///
+    /// # Errors
+    /// When they contradict each other, or name stores that cannot be used, or not in the place of those before them.
+    pub(super) fn check(&self, keys: &TlsListener) -> Result<(), ListenerSecurityError> {
+        let (is_as_before, before) = {
+            let current = self.current.read();
+            (current.keys == *keys, current.usable.material.clone())
+        };
+        let failed = |source| ListenerSecurityError::Tls { listener: self.listener.clone(), source };
+        if is_as_before { Ok(()) } else { Usable::reload(keys, &before).map(drop).map_err(failed) }
+    }
+
+    /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
+    pub(super) fn apply(&self, keys: &TlsListener) {
+        if self.current.read().keys != *keys {
+            self.reload(keys, fingerprints(keys));
+        } else {
+            self.reload_if_changed();
+        }
+    }
+
     /// Reads the stores again if a file has changed. New sessions begin with what is in them, if that may take the place
     /// of what was there before; otherwise everything stays, and the log says why.
     pub(crate) fn reload_if_changed(&self) {
-        let seen = fingerprints(&self.properties);
-        if seen == self.current.read().seen {
-            return;
+        let keys = self.current.read().keys.clone();
+        let seen = fingerprints(&keys);
+        if seen != self.current.read().seen {
+            self.reload(&keys, seen);
         }
-        let before = self.current.read().material.clone();
-        let (allow_dn, allow_san) = self.allows;
-        let loaded = load(&self.properties).and_then(|(server, material)| {
-            before.check_reload(&material, allow_dn, allow_san)?;
-            Ok((server, material))
-        });
+    }
+
+    fn reload(&self, keys: &TlsListener, seen: Vec<Option<Fingerprint>>) {
+        let before = self.current.read().usable.material.clone();
+        let loaded = Usable::reload(keys, &before);
         let listener = &self.listener;
         let mut current = self.current.write();
-        current.seen = seen;
+        (current.keys, current.seen) = (keys.clone(), seen);
         match loaded {
-            Ok((server, material)) => {
-                (current.server, current.material, current.failure) = (server, Arc::new(material), None);
+            Ok(usable) => {
+                (current.usable, current.failure) = (usable, None);
                 drop(current);
                 tracing::info!(listener, "the key stores have changed: new connections use them");
                 self.warn_of_expiry();
@@ -141,17 +191,15 @@ fn now_seconds() -> i64 {
     since.map_or(0, |since| since.as_secs() as i64)
 }
 
-fn load(properties: &TlsProperties) -> Result<(TlsServer, TlsMaterial), SecurityError> {
-    let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
-    let material = properties.load(&read)?;
-    Ok((TlsServer::new(properties, &material)?, material))
+fn properties(keys: &TlsListener) -> Result<TlsProperties, SecurityError> {
+    TlsProperties::read(&|key| keys.get(key).map(str::to_owned))
 }
 
-/// None for a file that cannot be looked at.
-fn fingerprints(properties: &TlsProperties) -> Vec<Option<Fingerprint>> {
+/// None for a file that cannot be looked at; of keys that contradict each other there are no files.
+fn fingerprints(keys: &TlsListener) -> Vec<Option<Fingerprint>> {
     let of = |path: &str| {
         let meta = std::fs::metadata(path).ok()?;
         Some((meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
     };
-    properties.files().map(of).collect()
+    properties(keys).map(|properties| properties.files().map(of).collect()).unwrap_or_default()
 }

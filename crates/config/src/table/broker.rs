@@ -209,9 +209,11 @@ pub(super) const BROKER: &[ConfigKey] = &[
              `--attach` adds to them."),
     broker("mainstem.authentication.timeout.ms", Int).default("10000").at_least(1).ours()
         .doc("Milliseconds from accepting a connection of a SASL listener until it is authenticated; then it is closed."),
-    broker("mainstem.http.authentication", Str).default("").one_of(&["", "none"]).ours()
-        .doc("What clients of `mainstem.http.listener` prove. Only `none` is there, and has to be said where the listener is \
-             not on a loopback address: who can reach it may read `/metrics` and `/health`."),
+    broker("mainstem.http.authentication", Str).default("").one_of(&["", "none", "basic", "certificate"]).ours()
+        .doc("What clients of `mainstem.http.listener` prove, which has to be said where it is not on a loopback address. `basic`: \
+             the name and password of a SCRAM user; `certificate`: that `ssl.truststore.*` trusts theirs. Both are over TLS by \
+             `ssl.*`, or `listener.name.http.ssl.*`, and ask an authorizer for Describe of the cluster. `none`: nothing, over \
+             plain HTTP: who can reach it may read `/metrics` and `/health`."),
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),

@@ -64,6 +64,8 @@ enum Side {
 /// What one turn of rustls asks for.
 enum Turn {
     Again,
+    /// There is something to be sent.
+    Encoded,
     Stop(TlsState),
     Failed(TlsError),
 }
@@ -83,7 +85,7 @@ impl fmt::Debug for TlsSession {
 }
 
 /// Appends a record of the handshake.
-fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Turn {
+fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) {
     let start = outgoing.len();
     let mut size = RECORD_OVERHEAD;
     loop {
@@ -91,12 +93,12 @@ fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Tu
         match data.encode(&mut outgoing[start..]) {
             Ok(written) => {
                 outgoing.truncate(start + written);
-                return Turn::Again;
+                return;
             }
             Err(EncodeError::InsufficientSize(error)) => size = error.required_size,
             Err(EncodeError::AlreadyEncoded) => {
                 outgoing.truncate(start);
-                return Turn::Again;
+                return;
             }
         }
     }
@@ -122,7 +124,10 @@ macro_rules! turn {
                 }
                 turn
             }
-            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, $outgoing),
+            Ok(ConnectionState::EncodeTlsData(data)) => {
+                encode(data, $outgoing);
+                Turn::Encoded
+            }
             Ok(ConnectionState::TransmitTlsData(data)) => {
                 data.done();
                 Turn::Again
@@ -249,8 +254,9 @@ impl TlsSession {
             let (discarded, turn) = self.turn(&mut incoming[consumed..], outgoing, plain);
             consumed += discarded;
             match (turn, failed.take()) {
-                (Turn::Again, before) => failed = before,
-                // The alert came after the error, before the same error again, or nothing.
+                // The alert comes after the error; what has failed is not to be looked at again behind it.
+                (Turn::Encoded, Some(error)) => return (incoming.len(), Err(error)),
+                (Turn::Again | Turn::Encoded, before) => failed = before,
                 (_, Some(error)) => return (incoming.len(), Err(error)),
                 (Turn::Failed(error), None) => failed = Some(error),
                 (Turn::Stop(_), None) if self.is_peer_closed => return (consumed, Ok(TlsState::PeerClosed)),

@@ -264,6 +264,52 @@ fn sealing_between_the_parts_of_a_message() {
     assert!(between > 0, "a message was held back that is longer than a record");
 }
 
+/// A client of rustls itself, since ours asks for no new keys.
+#[test]
+fn a_flood_of_new_keys_ends_the_session() {
+    use rustls::pki_types::pem::PemObject;
+    let ca = Authority::new("ca");
+    let broker = ca.issue("broker", |_| ());
+    let mut session = server(&inline(Some(&broker), None, &[])).unwrap().session().unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let pem = ca.certificate.as_bytes();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().unwrap();
+    let mut client = rustls::ClientConnection::new(config.into(), name).unwrap();
+    let (mut plain, mut is_open) = (Vec::new(), false);
+    while !is_open {
+        let (mut sent, mut answer) = (Vec::new(), Vec::new());
+        while client.wants_write() {
+            client.write_tls(&mut sent).unwrap();
+        }
+        is_open = session.handshake(&mut sent, &mut answer, &mut plain) == Ok(TlsState::Open);
+        let mut answer = answer.as_slice();
+        while !answer.is_empty() {
+            client.read_tls(&mut answer).unwrap();
+            client.process_new_packets().unwrap();
+        }
+    }
+    let (mut obeyed, mut answered) = (0, 0);
+    let error = loop {
+        client.refresh_traffic_keys().unwrap();
+        let (mut sent, mut answer) = (Vec::new(), Vec::new());
+        client.write_tls(&mut sent).unwrap();
+        match session.open(&mut sent, &mut answer, &mut plain) {
+            Ok(_) => (obeyed, answered) = (obeyed + 1, answered + answer.len()),
+            Err(error) => break error,
+        }
+        assert!(obeyed < 1_000, "there is an end to it");
+    };
+    assert!(obeyed > 1 && answered < 4_096, "{obeyed} new keys, {answered} bytes of answers");
+    assert!(error.to_string().contains("TooManyKeyUpdateRequests"), "{error}");
+}
+
 #[test]
 fn nothing_is_sealed_before_the_end_of_the_handshake() {
     let ca = Authority::new("ca");

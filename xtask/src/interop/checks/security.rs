@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -38,6 +38,10 @@ const PASSWORD: &str = "a-secret";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 /// Seconds after which a client or a tool hangs.
 const PROGRAM_SECONDS: &str = "150";
+/// A key and its certificate, which has expired.
+const EXPIRED: &str = "expired.pem";
+/// The same which comes in the place of the broker's.
+const ROTATED: &str = "rotated.pem";
 /// Records that a client writes and reads.
 const RECORDS: u64 = 500;
 
@@ -47,6 +51,10 @@ struct Guarded {
     bootstrap: String,
     /// The listener without SASL.
     ssl: String,
+    /// The listener whose certificate has expired.
+    expired: String,
+    /// The listener whose sessions end after five seconds.
+    renewed: String,
     /// An authority of others.
     strangers: PathBuf,
     _process: Process,
@@ -103,6 +111,11 @@ pub(crate) fn run(
     for client in of_all_ways {
         report.check(client.key(), "SSL and SASL_SSL in every way", || guarded.all_ways(*client, &plan));
     }
+    if !clients.is_empty() {
+        report.check("security", "sessions of 5 s, another certificate, a rule that goes", || {
+            guarded.sessions(clients)
+        });
+    }
     for client in clients {
         for mechanism in MECHANISMS {
             let check = format!("SASL_SSL, {mechanism}");
@@ -129,17 +142,28 @@ impl Guarded {
             output(Command::new(&binary).args(cert))?;
         }
         let ssl = format!("localhost:{}", free_port()?);
+        let expired = format!("localhost:{}", free_port()?);
+        let renewed = format!("localhost:{}", free_port()?);
+        issue(&dir, EXPIRED, "-1")?;
+        issue(&dir, ROTATED, "20")?;
         let mut settings = OpenOptions::new().append(true).open(dir.join("server.properties"))?;
         write!(
             settings,
-            "listeners=SASL_SSL://{bootstrap},SSL://{ssl}\n\
+            "listeners=SASL_SSL://{bootstrap},SSL://{ssl},EXPIRED://{expired},RENEWED://{renewed}\n\
+             listener.security.protocol.map=SASL_SSL:SASL_SSL,SSL:SSL,EXPIRED:SSL,RENEWED:SASL_SSL\n\
+             listener.name.expired.ssl.keystore.location={}\n\
              mainstem.require.authentication=false\n\
              listener.name.ssl.ssl.client.auth=requested\n\
              listener.name.ssl.ssl.principal.mapping.rules=RULE:^CN=([a-z]+)$/$1/,DEFAULT\n\
              sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
              listener.name.sasl_ssl.plain.sasl.jaas.config=\
              org.apache.kafka.common.security.plain.PlainLoginModule required user_carol=\"{PASSWORD}\";\n\
-             group.initial.rebalance.delay.ms=0\n"
+             listener.name.renewed.sasl.enabled.mechanisms=SCRAM-SHA-512\n\
+             listener.name.renewed.scram-sha-512.connections.max.reauth.ms=5000\n\
+             listener.name.renewed.ssl.allow.san.changes=true\n\
+             listener.name.renewed.ssl.allow.dn.changes=true\n\
+             group.initial.rebalance.delay.ms=0\n",
+            dir.join(EXPIRED).display()
         )?;
         let mut start = Command::new(&binary);
         start.args(["start", "--config"]).arg(dir.join("server.properties"));
@@ -152,7 +176,7 @@ impl Guarded {
                 Ok(Guarded::tool_of(&dir, &bootstrap, &["topic", "list"]).is_ok())
             },
         )?;
-        let guarded = Guarded { dir, bootstrap, ssl, strangers, _process: process };
+        let guarded = Guarded { dir, bootstrap, ssl, expired, renewed, strangers, _process: process };
         for topic in ["orders", "secret"] {
             guarded.tool(&["topic", "create", topic, "--partitions", "2"])?;
         }
@@ -203,6 +227,8 @@ impl Guarded {
             ways.push(sasl(mechanism, mechanism, user, &password, true));
             ways.push(sasl(wrong, mechanism, user, "wrong", false));
         }
+        let expired = ssl("expired certificate", String::new());
+        ways.push(Way { bootstrap: self.expired.clone(), lets_in: false, ..expired });
         let untrusted = sasl("untrusted authority", "PLAIN", "carol", PASSWORD, false);
         ways.push(Way { ca: self.strangers.join("ca.pem"), ..untrusted });
         Ok(ways)
@@ -248,6 +274,61 @@ impl Guarded {
                 ensure!(is_expected(client, way, step, outcome), "{}: {step}: {outcome}", way.name);
             }
         }
+        Ok(())
+    }
+
+    /// Under load, sessions are renewed and the certificate changes: what was written is read once. Then the rule goes by
+    /// which it was read.
+    fn sessions(&self, clients: &[Client]) -> Result<()> {
+        let user = user_of(MECHANISMS[1]);
+        let password = fs::read_to_string(self.dir.join(user))?;
+        let pattern = ["--topic", "sessions-", "--prefix"];
+        self.tool(&[&["acl", "add", "--allow", user, "--operation", "read,write"], &pattern[..]].concat())?;
+        let mut running = Vec::new();
+        for client in clients {
+            let topic = format!("sessions-{}", client.key());
+            self.tool(&["topic", "create", &topic, "--partitions", "2"])?;
+            let mut command = Command::new("timeout");
+            command.arg(PROGRAM_SECONDS).arg(install::python());
+            command.arg(install::sources("python").join("sessions.py")).args([client.key(), &self.renewed]);
+            command.arg(self.dir.join("ca.pem")).args([user, &password, MECHANISMS[1], &topic]);
+            let mut process = command.stdout(Stdio::piped()).spawn().context("start a client")?;
+            let lines = BufReader::new(process.stdout.take().expect("its output is a pipe")).lines();
+            running.push((client.key(), process, lines));
+        }
+        let mut next = |step: &str, index: usize| -> Result<Option<Value>> {
+            let Some((client, _, lines)) = running.get_mut(index) else { return Ok(None) };
+            let line = lines.next().with_context(|| format!("{client} has ended before {step}"))??;
+            let told: Told = serde_json::from_str(&line).with_context(|| line.clone())?;
+            ensure!(told.step == step, "{client}: {line}");
+            Ok(Some(told.outcome))
+        };
+        let mut all = |step: &str| -> Result<Vec<Value>> {
+            (0..clients.len()).map(|index| Ok(next(step, index)?.unwrap_or_default())).collect()
+        };
+        all("half")?;
+        let rotated = self.dir.join(ROTATED).display().to_string();
+        let setting = format!("listener.name.renewed.ssl.keystore.location={rotated}");
+        self.tool(&["config", "set", "broker/1", &setting])?;
+        let told = all("records")?;
+        for (client, told) in clients.iter().zip(told) {
+            let is_complete = told["written"].as_u64() > Some(0) && told["written"] == told["read"];
+            ensure!(is_complete && told["repeated"] == 0, "{}: {told}", client.key());
+        }
+        self.tool(&["acl", "remove", "--user", user, "--topic", "sessions-"])?;
+        for (client, told) in clients.iter().zip(all("rule removed")?) {
+            let shown = told.to_string().to_lowercase().replace('_', "");
+            // Its `getmany` has raised nothing and returned nothing more.
+            let is_silent = *client == Client::Aiokafka && told.is_null();
+            ensure!(is_silent || shown.contains("topicauthorizationfailed"), "{}: {told}", client.key());
+        }
+        for (client, mut process, _) in running {
+            ensure!(process.wait()?.success(), "{client} failed");
+        }
+        let mut check = Command::new(workspace::release_binary("mainstem"));
+        check.args(["security", "check", &self.renewed, "--command-config"]);
+        let shown = output(check.arg(self.dir.join("admin.properties")))?;
+        ensure!(shown.contains("(19 days)"), "the new certificate is shown: {shown}");
         Ok(())
     }
 
@@ -321,6 +402,37 @@ impl Guarded {
     }
 }
 
+/// A key and a certificate of the broker's authority for so many days, in one file.
+fn issue(dir: &Path, file: &str, days: &str) -> Result<()> {
+    let path = |name: &str| dir.join(name);
+    let openssl = |arguments: &[&str], files: &[(&str, &str)]| {
+        let mut command = Command::new("openssl");
+        command.args(arguments);
+        for (option, file) in files {
+            command.arg(option).arg(path(file));
+        }
+        output(&mut command)
+    };
+    fs::write(path("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n")?;
+    let request = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    openssl(
+        &[&request[..], &["-subj", "/CN=localhost"]].concat(),
+        &[("-keyout", "issued.key"), ("-out", "issued.csr")],
+    )?;
+    openssl(
+        &["x509", "-req", "-days", days, "-CAcreateserial"],
+        &[
+            ("-in", "issued.csr"),
+            ("-CA", "ca.pem"),
+            ("-CAkey", "ca.key"),
+            ("-extfile", "names"),
+            ("-out", "issued.crt"),
+        ],
+    )?;
+    let both = fs::read_to_string(path("issued.key"))? + &fs::read_to_string(path("issued.crt"))?;
+    Ok(fs::write(path(file), both)?)
+}
+
 fn user_of(mechanism: &str) -> &'static str {
     if mechanism == "SCRAM-SHA-256" { "alice" } else { "bob" }
 }
@@ -351,7 +463,7 @@ fn is_expected(client: Client, way: &Way, step: &str, outcome: &str) -> bool {
         // It does not say why there is no coordinator.
         ("denied group", Client::KafkaJs) => shown.contains("groupcoordinatornotfound"),
         ("denied group", _) => shown.contains("groupauthorization"),
-        _ if way.name == "untrusted authority" => {
+        _ if ["untrusted authority", "expired certificate"].contains(&way.name) => {
             ["ssl", "certificate"].iter().any(|word| shown.contains(word))
         }
         _ => shown.contains("authentication"),

@@ -336,6 +336,30 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
 }
 
 #[test]
+fn ten_thousand_silent_strangers_keep_no_one_out() {
+    // Those who connect would wait a second wherever the queue of the socket is full.
+    let broker = broker(&[("socket.listen.backlog.size", "4096")]);
+    let mut inside = Peer::connect(&broker);
+    assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
+    // Those that came long ago have lost their seats.
+    let mut strangers = std::collections::VecDeque::new();
+    for number in 1..=10_000 {
+        strangers.push_back(TcpStream::connect(broker.address()).unwrap());
+        if strangers.len() > 1_000 {
+            strangers.pop_front();
+        }
+        if number % 1_000 == 0 {
+            let taken = broker.broker().door.taken();
+            assert!(taken <= 100, "{taken} seats of the 100 for an address");
+            assert_eq!(Peer::connect(&broker).log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
+            assert!(inside.is_served());
+        }
+    }
+    drop(strangers);
+    assert_no_seat_is_taken(&broker);
+}
+
+#[test]
 fn a_session_is_renewed_or_ends() {
     let broker = broker(&[
         ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", "1200"),

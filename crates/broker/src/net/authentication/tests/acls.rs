@@ -102,6 +102,17 @@ fn describe(peer: &mut Peer, name: &'static str) -> i16 {
     peer.call(&named(name), 12).unwrap().topics[0].error_code
 }
 
+/// One more than the length, as an unsigned varint.
+fn compact_length(length: usize) -> Vec<u8> {
+    let (mut left, mut bytes) = (length + 1, Vec::new());
+    while left >= 0x80 {
+        bytes.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    bytes.push(left as u8);
+    bytes
+}
+
 fn code(error: ErrorCode) -> i16 {
     error.code()
 }
@@ -188,6 +199,45 @@ fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
     let described = admin.call(&request, 3).unwrap();
     let rules: Vec<_> = described.resources.iter().flat_map(|one| &one.acls).collect();
     assert_eq!((rules.len(), &*rules[0].principal), (1, "User:alice"));
+}
+
+/// Requests that another node would have passed on for somebody: who is no node cannot make them, not even a super user.
+#[test]
+fn a_forged_envelope_is_not_opened() {
+    const ENVELOPE: i16 = 58;
+    let broker = guarded(&[]);
+    let topic = CreatableTopic {
+        name: "forged".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+    let within = Peer::encode(&request, 7);
+    for sender in [None, Some("alice"), Some("admin")] {
+        let mut peer = sender.map_or_else(|| Peer::connect(&broker), |name| user(&broker, name));
+        // Header (key, version, correlation id, no client id, tags), request, principal, address, tags.
+        let mut body = ENVELOPE.to_be_bytes().to_vec();
+        body.extend([0, 0, 0, 0, 0, 7, 255, 255, 0]);
+        let mut bytes = |field: &[u8]| {
+            body.extend(compact_length(field.len()));
+            body.extend(field);
+        };
+        bytes(&within[4..]);
+        bytes(b"\0\0\x05User\x05root\0\0");
+        bytes(&[127, 0, 0, 1]);
+        body.push(0);
+        peer.stream.write_all(&(body.len() as i32).to_be_bytes()).unwrap();
+        peer.stream.write_all(&body).unwrap();
+        assert!(peer.is_closed(), "{sender:?}");
+    }
+    assert_eq!(
+        describe(&mut user(&broker, "admin"), "other"),
+        0,
+        "the broker goes on, and makes what it may"
+    );
+    let image = broker.broker().controller.image();
+    assert!(image.topic("forged").is_none());
 }
 
 #[test]

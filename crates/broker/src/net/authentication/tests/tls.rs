@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use mainstem_security::tls::{TlsClient, TlsProperties};
+use mainstem_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use mainstem_wire::messages::metadata_request::MetadataRequestTopic;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 
@@ -225,6 +228,131 @@ fn stores_that_change_are_read_again_if_they_may() {
     reload();
     assert_ne!(certificate(&connect(&broker, &client)), second);
     assert_eq!(count(&broker, failed), 0);
+}
+
+/// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
+fn alter(peer: &mut Peer, key: &'static str, value: &str) -> (i16, String) {
+    let config =
+        AlterableConfig { name: key.into(), value: Some(value.to_owned().into()), ..Default::default() };
+    let resource = AlterConfigsResource {
+        resource_type: 4,
+        resource_name: "1".into(),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+    let answer = &peer.call(&request, 1).expect("an answer").responses[0];
+    (answer.error_code, answer.error_message.as_deref().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_store_that_is_set_counts_at_once_and_one_that_cannot_be_used_is_refused() {
+    const LOCATION: &str = "listener.name.ssl.ssl.keystore.location";
+    let authority = Authority::new();
+    let broker = authority.broker("SSL", &[]);
+    let client = authority.client(None);
+    let mut admin = connect(&broker, &client);
+    let first = certificate(&admin);
+    let now = || certificate(&connect(&broker, &client));
+
+    for (file, why) in [("missing.pem", "No such file"), ("half.pem", "half.pem"), ("other.pem", "DN=")] {
+        let path = match file {
+            "other.pem" => authority.issue(file, "other"),
+            _ => authority.dir.path().join(file).to_str().unwrap().to_owned(),
+        };
+        if file == "half.pem" {
+            std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+        }
+        let (code, message) = alter(&mut admin, LOCATION, &path);
+        assert_eq!(code, ErrorCode::INVALID_REQUEST.code(), "{file}: {message}");
+        assert!(message.contains("the listener SSL cannot use TLS") && message.contains(why), "{message}");
+        assert_eq!(now(), first, "{file}");
+    }
+
+    let second = authority.issue("second.pem", "broker");
+    assert_eq!(alter(&mut admin, LOCATION, &second), (0, String::new()));
+    let after = now();
+    assert_ne!(after, first);
+    assert!(admin.is_served(), "a session goes on");
+
+    authority.issue("second.pem", "broker");
+    assert_eq!(alter(&mut admin, LOCATION, &second), (0, String::new()));
+    assert_ne!(now(), after, "the same value has it read again");
+}
+
+/// The status line and the body that the operator's listener answers.
+fn get(
+    broker: &EmbeddedBroker,
+    client: &TlsClient,
+    path: &str,
+    user: Option<&str>,
+) -> std::io::Result<(String, String)> {
+    use base64::prelude::{BASE64_STANDARD, Engine};
+    let stream = TcpStream::connect(broker.http().expect("it is configured"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let session = Session::begin(stream, client.session("localhost").unwrap(), usize::MAX)?;
+    let mut wire = Wire::Tls(Box::new(session));
+    let login = user.map(|user| format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(user)));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", login.unwrap_or_default());
+    wire.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    wire.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let status = head.lines().next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).unwrap_or_default();
+    Ok((status.to_owned(), body.to_owned()))
+}
+
+fn status(broker: &EmbeddedBroker, client: &TlsClient, path: &str, user: Option<&str>) -> String {
+    get(broker, client, path, user).map_or_else(|_| "closed".to_owned(), |(status, _)| status)
+}
+
+const GUARDED: [(&str, &str); 3] = [
+    ("mainstem.http.listener", "127.0.0.1:0"),
+    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ("super.users", "User:bob;User:CN=operator"),
+];
+
+#[test]
+fn metrics_are_for_users_with_a_password() {
+    let authority = Authority::new();
+    let broker =
+        authority.broker("SSL", &[&GUARDED[..], &[("mainstem.http.authentication", "basic")]].concat());
+    for (mechanism, name) in [(ScramMechanism::Sha256, "bob"), (ScramMechanism::Sha512, "eve")] {
+        add_user(&broker, mechanism, name, "b-secret");
+    }
+    let client = authority.client(None);
+    for (user, expected) in [
+        (Some("bob:b-secret"), "200 OK"),
+        (Some("bob:wrong"), "401 Unauthorized"),
+        (Some("nobody:b-secret"), "401 Unauthorized"),
+        (Some("bob"), "401 Unauthorized"),
+        (None, "401 Unauthorized"),
+        (Some("eve:b-secret"), "403 Forbidden"),
+    ] {
+        assert_eq!(status(&broker, &client, "/metrics", user), expected, "{user:?}");
+    }
+    let (status, body) = get(&broker, &client, "/health", None).unwrap();
+    assert_eq!((status.as_str(), body.as_str()), ("200 OK", "{}\n"), "no more than how it is");
+    let (status, body) = get(&broker, &client, "/health", Some("bob:b-secret")).unwrap();
+    assert!(status == "200 OK" && body.len() > 10, "{body}");
+
+    let mut plain = TcpStream::connect(broker.http().unwrap()).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "who does not speak TLS is not answered");
+}
+
+#[test]
+fn metrics_are_for_certificates() {
+    let authority = Authority::new();
+    let settings = [&GUARDED[..], &[("mainstem.http.authentication", "certificate")]].concat();
+    let broker = authority.broker("SSL", &settings);
+    let of = |name| authority.client(Some(&authority.issue("client.pem", name)));
+    assert_eq!(status(&broker, &of("operator"), "/metrics", None), "200 OK");
+    assert_eq!(status(&broker, &of("other"), "/metrics", None), "403 Forbidden");
+    assert_eq!(status(&broker, &authority.client(None), "/metrics", None), "closed");
 }
 
 #[test]

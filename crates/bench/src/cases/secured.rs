@@ -1,0 +1,150 @@
+//! What security costs beyond the bytes that are encrypted: handshakes and logins, and rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::cpu::CpuTimes;
+use super::load::{self, LoadOrder};
+use super::{Case, Measured};
+use crate::broker::{Launch, Running};
+use crate::connection::Connection;
+use crate::load::Keeps;
+use crate::process;
+use crate::protocol::admin::{self, Acl};
+use crate::sampler::MIB;
+use crate::secure::{CertificateKey, Endpoint};
+use crate::workload::LoadShape;
+
+const CLIENTS: usize = 4;
+/// Two threads beside a load, each at half the rate.
+const LOGINS_BESIDE: [Duration; 2] = [Duration::from_millis(10); 2];
+const RULES: usize = 10_000;
+const RULES_OF_A_REQUEST: usize = 1_000;
+/// Everybody may do what no rule is about: the first rules are made so.
+const AUTHORIZED: [&str; 2] = [
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found=true",
+];
+
+/// Connections that are encrypted, log in, ask for the versions, and go.
+pub(super) fn run_handshakes(case: &Case<'_>, key: CertificateKey) -> Result<Measured> {
+    let broker = Running::start_ready(case.environment, Launch { key, ..case.launch() })?;
+    let logins = Logins::start(broker.endpoint(), &[Duration::ZERO; CLIENTS]);
+    thread::sleep(case.extent.warmup);
+    let (begin, before, done) = (Instant::now(), CpuTimes::sample(broker.pid())?, logins.count());
+    thread::sleep(case.extent.window);
+    let cpu = CpuTimes::sample(broker.pid())?.since(&before);
+    let (seconds, done) = (begin.elapsed().as_secs_f64(), (logins.count() - done) as f64);
+    logins.finish()?;
+    let memory = process::memory(broker.pid())?;
+    broker.stop()?;
+    let mut measured = Measured::of([
+        ("handshakes_per_s", done / seconds),
+        ("handshakes_per_cpu_s", done / cpu.broker_s().max(0.01)),
+        ("vm_hwm_mib", memory.peak as f64 / MIB),
+    ]);
+    cpu.add_circumstances(&mut measured, seconds);
+    Ok(measured)
+}
+
+/// A load, and the same beside 200 logins a second.
+pub(super) fn run_logins(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
+    twice(case, shape, &[], |broker| {
+        let logins = Logins::start(broker.endpoint(), &LOGINS_BESIDE);
+        Ok(Some(logins))
+    })
+}
+
+/// A load, and the same with an authorizer that has many rules of its user.
+pub(super) fn run_acls(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
+    twice(case, shape, &AUTHORIZED, |broker| create_rules(broker).map(|()| None))
+}
+
+/// Loads a broker, then another with these settings after what is done to it.
+fn twice(
+    case: &Case<'_>,
+    shape: LoadShape,
+    settings: &'static [&'static str],
+    disturb: impl FnOnce(&Running) -> Result<Option<Logins>>,
+) -> Result<Measured> {
+    let order = LoadOrder { shape, window: case.extent.window, keeps: Keeps::All };
+    let broker = Running::start_ready(case.environment, case.launch())?;
+    let before = load::measure(case, &broker, order)?;
+    broker.stop()?;
+    let broker = Running::start_ready(case.environment, Launch { settings, ..case.launch() })?;
+    let logins = disturb(&broker)?;
+    let (begin, done) = (Instant::now(), logins.as_ref().map_or(0, Logins::count));
+    let mut measured = load::measure(case, &broker, order)?;
+    if let Some(logins) = logins {
+        let per_s = (logins.count() - done) as f64 / begin.elapsed().as_secs_f64();
+        logins.finish()?;
+        measured.add([("handshakes_per_s", per_s)]);
+    }
+    broker.stop()?;
+    for (key, undisturbed, part) in [
+        ("messages_per_s", "undisturbed_messages_per_s", "of_undisturbed"),
+        ("ack_p99_us", "undisturbed_ack_p99_us", "p99_of_undisturbed"),
+    ] {
+        let of = |measured: &Measured| measured.figures.get(key).copied().context("a load has both");
+        let (before, after) = (of(&before)?, of(&measured)?);
+        measured.add([(undisturbed, before), (part, after / before)]);
+    }
+    Ok(measured)
+}
+
+/// 10,000 topics that the user of loads may write, besides what it does write and its group.
+fn create_rules(broker: &Running) -> Result<()> {
+    const USER: &str = "User:ANONYMOUS";
+    let mut connection = Connection::open(broker.endpoint())?;
+    let names: Vec<_> = (0..RULES).map(|number| format!("other-{number}")).collect();
+    for names in names.chunks(RULES_OF_A_REQUEST) {
+        let rules: Vec<_> = names.iter().map(|name| Acl { resource: 2, name, principal: USER }).collect();
+        admin::create_acls(&mut connection, &rules)?;
+    }
+    let own = [(2, "bench"), (3, "bench-group")];
+    let own = own.map(|(resource, name)| Acl { resource, name, principal: USER });
+    admin::create_acls(&mut connection, &own)
+}
+
+/// Clients that connect, log in and go, until this is finished.
+struct Logins {
+    is_over: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    threads: Vec<thread::JoinHandle<Result<()>>>,
+}
+
+impl Logins {
+    /// A client for each interval, which begins no sooner than that after its last beginning.
+    fn start(endpoint: Endpoint, intervals: &[Duration]) -> Self {
+        let (is_over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = intervals.iter().map(|&interval| {
+            let (is_over, done) = (is_over.clone(), done.clone());
+            thread::spawn(move || {
+                let mut next = Instant::now();
+                while !is_over.load(Ordering::Relaxed) {
+                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                    next = Instant::now().max(next) + interval;
+                    admin::api_versions(&mut Connection::open(endpoint)?)?;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        });
+        Self { threads: threads.collect(), is_over, done }
+    }
+
+    fn count(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Ends them; an error if one was not served.
+    fn finish(self) -> Result<()> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = self.threads.into_iter().map(|thread| thread.join().expect("a client panicked"));
+        ended.collect::<Result<()>>().context("a client could not log in")
+    }
+}
