@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tracing::Instrument as _;
+use tokio::time::Sleep;
+use tracing::Span;
 
 use crate::FaultClass;
 use crate::batches::{Batch, Marks};
@@ -22,7 +24,9 @@ use crate::payload::{DecodeError, Payload};
 pub(crate) struct Ended {
     /// That of its (first) message.
     pub(crate) slot: u16,
-    pub(crate) outcome: Result<(), Failure>,
+    pub(crate) outcome: Result<(), Box<Failure>>,
+    /// The context that it was started with.
+    pub(crate) cx: Cx,
 }
 
 /// Why an attempt has failed.
@@ -40,9 +44,9 @@ impl Failure {
     }
 }
 
-/// Handles one message. Written flat: what a future holds is moved into each that it is wrapped in.
+/// Handles one message.
 pub(crate) async fn handle_one<P, H, M>(
-    handler: Arc<H>,
+    handler: &H,
     received: Received,
     mut cx: Cx,
     slot: u16,
@@ -55,22 +59,18 @@ where
     let span = received.span();
     let message = match span.in_scope(|| decoded(|| Msg::<P>::decode(received))) {
         Ok(message) => message,
-        Err(failure) => return Ended { slot, outcome: Err(failure) },
+        Err(failure) => return Ended { slot, outcome: Err(failure), cx },
     };
-    let handling = AssertUnwindSafe(handler.handle(message, &mut cx)).catch_unwind().instrument(span);
-    let outcome = match limit {
-        None => judged(handling.await),
-        Some(limit) => match tokio::time::timeout(limit, handling).await {
-            Ok(ended) => judged(ended),
-            Err(_) => Err(late(limit)),
-        },
+    let outcome = {
+        let handling = pin!(handler.handle(message, &mut cx));
+        guarded(handling, span, limit).await
     };
-    Ended { slot, outcome }
+    Ended { slot, outcome, cx }
 }
 
 /// Handles messages together. If one cannot be decoded, all run again alone, which tells them apart.
 pub(crate) async fn handle_batch<P, H, M>(
-    handler: Arc<H>,
+    handler: &H,
     received: Vec<Received>,
     mut cx: Cx,
     slot: u16,
@@ -84,39 +84,61 @@ where
     let all = decoded(|| received.into_iter().map(Msg::<P>::decode).collect::<Result<Vec<_>, _>>());
     let messages = match all {
         Ok(messages) => messages,
-        Err(failure) => return Ended { slot, outcome: Err(failure) },
+        Err(failure) => return Ended { slot, outcome: Err(failure), cx },
     };
     let batch = Batch::new(messages, marks.clone());
-    let handling = AssertUnwindSafe(handler.handle(batch, &mut cx)).catch_unwind();
-    let outcome = match limit {
-        None => judged(handling.await),
-        Some(limit) => match tokio::time::timeout(limit, handling).await {
-            Ok(ended) => judged(ended),
-            Err(_) => Err(late(limit)),
-        },
+    let outcome = {
+        let handling = pin!(handler.handle(batch, &mut cx));
+        guarded(handling, Span::none(), limit).await
     };
-    Ended { slot, outcome: outcome.map_err(|failure| Failure { marks: marks.lock().clone(), ..failure }) }
+    let outcome = outcome.map_err(|failure| Box::new(Failure { marks: marks.lock().clone(), ..*failure }));
+    Ended { slot, outcome, cx }
 }
 
 /// Decodes by code that may be a user's: a panic there is a record that cannot be decoded.
-fn decoded<T>(decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Failure> {
+fn decoded<T>(decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Box<Failure>> {
     let decoded = std::panic::catch_unwind(AssertUnwindSafe(decode));
     let decoded = decoded
         .unwrap_or_else(|panic| Err(DecodeError::new(format!("decoding panicked: {}", words_of(&*panic)))));
-    decoded.map_err(|error| Failure::new(Stage::Decode, &Fault::poison(error)))
+    decoded.map_err(|error| Box::new(Failure::new(Stage::Decode, &Fault::poison(error))))
 }
 
-/// Takes a panic for a failure.
-fn judged(ended: Result<Result<(), Fault>, Box<dyn Any + Send>>) -> Result<(), Failure> {
-    let ended = ended.unwrap_or_else(|panic| {
-        Err(Fault::failed(format_args!("the handler panicked: {}", words_of(&*panic))))
-    });
-    ended.map_err(|fault| Failure::new(Stage::Handle, &fault))
+/// Polls a handler in its span, takes a panic for a failure, and gives up at its time limit. One that is done at once needs no
+/// timer.
+async fn guarded(
+    mut handling: Pin<&mut impl Future<Output = Result<(), Fault>>>,
+    span: Span,
+    limit: Option<Duration>,
+) -> Result<(), Box<Failure>> {
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    std::future::poll_fn(|task| {
+        let polled = {
+            let _entered = span.enter();
+            std::panic::catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(task)))
+        };
+        match polled {
+            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(())),
+            Ok(Poll::Ready(Err(fault))) => return Poll::Ready(Err(failed(&fault))),
+            Ok(Poll::Pending) => {}
+            Err(panic) => return Poll::Ready(Err(panicked(&*panic))),
+        }
+        let Some(limit) = limit else { return Poll::Pending };
+        let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        timer.as_mut().poll(task).map(|()| Err(late(limit)))
+    })
+    .await
 }
 
-fn late(limit: Duration) -> Failure {
-    let late = Fault::failed(format_args!("the handler took longer than its time limit of {limit:?}"));
-    Failure::new(Stage::Handle, &late)
+fn failed(fault: &Fault) -> Box<Failure> {
+    Box::new(Failure::new(Stage::Handle, fault))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Box<Failure> {
+    failed(&Fault::failed(format_args!("the handler panicked: {}", words_of(panic))))
+}
+
+fn late(limit: Duration) -> Box<Failure> {
+    failed(&Fault::failed(format_args!("the handler took longer than its time limit of {limit:?}")))
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> &str {

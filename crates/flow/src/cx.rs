@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,9 +15,15 @@ use crate::payload::Encode;
 /// The context of one attempt to handle a message: what is sent with it leaves only if the attempt returns `Ok`. A clone is
 /// of the same attempt.
 #[derive(Clone)]
-pub struct Cx {
+pub struct Cx(Arc<Attempt>);
+
+/// What the clones of a context have in common. Attempts that ask for nothing use it one after another.
+#[derive(Debug)]
+struct Attempt {
     partition: Arc<PartitionCx>,
-    asked: Arc<Mutex<Asked>>,
+    /// Something was asked for.
+    has_asked: AtomicBool,
+    asked: Mutex<Asked>,
 }
 
 /// What the attempts of a partition have in common.
@@ -38,36 +44,42 @@ pub(crate) struct Asked {
     is_closed: bool,
 }
 
-impl Asked {
-    /// Forgets what was asked for, so that it can serve another attempt; no clone of an earlier one may live.
-    pub(crate) fn begin(&mut self) {
-        self.records.clear();
-        (self.seek, self.pause, self.is_closed) = (None, None, false);
-    }
-
-    /// Nothing more can be asked.
-    pub(crate) fn close(&mut self) {
-        self.is_closed = true;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.seek.is_none() && self.pause.is_none()
-    }
-}
-
 impl Cx {
-    pub(crate) fn new(partition: Arc<PartitionCx>, asked: Arc<Mutex<Asked>>) -> Cx {
-        Cx { partition, asked }
+    pub(crate) fn new(partition: Arc<PartitionCx>) -> Cx {
+        Cx(Arc::new(Attempt { partition, has_asked: AtomicBool::new(false), asked: Mutex::default() }))
+    }
+
+    /// Returns true if its attempt, which has ended, has asked for nothing, and can ask for nothing more: it can be another's.
+    #[inline]
+    pub(crate) fn is_unused(&self) -> bool {
+        if Arc::strong_count(&self.0) > 1 {
+            return false;
+        }
+        // A clone that another thread has dropped was used before that.
+        fence(Ordering::Acquire);
+        !self.0.has_asked.load(Ordering::Relaxed)
+    }
+
+    /// What its attempt has asked for; nothing more can be asked.
+    pub(crate) fn close(&self) -> Asked {
+        let closed = Asked { is_closed: true, ..Asked::default() };
+        std::mem::replace(&mut *self.0.asked.lock(), closed)
+    }
+
+    /// Tells contexts of different attempts apart.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Name of the application.
     pub fn app(&self) -> &str {
-        &self.partition.app
+        &self.0.partition.app
     }
 
     /// The partition of the message.
     pub fn partition(&self) -> &TopicPartition {
-        &self.partition.partition
+        &self.0.partition.partition
     }
 
     /// Sends a record when this attempt has returned `Ok`; the message is finished when it is acknowledged. Records of one
@@ -120,10 +132,11 @@ impl Cx {
     }
 
     fn ask(&self, what: &str, ask: impl FnOnce(&mut Asked)) -> Result<(), Fault> {
-        let mut asked = self.asked.lock();
+        let mut asked = self.0.asked.lock();
         if asked.is_closed {
             return Err(Fault::failed(format_args!("{what} was called after the handler had returned")));
         }
+        self.0.has_asked.store(true, Ordering::Relaxed);
         ask(&mut asked);
         Ok(())
     }
@@ -131,12 +144,12 @@ impl Cx {
     /// Returns true if the partition is being given up, or the application stops: a handler that takes long should end. It
     /// is dropped when its time is over, and the message is handled again elsewhere.
     pub fn revoked(&self) -> bool {
-        self.partition.is_revoked.load(Ordering::Relaxed)
+        self.0.partition.is_revoked.load(Ordering::Relaxed)
     }
 }
 
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cx").field(&self.partition.partition).finish()
+        f.debug_tuple("Cx").field(self.partition()).finish()
     }
 }

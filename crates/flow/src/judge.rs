@@ -172,8 +172,15 @@ impl Judge {
 
     /// An attempt succeeded.
     pub fn succeeded(&mut self) {
-        self.outage_since_ms = None;
-        self.ended(false);
+        self.succeeded_times(1);
+    }
+
+    /// So many attempts succeeded, one after another.
+    pub fn succeeded_times(&mut self, attempts: u64) {
+        if attempts > 0 {
+            self.outage_since_ms = None;
+            self.ended(attempts, 0);
+        }
     }
 
     /// An attempt failed. `seed` spreads waits: the message's offset, say.
@@ -198,7 +205,7 @@ impl Judge {
         }
         tries.failures += 1;
         tries.hear_witnesses(now_ms);
-        self.ended(true);
+        self.ended(1, 1);
         if is_with_others(beside) || class == FaultClass::Transient {
             tries.start_over(now_ms);
         }
@@ -227,10 +234,10 @@ impl Judge {
         is_known || now_ms.saturating_sub(tries.since_ms) >= self.retry.give_up_after_ms
     }
 
-    /// Counts an attempt, and closes what it was the last witness of.
-    fn ended(&mut self, is_failed: bool) {
-        self.total.ended += 1;
-        self.total.failed += u64::from(is_failed);
+    /// Counts attempts, and closes what one of them was the last witness of.
+    fn ended(&mut self, attempts: u64, failed: u64) {
+        self.total.ended += attempts;
+        self.total.failed += failed;
         while let Some((mark, witness)) = self.open.front()
             && self.total.ended - mark.ended >= WITNESSES
         {

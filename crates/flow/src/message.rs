@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mainstem_client::{FetchedBatch, Headers, RecordRange, TopicPartition};
+use mainstem_client::{Error, FetchedBatch, Headers, RecordRange, TopicPartition};
 
 use crate::letter::SourceRecord;
 use crate::payload::{DecodeError, Payload};
@@ -13,61 +13,112 @@ use crate::payload::{DecodeError, Payload};
 /// The header with the trace that a message belongs to (W3C Trace Context).
 pub(crate) const TRACE_PARENT: &str = "traceparent";
 
+/// A batch, and where its records are.
+#[derive(Debug)]
+pub(crate) struct OpenBatch {
+    batch: FetchedBatch,
+    records: Vec<RecordRange>,
+}
+
+impl OpenBatch {
+    /// Reads where the records are. `room` is used for that.
+    pub(crate) fn open(batch: FetchedBatch, mut room: Vec<RecordRange>) -> Result<OpenBatch, Error> {
+        let batch = batch.with_own_count();
+        room.clear();
+        for record in batch.ranges() {
+            room.push(record?);
+        }
+        Ok(OpenBatch { batch, records: room })
+    }
+
+    /// The room that [`OpenBatch::open`] was given.
+    pub(crate) fn into_room(self) -> Vec<RecordRange> {
+        self.records
+    }
+
+    #[inline]
+    pub(crate) fn batch(&self) -> &FetchedBatch {
+        &self.batch
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, index: u32) -> Option<&RecordRange> {
+        self.records.get(index as usize)
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, record: &RecordRange) -> Option<&[u8]> {
+        self.batch.key_of(record)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.records.len()).expect("a batch counts its records by 32 bits")
+    }
+}
+
 /// A record that was read: it shares the bytes of its batch.
 #[derive(Clone)]
 pub struct Received {
-    batch: Arc<FetchedBatch>,
-    record: RecordRange,
+    batch: Arc<OpenBatch>,
+    index: u32,
 }
 
 impl Received {
-    pub(crate) fn new(batch: Arc<FetchedBatch>, record: RecordRange) -> Received {
-        Received { batch, record }
+    /// # Panics
+    /// If there is no such record in the batch.
+    #[inline]
+    pub(crate) fn new(batch: Arc<OpenBatch>, index: u32) -> Received {
+        assert!(index < batch.len(), "record {index} of a batch of {}", batch.len());
+        Received { batch, index }
+    }
+
+    #[inline]
+    fn record(&self) -> &RecordRange {
+        &self.batch.records[self.index as usize]
     }
 
     /// The partition that it comes from.
+    #[inline]
     pub fn partition(&self) -> &TopicPartition {
-        self.batch.partition()
+        self.batch.batch.partition()
     }
 
     /// Its place there.
+    #[inline]
     pub fn offset(&self) -> i64 {
-        self.record.offset
+        self.record().offset
     }
 
     /// Milliseconds since 1970.
     pub fn timestamp_ms(&self) -> i64 {
-        self.record.timestamp_ms
+        self.record().timestamp_ms
     }
 
     /// What messages belong together by.
     pub fn key(&self) -> Option<&[u8]> {
-        self.batch.key_of(&self.record)
+        self.batch.key(self.record())
     }
 
     /// The payload's bytes; none is a tombstone.
+    #[inline]
     pub fn value(&self) -> Option<&[u8]> {
-        self.batch.value_of(&self.record)
+        self.batch.batch.value_of(self.record())
     }
 
     /// The same, to be kept: it keeps the whole batch in memory.
+    #[inline]
     pub fn shared_value(&self) -> Option<Bytes> {
-        self.batch.shared_value_of(&self.record)
+        self.batch.batch.shared_value_of(self.record())
     }
 
     /// Names and values beside the payload.
     pub fn headers(&self) -> Headers<'_> {
-        self.batch.headers_of(&self.record)
+        self.batch.batch.headers_of(self.record())
     }
 
     /// The value of the last header of a name.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers().last_with_key(name.as_bytes()).and_then(|header| header.value)
-    }
-
-    /// Bytes of key, value and headers.
-    pub(crate) fn size(&self) -> u32 {
-        self.record.size()
     }
 
     /// The span of one attempt, for who traces it; none, and next to no work, for all others.

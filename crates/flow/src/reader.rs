@@ -8,7 +8,7 @@ use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPar
 
 use crate::app::brokers_of;
 use crate::error::{Error, Result};
-use crate::message::{Msg, Received};
+use crate::message::{Msg, OpenBatch, Received};
 use crate::payload::Payload;
 
 /// How often it is looked whether all that was there is read.
@@ -117,10 +117,8 @@ impl Reader {
     }
 
     async fn fetch(&mut self) -> Result {
-        let batch = Arc::new(self.consumer.next().await?);
-        for record in batch.ranges() {
-            self.records.push_back(Received::new(batch.clone(), record?));
-        }
+        let batch = Arc::new(OpenBatch::open(self.consumer.next().await?, Vec::new())?);
+        self.records.extend((0..batch.len()).map(|index| Received::new(batch.clone(), index)));
         Ok(())
     }
 }

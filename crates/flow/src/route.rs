@@ -138,12 +138,14 @@ impl Route {
         let max = max.clamp(1, MESSAGES_MAX);
         let run: RunPartition = Arc::new(move |partition: Partition| {
             let (handler, limit) = (handler.clone(), partition.route.settings.time_limit);
-            let start = move |first: Received, mut rest: Vec<Received>, cx: Cx, slot: u16| {
-                rest.insert(0, first);
-                handle_batch::<P, H, M>(handler.clone(), rest, cx, slot, limit)
-            };
-            let dispatch = Dispatch::together(max, linger, start);
-            Box::pin(runner::run(partition, dispatch))
+            Box::pin(async move {
+                let handler = &*handler;
+                let start = |first: Received, mut rest: Vec<Received>, cx: Cx, slot: u16| {
+                    rest.insert(0, first);
+                    handle_batch::<P, H, M>(handler, rest, cx, slot, limit)
+                };
+                runner::run(partition, Dispatch::together(max, linger, start)).await;
+            })
         });
         Route::new(Topics::Named(topic.into()), run)
     }
@@ -258,10 +260,13 @@ where
     let handler = Arc::new(handler);
     Arc::new(move |partition: Partition| {
         let (handler, limit) = (handler.clone(), partition.route.settings.time_limit);
-        let start = move |one: Received, _: Vec<Received>, cx: Cx, slot: u16| {
-            handle_one::<P, H, M>(handler.clone(), one, cx, slot, limit)
-        };
-        Box::pin(runner::run(partition, Dispatch::alone(start)))
+        Box::pin(async move {
+            let handler = &*handler;
+            let start = |one: Received, _: Vec<Received>, cx: Cx, slot: u16| {
+                handle_one::<P, H, M>(handler, one, cx, slot, limit)
+            };
+            runner::run(partition, Dispatch::alone(start)).await;
+        })
     })
 }
 

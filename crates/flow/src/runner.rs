@@ -10,7 +10,9 @@
 //! It is one future that is polled by hand: what ends and what starts is taken many at a time under one lock, and nothing is
 //! allocated for a message that succeeds and sends nothing.
 
+mod attempts;
 mod backlog;
+mod messages;
 mod writing;
 
 pub(crate) use backlog::QUEUE_MAX;
@@ -22,7 +24,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_buffered::FuturesUnorderedBounded;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use mainstem_client::{CommittedOffset, FetchedBatch, Record, TopicPartition};
@@ -35,14 +36,17 @@ use crate::app::AppState;
 use crate::attempt::{Ended, Failure};
 use crate::cx::{Asked, Cx, PartitionCx};
 use crate::error::Error;
-use crate::judge::{Mark, Tries, Verdict};
+use crate::fault::Fault;
+use crate::judge::{Mark, Verdict};
 use crate::letter::Stage;
 use crate::message::{Received, TRACE_PARENT};
 use crate::metadata;
 use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
 use crate::window::{Limits, MESSAGES_MAX, Window};
+use attempts::Attempts;
 use backlog::Backlog;
+use messages::Messages;
 use writing::{Written, write_letter, write_outputs};
 
 /// Steps of one kind that are done before others have their turn.
@@ -197,30 +201,17 @@ where
     }
 }
 
-/// A message that is not finished.
-#[derive(Default)]
-struct Slot {
-    received: Option<Received>,
-    tries: Tries,
-    mark: Mark,
-    first_failed_wall_ms: i64,
-    /// When its attempt was started, by the application's clock.
-    started_ms: u64,
-    /// What its attempt asks for.
-    asked: Arc<Mutex<Asked>>,
-    /// The others of its batch.
-    others: Vec<u16>,
-}
-
 /// The task of a partition.
 struct Runner<S, F> {
     partition: Partition,
     dispatch: Dispatch<S>,
-    running: FuturesUnorderedBounded<F>,
+    running: Attempts<F>,
     writing: FuturesUnordered<BoxFuture<'static, Written>>,
-    slots: Vec<Slot>,
+    messages: Messages,
     backlog: Backlog,
     ended: Vec<Ended>,
+    /// Of those, what has failed or asks for something.
+    remarkable: Vec<Ended>,
     starting: Vec<u16>,
     /// Nothing is started before.
     paused_until_ms: u64,
@@ -242,10 +233,11 @@ where
     let concurrency = if dispatch.together.is_some() { 1 } else { partition.route.settings.concurrency };
     let mut runner = Runner {
         backlog: Backlog::default(),
-        running: FuturesUnorderedBounded::new(concurrency),
+        running: Attempts::new(concurrency),
         writing: FuturesUnordered::new(),
-        slots: Vec::new(),
+        messages: Messages::default(),
         ended: Vec::with_capacity(STEPS_MAX),
+        remarkable: Vec::new(),
         starting: Vec::with_capacity(MESSAGES_MAX),
         paused_until_ms: 0,
         seek: None,
@@ -330,29 +322,39 @@ where
 
     fn take_ended(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
         while self.ended.len() < STEPS_MAX
-            && let Poll::Ready(Some(ended)) = Pin::new(&mut self.running).poll_next(cx)
+            && let Poll::Ready(ended) = self.running.poll_ended(cx)
         {
             self.ended.push(ended);
         }
+        self.handle_ended(now_ms)
+    }
+
+    /// Does what those that have ended ask for, which were polled from `now_ms` on.
+    fn handle_ended(&mut self, now_ms: u64) -> bool {
         let polled_ms = self.warn_of_blocking(now_ms);
-        let mut ended = std::mem::take(&mut self.ended);
-        let is_busy = !ended.is_empty();
-        self.note_times(&ended, polled_ms);
-        self.finish_plain(&mut ended, now_ms);
-        for one in ended.drain(..) {
+        if self.ended.is_empty() {
+            return false;
+        }
+        self.note_times(polled_ms);
+        self.finish_plain(now_ms);
+        let mut remarkable = std::mem::take(&mut self.remarkable);
+        for one in remarkable.drain(..) {
+            let (slot, asked) = (one.slot, one.cx.close());
+            let is_own = one.cx.address() == self.messages.get(slot).cx_address;
             match one.outcome {
-                Ok(()) => self.succeeded(one.slot, now_ms),
-                Err(failure) => self.failed(one.slot, failure, now_ms),
+                Ok(()) if is_own => self.succeeded(slot, asked, now_ms),
+                Ok(()) => self.failed(slot, exchanged(), now_ms),
+                Err(failure) => self.failed(slot, *failure, now_ms),
             }
         }
-        self.ended = ended;
-        is_busy
+        self.remarkable = remarkable;
+        true
     }
 
     /// Counts how long attempts have taken.
-    fn note_times(&self, ended: &[Ended], now_ms: u64) {
-        let took = |one: &Ended| now_ms.saturating_sub(self.slots[usize::from(one.slot)].started_ms);
-        self.partition.route.metrics.attempts.add(ended.iter().map(took));
+    fn note_times(&self, now_ms: u64) {
+        let took = |one: &Ended| now_ms.saturating_sub(self.messages.get(one.slot).started_ms);
+        self.partition.route.metrics.attempts.add(self.ended.iter().map(took));
     }
 
     /// A handler that computes, or waits, without an await holds up all that its thread has to do. Returns the time now.
@@ -370,50 +372,44 @@ where
         now_ms
     }
 
-    /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are left.
-    fn finish_plain(&mut self, ended: &mut Vec<Ended>, now_ms: u64) {
+    /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are put aside.
+    fn finish_plain(&mut self, now_ms: u64) {
         let (shared, route) = (&self.partition.shared, &self.partition.route);
-        let (mut progress, mut judge) = (shared.progress.lock(), route.judge.lock());
-        let Some(window) = &mut progress.window else { return };
-        let slots = &mut self.slots;
-        let before = ended.len();
-        ended.retain(|one| {
-            let slot = &mut slots[usize::from(one.slot)];
-            let asks = match Arc::get_mut(&mut slot.asked) {
-                Some(asked) => !asked.get_mut().is_empty(),
-                // A clone lives still: what it asks for from now on would be lost.
-                None => true,
-            };
-            let is_plain = one.outcome.is_ok() && slot.others.is_empty() && !asks;
+        let mut progress = shared.progress.lock();
+        let Some(window) = &mut progress.window else { return self.ended.clear() };
+        let mut done = 0;
+        for one in self.ended.drain(..) {
+            let slot = self.messages.get_mut(one.slot);
+            let is_plain = one.outcome.is_ok()
+                && slot.others.is_empty()
+                && one.cx.address() == slot.cx_address
+                && one.cx.is_unused();
             if is_plain {
-                judge.succeeded();
-                slot.received = None;
+                slot.cx = Some(one.cx);
+                self.messages.finish(one.slot);
                 window.finish(one.slot, now_ms);
+                done += 1;
+            } else {
+                self.remarkable.push(one);
             }
-            !is_plain
-        });
-        if ended.len() < before {
+        }
+        if done > 0 {
             progress.moved_ms = now_ms;
-            drop((progress, judge));
-            route.metrics.handled.add((before - ended.len()) as u64);
+            drop(progress);
+            route.judge.lock().succeeded_times(done);
+            route.metrics.handled.add(done);
         }
     }
 
     /// An attempt has succeeded that is a batch, or asks for something.
-    fn succeeded(&mut self, slot: u16, now_ms: u64) {
+    fn succeeded(&mut self, slot: u16, asked: Asked, now_ms: u64) {
         self.partition.route.judge.lock().succeeded();
-        let asked = &self.slots[usize::from(slot)].asked;
-        let records = {
-            let mut asked = asked.lock();
-            asked.close();
-            if let Some(pause) = asked.pause {
-                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                self.paused_until_ms = now_ms.saturating_add(pause_ms);
-            }
-            self.seek = asked.seek.or(self.seek);
-            std::mem::take(&mut asked.records)
-        };
-        let records = self.traced(slot, records);
+        if let Some(pause) = asked.pause {
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            self.paused_until_ms = now_ms.saturating_add(pause_ms);
+        }
+        self.seek = asked.seek.or(self.seek);
+        let records = self.traced(slot, asked.records);
         if records.is_empty() {
             return self.finish(slot, now_ms);
         }
@@ -422,10 +418,12 @@ where
 
     /// What a message sends belongs to the trace that it belongs to, unless the handler has said another.
     fn traced(&self, slot: u16, mut records: Vec<Record>) -> Vec<Record> {
-        let one = &self.slots[usize::from(slot)];
         // A batch is of many traces.
-        let received = one.received.as_ref().filter(|_| one.others.is_empty() && !records.is_empty());
-        if let Some(parent) = received.and_then(|received| received.header(TRACE_PARENT)) {
+        if records.is_empty() || !self.messages.get(slot).others.is_empty() {
+            return records;
+        }
+        let Some(received) = self.messages.received(slot) else { return records };
+        if let Some(parent) = received.header(TRACE_PARENT) {
             for record in &mut records {
                 if record.headers.iter().all(|(name, _)| name != TRACE_PARENT) {
                     record.headers.push((TRACE_PARENT.to_owned(), Some(Bytes::copy_from_slice(parent))));
@@ -437,7 +435,7 @@ where
 
     /// A message, or a batch, is finished.
     fn finish(&mut self, slot: u16, now_ms: u64) {
-        let mut done = std::mem::take(&mut self.slots[usize::from(slot)].others);
+        let mut done = std::mem::take(&mut self.messages.get_mut(slot).others);
         done.push(slot);
         self.partition.route.metrics.handled.add(done.len() as u64);
         self.finish_slots(&done, now_ms);
@@ -448,19 +446,18 @@ where
         progress.moved_ms = now_ms;
         let Some(window) = &mut progress.window else { return };
         for slot in done {
-            self.slots[usize::from(*slot)].received = None;
+            self.messages.finish(*slot);
             window.finish(*slot, now_ms);
         }
     }
 
     fn failed(&mut self, slot: u16, failure: Failure, now_ms: u64) {
-        self.slots[usize::from(slot)].asked.lock().close();
         self.partition.route.metrics.failed.add(1);
-        if !self.slots[usize::from(slot)].others.is_empty() {
+        if !self.messages.get(slot).others.is_empty() {
             return self.batch_failed(slot, &failure, now_ms);
         }
         let offset = self.offset(slot);
-        let one = &mut self.slots[usize::from(slot)];
+        let one = self.messages.get_mut(slot);
         if one.tries.failures == 0 {
             one.first_failed_wall_ms = self.partition.app.wall_ms();
         }
@@ -480,7 +477,7 @@ where
         if failure.class == FaultClass::Stop {
             return self.stop(slot, failure);
         }
-        let others = std::mem::take(&mut self.slots[usize::from(slot)].others);
+        let others = std::mem::take(&mut self.messages.get_mut(slot).others);
         let all = std::iter::once(slot).chain(others);
         let is_done = |index: usize| failure.marks.get(index).copied().unwrap_or(false);
         let (done, again): (Vec<_>, Vec<_>) = all.enumerate().partition(|(index, _)| is_done(*index));
@@ -503,13 +500,13 @@ where
     }
 
     fn set_aside(&mut self, slot: u16, failure: &Failure) {
-        let one = &self.slots[usize::from(slot)];
-        let Some(received) = &one.received else { return };
+        let Some(received) = self.messages.received(slot) else { return };
+        let one = self.messages.get(slot);
         self.partition.route.metrics.letters.add(1);
         let first_failed_ms = one.first_failed_wall_ms;
         // The judge does not count what no attempt would have helped.
         let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
-        let letter = writing::letter_of(&self.partition, received, failure, deliveries, first_failed_ms);
+        let letter = writing::letter_of(&self.partition, &received, failure, deliveries, first_failed_ms);
         self.writing.push(write_letter(self.partition.sink.clone(), slot, letter));
     }
 
@@ -522,7 +519,7 @@ where
     }
 
     fn offset(&self, slot: u16) -> i64 {
-        self.slots[usize::from(slot)].received.as_ref().map_or(-1, Received::offset)
+        self.messages.received(slot).map_or(-1, |received| received.offset())
     }
 
     fn take_written(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
@@ -547,13 +544,13 @@ where
         };
         self.seek = None;
         let shared = &self.partition.shared;
-        self.backlog.clear();
+        self.backlog.clear(&mut self.messages);
         shared.queued.store(0, Ordering::SeqCst);
         let mut progress = shared.progress.lock();
         progress.window = Some(Window::new(offset, [], Limits::default()));
         progress.epochs.clear();
         drop(progress);
-        self.slots.iter_mut().for_each(|slot| slot.received = None);
+        self.messages.clear();
         let seeks = self.backlog.next_seek();
         let _ = self.partition.commands.send(Command::Seek(shared.partition.clone(), offset, seeks));
         true
@@ -564,7 +561,7 @@ where
             return false;
         }
         let slice = self.dispatch.together.map(|_| 0);
-        let admitted = self.backlog.admit(&self.partition, &mut self.slots, slice, now_ms, STEPS_MAX);
+        let admitted = self.backlog.admit(&self.partition, &mut self.messages, slice, now_ms, STEPS_MAX);
         if let Some(begins) = admitted.begins_anew {
             tracing::warn!(
                 "{}: the log goes on at offset {begins}, before what was read; the topic may have been created anew, or its \
@@ -579,26 +576,38 @@ where
         admitted.is_busy
     }
 
+    /// Starts what may run. What is done at once makes room for others of the same round.
     fn start(&mut self, now_ms: u64) -> bool {
+        let mut started = 0;
+        while started < STEPS_MAX && self.may_start(now_ms) && self.take_ready(now_ms, STEPS_MAX - started) {
+            started += self.starting.len();
+            self.start_attempts(now_ms);
+            self.handle_ended(now_ms);
+        }
+        started > 0
+    }
+
+    fn may_start(&self, now_ms: u64) -> bool {
         let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
-        if is_quiet || self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms) {
-            return false;
-        }
-        let room = self.running.capacity() - self.running.len();
+        !(is_quiet || self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms))
+    }
+
+    /// Takes those that may run out of the window, as many as have room; false if there are none.
+    fn take_ready(&mut self, now_ms: u64, max: usize) -> bool {
         self.starting.clear();
-        {
-            let mut progress = self.partition.shared.progress.lock();
-            let Some(window) = &mut progress.window else { return false };
-            window.tick(now_ms);
-            match self.dispatch.together {
-                None => self.starting.extend(std::iter::from_fn(|| window.start()).take(room.min(STEPS_MAX))),
-                Some((max, _)) if room > 0 => drop(window.start_batch(max, &mut self.starting)),
-                Some(_) => {}
-            }
+        let room = self.running.room();
+        let mut progress = self.partition.shared.progress.lock();
+        let Some(window) = &mut progress.window else { return false };
+        window.tick(now_ms);
+        match self.dispatch.together {
+            None => self.starting.extend(std::iter::from_fn(|| window.start()).take(room.min(max))),
+            Some((max, _)) if room > 0 => drop(window.start_batch(max, &mut self.starting)),
+            Some(_) => {}
         }
-        if self.starting.is_empty() {
-            return false;
-        }
+        !self.starting.is_empty()
+    }
+
+    fn start_attempts(&mut self, now_ms: u64) {
         let mark = self.partition.route.judge.lock().started();
         let starting = std::mem::take(&mut self.starting);
         match self.dispatch.together {
@@ -609,26 +618,21 @@ where
             }
         }
         self.starting = starting;
-        true
     }
 
     fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark, now_ms: u64) {
+        let Some(first) = self.messages.received(slot) else { return };
         let mut rest = Vec::new();
         if !others.is_empty() {
-            rest.extend(others.iter().filter_map(|other| self.slots[usize::from(*other)].received.clone()));
-            self.slots[usize::from(slot)].others.extend_from_slice(others);
+            rest.extend(others.iter().filter_map(|other| self.messages.received(*other)));
+            self.messages.get_mut(slot).others.extend_from_slice(others);
         }
-        let one = &mut self.slots[usize::from(slot)];
+        let one = self.messages.get_mut(slot);
         (one.mark, one.started_ms) = (mark, now_ms);
-        match Arc::get_mut(&mut one.asked) {
-            Some(asked) => asked.get_mut().begin(),
-            // A clone of an earlier attempt's context lives still.
-            None => one.asked = Arc::default(),
-        }
-        let Some(first) = one.received.clone() else { return };
-        let cx = Cx::new(self.partition.shared.cx.clone(), one.asked.clone());
+        let cx = one.cx.take().unwrap_or_else(|| Cx::new(self.partition.shared.cx.clone()));
+        one.cx_address = cx.address();
         let attempt = (self.dispatch.start)(first, rest, cx, slot);
-        self.running.push(attempt);
+        self.ended.extend(self.running.begin(attempt));
     }
 
     /// Returns true if a batch waits for more messages.
@@ -658,4 +662,10 @@ where
         self.timer.as_mut().reset(at);
         self.timer.as_mut().poll(cx)
     }
+}
+
+/// A handler has put another attempt's context in place of its own: what it asked for is not known.
+fn exchanged() -> Failure {
+    let fault = Fault::failed("the handler has exchanged its context for that of another attempt");
+    Failure::new(Stage::Handle, &fault)
 }

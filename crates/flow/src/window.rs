@@ -155,6 +155,7 @@ impl Window {
     }
 
     /// Returns false if the partition has to be held before a message of this size: something has to be finished first.
+    #[inline]
     pub fn has_room(&self, offset: i64, bytes: u32) -> bool {
         self.is_finished(offset)
             || self.slots.is_empty()
@@ -163,6 +164,7 @@ impl Window {
                 && offset.saturating_sub(self.frontier()) < self.limits.ahead)
     }
 
+    #[inline]
     fn is_finished(&self, offset: i64) -> bool {
         let near = self.restored.iter().take_while(|range| range.start <= offset);
         offset < self.next || near.last().is_some_and(|range| range.contains(&offset))
@@ -211,6 +213,7 @@ impl Window {
     }
 
     /// The next message that may run; it is running from now on.
+    #[inline]
     pub fn start(&mut self) -> Option<u16> {
         if self.is_revoked {
             return None;
@@ -238,6 +241,7 @@ impl Window {
         count
     }
 
+    #[inline]
     fn run(&mut self, slot: u16) {
         let one = self.slots.get_mut(slot);
         one.state = State::Running;
@@ -249,6 +253,7 @@ impl Window {
     ///
     /// # Panics
     /// If it is not running.
+    #[inline]
     pub fn finish(&mut self, slot: u16, now_ms: u64) {
         let slice = self.stop(slot);
         let chain = &mut self.chains[usize::from(slice)];
@@ -277,6 +282,7 @@ impl Window {
         self.go_on(slice, now_ms);
     }
 
+    #[inline]
     fn stop(&mut self, slot: u16) -> u16 {
         let one = self.slots.get(slot);
         assert_eq!(one.state, State::Running, "the message in slot {slot} is not running: {one:?}");
@@ -286,6 +292,7 @@ impl Window {
     }
 
     /// The first message of a slice is next when none of the slice is running.
+    #[inline]
     fn go_on(&mut self, slice: u16, now_ms: u64) {
         let chain = self.chains[usize::from(slice)];
         if chain.running > 0 || chain.first == NONE {
@@ -300,6 +307,7 @@ impl Window {
         }
     }
 
+    #[inline]
     fn make_ready(&mut self, slot: u16) {
         self.slots.get_mut(slot).state = State::Ready;
         self.ready.push_back(slot);
@@ -337,6 +345,7 @@ impl Window {
     }
 
     /// The first unfinished offset: where to go on after a crash, but for what [`Window::finished`] says.
+    #[inline]
     pub fn frontier(&self) -> i64 {
         self.slots.first().map_or(self.next, |first| first.offset)
     }

@@ -125,7 +125,19 @@ impl FetchedBatch {
         }
     }
 
+    /// Gives the bytes a count of references of their own. Batches that came in one answer have one together, for which
+    /// threads contend that keep values of different batches.
+    #[must_use]
+    pub fn with_own_count(mut self) -> FetchedBatch {
+        // What was decompressed is a batch's own.
+        if self.decompressed.is_none() {
+            self.bytes = Bytes::from_owner(std::mem::take(&mut self.bytes));
+        }
+        self
+    }
+
     /// The bytes that the records are in.
+    #[inline]
     pub(super) fn record_bytes(&self) -> &Bytes {
         self.decompressed.as_ref().unwrap_or(&self.bytes)
     }

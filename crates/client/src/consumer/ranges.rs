@@ -55,6 +55,7 @@ struct Part {
 const NULL: Part = Part { start: u32::MAX, end: 0 };
 
 impl Part {
+    #[inline]
     fn of(part: Option<&[u8]>, all: &[u8]) -> Part {
         let Some(part) = part else { return NULL };
         let start = part.as_ptr() as usize - all.as_ptr() as usize;
@@ -62,10 +63,12 @@ impl Part {
         Part { start: at(start), end: at(start + part.len()) }
     }
 
+    #[inline]
     fn range(self) -> Option<Range<usize>> {
         (self != NULL).then_some(self.start as usize..self.end as usize)
     }
 
+    #[inline]
     fn len(self) -> u32 {
         self.end.saturating_sub(self.start)
     }
@@ -79,6 +82,7 @@ impl fmt::Debug for Part {
 
 impl RecordRange {
     /// Bytes of key, value and headers.
+    #[inline]
     pub fn size(&self) -> u32 {
         [self.key, self.value, self.headers].into_iter().fold(0, |sum, part| part.len().saturating_add(sum))
     }
@@ -120,16 +124,19 @@ impl FetchedBatch {
     }
 
     /// The key of a record.
+    #[inline]
     pub fn key_of(&self, record: &RecordRange) -> Option<&[u8]> {
         Some(&self.record_bytes()[record.key.range()?])
     }
 
     /// The value of a record.
+    #[inline]
     pub fn value_of(&self, record: &RecordRange) -> Option<&[u8]> {
         Some(&self.record_bytes()[record.value.range()?])
     }
 
     /// The value of a record, sharing the batch's bytes.
+    #[inline]
     pub fn shared_value_of(&self, record: &RecordRange) -> Option<Bytes> {
         Some(self.record_bytes().slice(record.value.range()?))
     }

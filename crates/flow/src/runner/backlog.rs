@@ -1,16 +1,14 @@
 //! What has arrived for a partition and is not in its window yet.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mainstem_client::{FetchedBatch, RecordRange};
+use mainstem_client::FetchedBatch;
 
-use super::{Command, Partition, Slot};
+use super::messages::{BatchNumber, Messages};
+use super::{Command, Partition};
 use crate::error::Error;
 use crate::filter::Passage;
-use crate::judge::Tries;
-use crate::message::Received;
 use crate::window::{Admitted, Limits, Window};
 use mainstem_records::slice_of;
 
@@ -20,11 +18,9 @@ pub(crate) const QUEUE_MAX: usize = 4;
 /// Batches by offset, and the place in the first.
 #[derive(Default)]
 pub(super) struct Backlog {
-    batches: VecDeque<Arc<FetchedBatch>>,
-    /// Those of the first batch; the room is kept.
-    records: Vec<RecordRange>,
-    next: usize,
-    is_open: bool,
+    /// The first one, which has left the others, and the place in it.
+    open: Option<(BatchNumber, u32)>,
+    batches: VecDeque<FetchedBatch>,
     waits_until_ms: Option<u64>,
     /// How often the partition has gone elsewhere; batches from before do not count.
     seeks: u64,
@@ -42,15 +38,17 @@ pub(super) struct Done {
 impl Backlog {
     pub(super) fn push(&mut self, seeks: u64, batch: FetchedBatch) {
         if seeks == self.seeks {
-            self.batches.push_back(Arc::new(batch));
+            self.batches.push_back(batch);
         }
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, messages: &mut Messages) {
+        if let Some((open, _)) = self.open.take() {
+            messages.close(open);
+        }
         self.batches.clear();
-        self.records.clear();
-        (self.next, self.is_open, self.waits_until_ms) = (0, false, None);
+        self.waits_until_ms = None;
     }
 
     /// The number of the next seek: only batches that carry it count from now on.
@@ -68,7 +66,7 @@ impl Backlog {
     pub(super) fn admit(
         &mut self,
         partition: &Partition,
-        slots: &mut Vec<Slot>,
+        messages: &mut Messages,
         slice: Option<u16>,
         now_ms: u64,
         max: usize,
@@ -79,34 +77,34 @@ impl Backlog {
         }
         self.waits_until_ms = None;
         let mut progress = partition.shared.progress.lock();
+        let progress = &mut *progress;
         while done.count < max {
-            if !self.open(partition) {
-                break;
-            }
-            let Some((record, batch)) =
-                self.records.get(self.next).copied().zip(self.batches.front().cloned())
-            else {
+            let Some((number, index)) = self.open(partition, messages) else { break };
+            let batch = messages.batch(number);
+            let Some(record) = batch.record(index).copied() else {
                 // What is behind the last record of a batch, a compacted topic has left out.
-                let next = self.batches.front().map_or(0, |batch| batch.next_offset());
+                let next = batch.batch().next_offset();
                 if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
                     window.pass(next);
                 }
+                messages.close(number);
                 self.finish_batch(partition);
                 done.is_busy = true;
                 continue;
             };
-            progress.note_epoch(record.offset, batch.leader_epoch());
+            if index == 0 {
+                progress.note_epoch(record.offset, batch.batch().leader_epoch());
+            }
             let window =
                 progress.window.get_or_insert_with(|| Window::new(record.offset, [], Limits::default()));
             if record.offset < window.arrived() {
                 done.begins_anew = Some(record.offset);
                 break;
             }
-            let message = Received::new(batch, record);
-            if !window.has_room(record.offset, message.size()) {
+            if !window.has_room(record.offset, record.size()) {
                 break;
             }
-            match passage(partition, &message, now_ms) {
+            match passage(partition, messages, (number, index), now_ms) {
                 Passage::WaitMs(ms) => {
                     self.waits_until_ms = Some(now_ms.saturating_add(ms.max(1)));
                     break;
@@ -116,45 +114,37 @@ impl Backlog {
                     window.pass(record.offset + 1);
                 }
                 Passage::Pass => {
-                    let slice = slice.unwrap_or_else(|| slice_of(message.key(), record.offset));
-                    if let Admitted::Slot(slot) = window.admit(record.offset, slice, message.size()) {
-                        keep(slots, slot, message);
+                    let slice = slice.unwrap_or_else(|| slice_of(batch.key(&record), record.offset));
+                    if let Admitted::Slot(slot) = window.admit(record.offset, slice, record.size()) {
+                        messages.keep(slot, number, index);
                     }
                 }
             }
-            self.next += 1;
+            self.open = Some((number, index + 1));
             done.count += 1;
             done.is_busy = true;
         }
         done
     }
 
-    /// Reads where the records of the first batch are; false if there is none, or it cannot be read.
-    fn open(&mut self, partition: &Partition) -> bool {
-        let Some(batch) = self.batches.front() else { return false };
-        if self.is_open {
-            return true;
-        }
-        for record in batch.ranges() {
-            match record {
-                Ok(record) => self.records.push(record),
+    /// The first batch and the place in it; none if there is none, or it cannot be read.
+    fn open(&mut self, partition: &Partition, messages: &mut Messages) -> Option<(BatchNumber, u32)> {
+        if self.open.is_none() {
+            let batch = self.batches.pop_front()?;
+            match messages.open(batch) {
+                Ok(number) => self.open = Some((number, 0)),
                 Err(error) => {
-                    self.records.clear();
                     // A driver that is gone has nothing to end.
                     let _ = partition.commands.send(Command::Fail(Error::Client(error)));
                     self.batches.clear();
-                    return false;
                 }
             }
         }
-        self.is_open = true;
-        true
+        self.open
     }
 
     fn finish_batch(&mut self, partition: &Partition) {
-        self.batches.pop_front();
-        self.records.clear();
-        (self.next, self.is_open) = (0, false);
+        self.open = None;
         let shared = &partition.shared;
         let before = shared.queued.fetch_sub(1, Ordering::SeqCst);
         if before <= QUEUE_MAX / 2 + 1 && shared.is_held.swap(false, Ordering::SeqCst) {
@@ -164,20 +154,16 @@ impl Backlog {
     }
 }
 
-fn keep(slots: &mut Vec<Slot>, slot: u16, message: Received) {
-    let slot = usize::from(slot);
-    if slots.len() <= slot {
-        slots.resize_with(slot + 1, Slot::default);
-    }
-    slots[slot].received = Some(message);
-    slots[slot].tries = Tries::default();
-}
-
-fn passage(partition: &Partition, message: &Received, now_ms: u64) -> Passage {
+fn passage(
+    partition: &Partition,
+    messages: &Messages,
+    (number, index): (BatchNumber, u32),
+    now_ms: u64,
+) -> Passage {
     let route = &partition.route;
     if !route.settings.filters.is_empty() {
-        let wall_ms = partition.app.wall_ms();
-        let decided = route.settings.filters.iter().map(|filter| filter.passage(message, wall_ms));
+        let (message, wall_ms) = (messages.record(number, index), partition.app.wall_ms());
+        let decided = route.settings.filters.iter().map(|filter| filter.passage(&message, wall_ms));
         if let Some(other) = decided.into_iter().find(|passage| *passage != Passage::Pass) {
             return other;
         }

@@ -58,23 +58,28 @@ impl Default for Slots {
 }
 
 impl Slots {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first == NONE
     }
 
+    #[inline]
     pub(super) fn get(&self, slot: u16) -> &Slot {
         &self.slots[usize::from(slot)]
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, slot: u16) -> &mut Slot {
         &mut self.slots[usize::from(slot)]
     }
 
     /// The message with the lowest offset.
+    #[inline]
     pub(super) fn first(&self) -> Option<&Slot> {
         (self.first != NONE).then(|| self.get(self.first))
     }
