@@ -1,12 +1,16 @@
-//! A node that its cluster does without, because it is cut off or stopped: it says nothing that has been overtaken, so that
-//! clients that ask it move on to the others.
+//! A node that its cluster does without, because it is cut off, stopped or has given leadership away: it says nothing that
+//! has been overtaken, and clients that ask it move on to the others.
 
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, NewTopic};
+use mainstem_tests::broker::binary;
 use mainstem_tests::client::Client;
 use mainstem_tests::cluster::{Cluster, Setup, System};
-use mainstem_tests::kafka::{Failure, batch, refusal};
+use mainstem_tests::kafka::{BY_NAME, Failure, batch, produce_request, refusal};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 
@@ -94,6 +98,57 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
         leaders.iter().all(|(leader, _)| *leader > 0).then_some(())
     });
     assert!(leaders(&mut cut_off)[0].0 != node);
+}
+
+/// What comes while leadership is given away waits until it is known who has it: a producer that follows the answer needs
+/// one more attempt at most, and no pause.
+#[test]
+fn a_producer_that_follows_the_answers_of_a_transfer_is_refused_once() {
+    let (cluster, _runtime) = start(Setup::new("cluster-transfer", System::Mainstem));
+    let mut clients: BTreeMap<_, _> =
+        cluster.ids().into_iter().map(|id| (id, connect(&cluster, id))).collect();
+    let mut leader = leaders(&mut connect(&cluster, 1))[0].0;
+    let is_over = AtomicBool::new(false);
+    let (mut offset, mut moves) = (0, 0);
+    std::thread::scope(|scope| {
+        let (cluster, is_over) = (&cluster, &is_over);
+        let transfers = scope.spawn(move || {
+            for to in [1, 2, 3, 1, 2, 3] {
+                transfer(cluster, to);
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        while !is_over.load(Ordering::Acquire) && !transfers.is_finished() {
+            let client = clients.get_mut(&leader).expect("it is one of the nodes");
+            let value = batch(&[b"value"]);
+            let response =
+                client.try_call(&produce_request(TOPIC, 0, -1, &value), BY_NAME).expect("an answer");
+            let answer = &response.responses[0].partition_responses[0];
+            match ErrorCode::from(answer.error_code) {
+                ErrorCode::NONE => {
+                    assert_eq!(answer.base_offset, offset, "appended once, in order");
+                    offset += 1;
+                }
+                ErrorCode::NOT_LEADER_OR_FOLLOWER => {
+                    let named = answer.current_leader.leader_id;
+                    assert!(named > 0 && named != leader, "node {leader} names node {named}");
+                    (leader, moves) = (named, moves + 1);
+                }
+                other => panic!("{other:?}\n{}", cluster.tails()),
+            }
+        }
+        transfers.join().expect("transfers");
+    });
+    assert!(moves >= 5 && offset > 0, "{moves} moves, {offset} records");
+}
+
+/// Has a node lead the first partition.
+fn transfer(cluster: &Cluster, to: i32) {
+    let output = Command::new(binary())
+        .args(["cluster", "transfer", TOPIC, "0", &to.to_string(), "--bootstrap", &cluster.bootstrap()])
+        .output()
+        .expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The coordinator of the group, where the others of `not` see it.

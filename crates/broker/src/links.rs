@@ -34,7 +34,7 @@ pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
 pub(crate) use hello::is_hello;
 
 use crate::clock::Clock;
-use crate::storage::partition::{Partition, is_append};
+use crate::storage::partition::{Partition, Pulse, is_append};
 use accept::Incoming;
 use calls::{Callers, OnAnswer};
 use outbox::{Item, Outbox};
@@ -122,7 +122,14 @@ struct Counters {
 struct Groups {
     by_id: HashMap<GroupId, Weak<Partition>>,
     /// All of them; built anew after a change.
-    all: Option<Arc<[Weak<Partition>]>>,
+    all: Option<Arc<[Registered]>>,
+}
+
+/// A partition whose group takes part.
+pub(crate) struct Registered {
+    /// What is looked at first.
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) partition: Weak<Partition>,
 }
 
 /// What there is for one other node.
@@ -240,12 +247,16 @@ impl Links {
     }
 
     /// All partitions that are registered.
-    pub(crate) fn partitions(&self) -> Arc<[Weak<Partition>]> {
+    pub(crate) fn partitions(&self) -> Arc<[Registered]> {
         if let Some(all) = &self.groups.read().all {
             return all.clone();
         }
         let mut groups = self.groups.write();
-        let all: Arc<[_]> = groups.by_id.values().cloned().collect();
+        let registered = |partition: &Weak<Partition>| {
+            let pulse = partition.upgrade()?.pulse()?;
+            Some(Registered { pulse, partition: partition.clone() })
+        };
+        let all: Arc<[_]> = groups.by_id.values().filter_map(registered).collect();
         groups.all = Some(all.clone());
         all
     }
@@ -390,14 +401,14 @@ impl Links {
     fn node_gone(&self, node: i32) {
         let connected = self.connected();
         let now_ms = self.now_ms();
-        for partition in self.partitions().iter().filter_map(Weak::upgrade) {
+        for partition in self.partitions().iter().filter_map(|one| one.partition.upgrade()) {
             partition.node_gone(node, &|other| connected.contains(&other), now_ms);
         }
     }
 
     /// What was on its way to a node is lost.
     fn report_unreachable(&self, node: i32) {
-        for partition in self.partitions().iter().filter_map(Weak::upgrade) {
+        for partition in self.partitions().iter().filter_map(|one| one.partition.upgrade()) {
             partition.report_unreachable(node);
         }
     }

@@ -1,7 +1,7 @@
 //! The clock of replicas: one thread that lets the time pass for all groups of this node.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,9 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
         }
         MutexGuard::unlocked(&mut stopped, || {
             let now_ms = links.now_ms();
-            links.partitions().iter().filter_map(Weak::upgrade).for_each(|partition| partition.tick(now_ms));
+            let partitions = links.partitions();
+            let due = partitions.iter().filter(|one| one.pulse.is_due(now_ms));
+            due.filter_map(|one| one.partition.upgrade()).for_each(|partition| partition.tick(now_ms));
             passes += 1;
             if passes % REPEAT_TICKS == 0 {
                 links.repeat(now_ms);

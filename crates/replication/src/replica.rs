@@ -560,6 +560,11 @@ impl Replica {
         }
     }
 
+    /// Whether it gives leadership away, and appends nothing meanwhile.
+    pub fn hands_over(&self) -> bool {
+        self.role.state == RoleState::Leader && self.node.raft.lead_transferee.is_some()
+    }
+
     /// Asks the others whether this replica still leads, under a number that is not used twice in a term; the answer is one of
     /// the [`Effects`]. Without one there is another leader by now, or it asks again with each heartbeat. Returns false
     /// where it does not lead, or is not settled yet ([`Replica::leads_settled`]): the question would get lost.

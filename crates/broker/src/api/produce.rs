@@ -15,6 +15,7 @@ use mainstem_wire::messages::produce_response::{
     TopicProduceResponse,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
@@ -49,6 +50,9 @@ const ACKS_ALL: i16 = -1;
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
 
+/// So long records wait for a partition whose leadership is given away.
+const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Time after which the appends of one request go on in the background; the one that is being made is finished.
 const INLINE_TIME_MAX: Duration = Duration::from_millis(5);
 
@@ -77,8 +81,13 @@ pub(crate) fn serve(
     out.mute = out.mute.max(held);
     if !is_done {
         let body = OwnedBody::copy(broker, &behind);
-        let response = Box::pin(finish_in_background(broker.clone(), context, body, progress, held));
-        return Ok(Handled::Later { response, holds: true });
+        let rest = finish_in_background(broker.clone(), context, body, (progress, Vec::new()), held);
+        return Ok(Handled::Later { response: Box::pin(rest), holds: true });
+    }
+    if let Some(parked) = progress.park(broker, &request) {
+        let body = OwnedBody::copy(broker, &behind);
+        let response = finish_parked(broker.clone(), context, body, (progress, parked), held);
+        return Ok(Handled::Later { response: Box::pin(response), holds: true });
     }
     if request.acks == 0 {
         return Ok(match progress.failure() {
@@ -127,7 +136,16 @@ struct Progress {
 
 /// What lets batches begin a transaction in their partitions, or why they may not, by rank of the topic and of the
 /// partition in it.
-type Verified = HashMap<(usize, usize), Result<VerificationGuard, ErrorCode>>;
+type Verified = HashMap<Place, Result<VerificationGuard, ErrorCode>>;
+
+/// Rank of the topic in the request, and of the partition in it.
+type Place = (usize, usize);
+
+/// What was refused because leadership of its partition is given away.
+struct Parked {
+    place: Place,
+    handed_over: oneshot::Receiver<()>,
+}
 
 impl Progress {
     /// Appends what the request has for partitions that were not served yet: one of them, and then more for as long
@@ -158,7 +176,9 @@ impl Progress {
                     }
                 }
                 let asked = (context.version, request.acks, wait_limit(request));
-                self.append_partition(broker, asked, rank, &topic, partition);
+                let place = (rank, self.responses[rank].len());
+                let response = self.append_partition(broker, asked, place, &topic, partition);
+                self.responses[rank].push(response);
             }
         }
         true
@@ -168,16 +188,13 @@ impl Progress {
         &mut self,
         broker: &Broker,
         asked: (i16, i16, Duration),
-        rank: usize,
+        place: Place,
         topic: &Result<Arc<Topic>, Refusal>,
         data: &PartitionProduceData<'_>,
-    ) {
+    ) -> PartitionProduceResponse<'static> {
         let verified = match self.verified.is_empty() {
             true => Ok(VerificationGuard::NONE),
-            false => {
-                let place = (rank, self.responses[rank].len());
-                self.verified.get(&place).copied().unwrap_or(Ok(VerificationGuard::NONE))
-            }
+            false => self.verified.get(&place).copied().unwrap_or(Ok(VerificationGuard::NONE)),
         };
         let appended = match topic {
             // Kafka asks for the transactional id first, and for topics only where that is allowed.
@@ -187,19 +204,51 @@ impl Progress {
             Ok(topic) => append(broker, asked, topic, data, verified),
             Err(refusal) => Err(Refusal { message: refusal.message.clone(), ..refusal.error.into() }),
         };
-        let responses = &mut self.responses[rank];
-        let response = match appended {
+        match appended {
             Ok((response, wait)) => {
-                let partition = responses.len();
-                self.waits.extend(wait.map(|(log, upto)| Wait { topic: rank, partition, log, upto }));
+                let (topic, partition) = place;
+                self.waits.extend(wait.map(|(log, upto)| Wait { topic, partition, log, upto }));
                 PartitionProduceResponse { index: data.index, ..response }
             }
             Err(refusal) => {
                 broker.metrics.produce_failed();
                 refused(data.index, refusal)
             }
-        };
-        responses.push(response);
+        }
+    }
+
+    /// What waits until leadership of its partition is given away. `None`: nothing does.
+    fn park(&self, broker: &Broker, request: &ProduceRequest<'_>) -> Option<Vec<Parked>> {
+        broker.cluster.as_ref()?;
+        let mut parked = Vec::new();
+        for (rank, responses) in self.responses.iter().enumerate() {
+            for (at, response) in responses.iter().enumerate() {
+                if response.error_code != ErrorCode::NOT_LEADER_OR_FOLLOWER.code() {
+                    continue;
+                }
+                let data = &request.topic_data[rank];
+                let by_id = broker.topics.by_id(&data.topic_id);
+                let topic = by_id.or_else(|| broker.topics.by_name(&data.name));
+                let handed_over = topic.and_then(|topic| topic.partition(response.index)?.hand_over());
+                parked.extend(handed_over.map(|handed_over| Parked { place: (rank, at), handed_over }));
+            }
+        }
+        (!parked.is_empty()).then_some(parked)
+    }
+
+    /// Appends what was refused at first.
+    fn append_again(
+        &mut self,
+        broker: &Broker,
+        context: &RequestContext,
+        request: &ProduceRequest<'_>,
+        (rank, at): Place,
+    ) {
+        let data = &request.topic_data[rank];
+        let topic = permitted(broker, context, request, data);
+        let asked = (context.version, request.acks, wait_limit(request));
+        let response = self.append_partition(broker, asked, (rank, at), &topic, &data.partition_data[at]);
+        self.responses[rank][at] = response;
     }
 
     /// Why a client that wants no answer loses its connection: that is how it learns of a failure, as in Kafka.
@@ -576,16 +625,35 @@ async fn finish_verified(
     }
     let progress = Progress { verified: verified.known, ..Progress::default() };
     let held = broker.quotas.produced(&context, bytes);
-    finish_in_background(broker, context, body, progress, held).await
+    finish_in_background(broker, context, body, (progress, Vec::new()), held).await
 }
 
-/// Appends the rest of a request that takes long, which compressed batches can, where nobody is held up by it; then
+/// Goes on when leadership is given away, or has been for long enough: then it is known who leads, and said.
+async fn finish_parked(
+    broker: Arc<Broker>,
+    context: RequestContext,
+    body: OwnedBody,
+    (progress, parked): (Progress, Vec<Parked>),
+    held: Option<Duration>,
+) -> Result<ResponseBuffer, String> {
+    let places = parked.iter().map(|parked| parked.place).collect();
+    let handed_over = async {
+        for parked in parked {
+            // A partition that is closed gives nobody leadership.
+            let _ = parked.handed_over.await;
+        }
+    };
+    let _ = timeout(PARKED_TIME_MAX, handed_over).await;
+    finish_in_background(broker, context, body, (progress, places), held).await
+}
+
+/// Appends again what was parked, and the rest of a request that takes long, which compressed batches can, where nobody is held up by it; then
 /// waits and answers. The connection's next request waits until then.
 async fn finish_in_background(
     broker: Arc<Broker>,
     context: RequestContext,
     body: OwnedBody,
-    mut progress: Progress,
+    (mut progress, parked): (Progress, Vec<Place>),
     held: Option<Duration>,
 ) -> Result<ResponseBuffer, String> {
     let behind = context.clone();
@@ -593,6 +661,9 @@ async fn finish_in_background(
     let append = move || {
         let request = crate::net::dispatch::body(&mut body.decoder(), behind.version);
         let request = last_of_each(request.expect("it was decoded before"));
+        for place in parked {
+            progress.append_again(&broker, &behind, &request, place);
+        }
         progress.append(&broker, &behind, &request, None);
         let outcome = progress.failure().map_or_else(|| Ok(ResponseBuffer::default()), Err);
         let silent = (request.acks == 0).then_some(outcome);

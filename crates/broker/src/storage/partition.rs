@@ -32,7 +32,7 @@ use crate::storage::attached::{Attached, QueueRefusal};
 mod replicated;
 mod stored;
 
-pub(crate) use replicated::{ReplicaEvents, ReplicationHealth, is_append};
+pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
 
 /// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
 /// cannot be told from the append; those who wait look again.

@@ -19,6 +19,7 @@ use mainstem_replication::{
 };
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::stored::Stored;
 use super::{Durable, Locked, NoLog, Partition, Refused, State};
@@ -82,7 +83,7 @@ pub(crate) trait ReplicaEvents: Send + Sync {
 
 /// What is known of a replica without its lock.
 #[derive(Debug, Default)]
-struct Pulse {
+pub(crate) struct Pulse {
     /// When its time is to pass next.
     next_tick_ms: AtomicU64,
     /// When it has passed last.
@@ -98,6 +99,11 @@ struct Pulse {
 }
 
 impl Pulse {
+    /// Whether time has to pass for it.
+    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
+        now_ms >= self.next_tick_ms.load(Ordering::Relaxed)
+    }
+
     fn note(&self, member: &Member) {
         let leads_in = if member.leads() { member.replica.role().term } else { 0 };
         self.leads_in.store(leads_in, Ordering::Relaxed);
@@ -125,6 +131,8 @@ pub(super) struct Member {
     /// Those who wait for the log start to be at an offset.
     log_start_waits: Vec<(i64, Durable)>,
     confirmations: Confirmations,
+    /// Those who wait until it is known who leads behind this replica.
+    hand_over_waits: Vec<oneshot::Sender<()>>,
     /// It takes part in nothing any more: its log is being closed.
     is_closing: bool,
     /// It is out of service, and who has waited for it was notified.
@@ -160,7 +168,7 @@ pub(super) struct Replication {
     links: Arc<Links>,
     events: Arc<dyn ReplicaEvents>,
     notices: Mutex<Notices>,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
 }
 
 /// Notices that are not delivered yet, in order.
@@ -209,6 +217,7 @@ impl Member {
             succession: None,
             log_start_waits: Vec::new(),
             confirmations: Confirmations::default(),
+            hand_over_waits: Vec::new(),
             is_closing: false,
             has_ended: false,
         }
@@ -273,6 +282,11 @@ impl Member {
             return Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
         }
         (self.replica.acknowledged_offset(min_insync) >= upto).then_some(Ok(()))
+    }
+
+    /// Whether it gives leadership away, or has just done so and does not know the next leader.
+    fn is_between_leaders(&self) -> bool {
+        self.is_running() && (self.replica.hands_over() || (!self.leads() && self.leader().is_none()))
     }
 
     fn push_wait(&mut self, wait: CommitWait) {
@@ -367,7 +381,7 @@ impl Partition {
         links: Arc<Links>,
     ) -> Arc<Partition> {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
-        let (notices, pulse) = (Mutex::default(), Pulse::default());
+        let (notices, pulse) = (Mutex::default(), Arc::default());
         let replication = Replication { group, own, links, events, notices, pulse };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
@@ -376,6 +390,11 @@ impl Partition {
     /// Whether it is one replica of a group.
     pub(crate) fn is_replicated(&self) -> bool {
         self.replication.is_some()
+    }
+
+    /// What is known of its replica without its lock, if it is replicated.
+    pub(crate) fn pulse(&self) -> Option<Arc<Pulse>> {
+        self.replication.as_ref().map(|replication| replication.pulse.clone())
     }
 
     /// Which replica it is of its group, if it is replicated.
@@ -531,6 +550,21 @@ impl Partition {
         true
     }
 
+    /// Where this replica gives leadership away: what comes when it is known who leads behind it, or that it leads on. An
+    /// append that was refused is worth another attempt then. `None` where leadership is not given away.
+    pub(crate) fn hand_over(&self) -> Option<oneshot::Receiver<()>> {
+        self.replication.as_ref()?;
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return None };
+        let is_parked = member.replica.hands_over() || !member.hand_over_waits.is_empty();
+        if !is_parked || !member.is_between_leaders() {
+            return None;
+        }
+        let (sender, handed_over) = oneshot::channel();
+        member.hand_over_waits.push(sender);
+        Some(handed_over)
+    }
+
     /// Takes a message of another replica.
     ///
     /// # Errors
@@ -556,13 +590,10 @@ impl Partition {
         Ok(())
     }
 
-    /// Lets the time pass, if anything may be due; where another thread has the partition, the next tick makes up for it.
+    /// Lets the time pass; where another thread has the partition, the next tick makes up for it.
     pub(crate) fn tick(&self, now_ms: u64) {
         let Some(replication) = &self.replication else { return };
         let pulse = &replication.pulse;
-        if now_ms < pulse.next_tick_ms.load(Ordering::Relaxed) {
-            return;
-        }
         let Some(mut state) = self.try_lock() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() {
@@ -748,7 +779,11 @@ impl Partition {
         {
             aftermath.join(self.carry_out(replication, state));
         }
-        if let Ok(Stored::Replicated(member)) = &state.log {
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            if !member.hand_over_waits.is_empty() && !member.is_between_leaders() {
+                // Who has given up waits no more.
+                member.hand_over_waits.drain(..).for_each(|wait| _ = wait.send(()));
+            }
             replication.pulse.note(member);
         }
         aftermath
