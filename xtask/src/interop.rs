@@ -40,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors, security, attached
+                 kafkajs, tools, errors, security, attached, cluster
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -104,6 +104,7 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let clients = Client::ALL.into_iter().filter(|client| options.wants(client.key()));
     let clients: Vec<Client> = clients.filter(|client| is_installed(client.facts().toolchain)).collect();
     let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
+    let with_cluster = options.wants("cluster") && is_installed(Toolchain::Java);
     let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));
@@ -112,8 +113,16 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let of_all_ways = of_all_ways.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_queues = checks::attached::CLIENTS.into_iter().filter(|_| options.wants("attached"));
     let of_queues = of_queues.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted =
-        Wanted { kind: options.kind, clients, with_tools, of_errors, of_security, of_all_ways, of_queues };
+    let wanted = Wanted {
+        kind: options.kind,
+        clients,
+        with_tools,
+        with_cluster,
+        of_errors,
+        of_security,
+        of_all_ways,
+        of_queues,
+    };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -181,6 +190,8 @@ struct Wanted {
     kind: Kind,
     clients: Vec<Client>,
     with_tools: bool,
+    /// The tools against several nodes.
+    with_cluster: bool,
     /// Clients whose errors are looked at.
     of_errors: Vec<Client>,
     /// Clients whose users log in.
@@ -210,6 +221,9 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
     if wanted.kind == Kind::Mainstem && !wanted.of_queues.is_empty() {
         let with_tools = wanted.of_queues.contains(&Client::Java);
         checks::attached::run(&dir, report, &wanted.of_queues, with_tools);
+    }
+    if wanted.kind == Kind::Mainstem && wanted.with_cluster {
+        checks::cluster::run(&world, report);
     }
     if report.counts().failed > 0 {
         println!("the broker's last lines:\n{}", broker.log_tail());

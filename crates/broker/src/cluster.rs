@@ -74,6 +74,8 @@ pub(crate) struct Cluster {
     own: i32,
     /// All nodes.
     pub(crate) quorum: Quorum,
+    /// The directories of their metadata logs, by node.
+    pub(crate) directories: BTreeMap<i32, Uuid>,
     /// The connections to them.
     pub(crate) links: Arc<Links>,
     /// The journals of this node's log directories.
@@ -111,13 +113,19 @@ impl ReplicaEvents for RoleNews {
 
 impl Cluster {
     /// This node among others, with nothing known yet.
-    pub(crate) fn new(own: i32, quorum: Quorum, links: Arc<Links>, journals: Arc<Journals>) -> Arc<Cluster> {
+    pub(crate) fn new(
+        own: i32,
+        quorum: Quorum,
+        directories: BTreeMap<i32, Uuid>,
+        links: Arc<Links>,
+    ) -> Arc<Cluster> {
         let (sender, news) = mpsc::channel();
         Arc::new(Cluster {
             own,
             quorum,
+            directories,
             links,
-            journals,
+            journals: Arc::default(),
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
             members: Mutex::default(),

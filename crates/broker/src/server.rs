@@ -28,7 +28,7 @@ use crate::broker::{Broker, Limits, Node};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::cluster::answers::Answers;
-use crate::cluster::founding::{self, Answering, Founder, FoundingError};
+use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
 use crate::controller::{Controller, ControllerError};
 use crate::coordinators;
 use crate::coordinators::groups::Groups;
@@ -56,7 +56,6 @@ use crate::storage::housekeeping::Housekeeping;
 use crate::storage::log_dirs::{LogDirs, LogDirsError};
 use crate::storage::moves::{self, Moves};
 use crate::storage::partition::{Durable, NoLog, Partition};
-use crate::storage::replicas::Journals;
 use crate::storage::topics::Topics;
 use crate::supervised;
 use crate::telemetry::ClientTelemetry;
@@ -589,9 +588,15 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         accept_unprotected,
         links,
     } = parts;
-    let cluster = links
-        .zip(config.quorum.clone())
-        .map(|(links, quorum)| Cluster::new(config.node_id, quorum, links, Arc::<Journals>::default()));
+    let cluster = match links.zip(config.quorum.clone()) {
+        Some((links, quorum)) => {
+            let metadata = dirs.metadata();
+            let founding = Founding::read(&**metadata.storage(), metadata.path())?;
+            let directories = founding.map(|founding| founding.directories()).unwrap_or_default();
+            Some(Cluster::new(config.node_id, quorum, directories, links))
+        }
+        None => None,
+    };
     let controller = match &cluster {
         Some(cluster) => {
             let parts = (&cluster.links, &*cluster.journals);

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 mod api_versions;
 pub(crate) mod attached;
+pub(crate) mod cluster;
 mod consumer_groups;
 pub(crate) mod consumer_protocol;
 pub(crate) mod dump;

@@ -82,7 +82,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
         }
     };
     if let Some(cluster) = &broker.cluster {
-        return describe_cluster(broker, cluster, ends.high_watermark);
+        return describe_cluster(broker, cluster, ends.high_watermark, version);
     }
     let now = wall_ms();
     let voter = ReplicaState {
@@ -104,7 +104,12 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
 }
 
 /// How far each voter is, as the leader of the metadata log knows it; another node says only who leads.
-fn describe_cluster(broker: &Broker, cluster: &Cluster, high_watermark: i64) -> PartitionData<'static> {
+fn describe_cluster(
+    broker: &Broker,
+    cluster: &Cluster,
+    high_watermark: i64,
+    version: i16,
+) -> PartitionData<'static> {
     let log = broker.controller.log();
     let Some((matched, last)) = log.matched() else {
         // As Kafka's voters do: the client asks the leader.
@@ -123,9 +128,12 @@ fn describe_cluster(broker: &Broker, cluster: &Cluster, high_watermark: i64) -> 
         let behind = if id == broker.node.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
         // An index counts batches, so that this is how far it is at least.
         let log_end_offset = log_end.saturating_sub(behind).max(0);
+        let directory = cluster.directories.get(&id).copied().filter(|_| version >= 2);
         let caught_up = if in_sync.contains(&id) { now } else { -1 };
         ReplicaState {
             replica_id: id,
+            // KIP-853: since version 2.
+            replica_directory_id: directory.unwrap_or(Uuid::ZERO),
             log_end_offset,
             last_fetch_timestamp: caught_up,
             last_caught_up_timestamp: caught_up,

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::{Quorum, Voter};
 use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file};
+use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -281,6 +282,13 @@ impl Founding {
             }
             Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// The ids of the directories that have the nodes' metadata logs, by node.
+    pub(crate) fn directories(&self) -> BTreeMap<i32, Uuid> {
+        let parsed =
+            self.voters.iter().filter_map(|(node, directory)| Some((*node, directory.parse().ok()?)));
+        parsed.collect()
     }
 
     fn write(&self, dir: &Path) -> Result<(), FoundingError> {

@@ -82,6 +82,11 @@ impl<'a> Tools<'a> {
         Tools { world, bootstrap: world.bootstrap() }
     }
 
+    /// The tools against another broker than that of this run.
+    pub(super) fn at(world: &'a World, bootstrap: String) -> Tools<'a> {
+        Tools { world, bootstrap }
+    }
+
     pub(super) fn world(&self) -> &World {
         self.world
     }
