@@ -539,7 +539,7 @@ impl Cluster {
     // Leaders.
 
     /// Who leads a partition with several replicas: the replica here knows it, or the table does. A replica that looks for a
-    /// leader knows that the last one is none any more, this node included: a node that is cut off names nobody, so that
+    /// leader knows that the last one is none any more, this node included: a node that is cut off names none, so that
     /// clients ask others.
     pub(crate) fn leader_of(&self, key: PartitionKey, partition: Option<&Partition>) -> Option<Leader> {
         let known = self.leaders.get(key);

@@ -492,7 +492,7 @@ impl Replica {
     }
 
     /// A heartbeat of this leader, which was just taken, stands from now on. Returns false where this replica does not
-    /// follow it, or owes somebody a term or a vote.
+    /// follow it, or owes another a term or a vote.
     pub fn let_stand(&mut self, from: ReplicaId, term: u64) -> bool {
         let follows = self.role == Role { term, state: RoleState::Follower { leader: Some(from) } };
         if !follows || !self.unsynced.is_empty() || self.failed.is_some() {

@@ -639,7 +639,7 @@ async fn finish_parked(
     let places = parked.iter().map(|parked| parked.place).collect();
     let handed_over = async {
         for parked in parked {
-            // A partition that is closed gives nobody leadership.
+            // A partition that is closed gives no leadership away.
             let _ = parked.handed_over.await;
         }
     };
@@ -647,8 +647,8 @@ async fn finish_parked(
     finish_in_background(broker, context, body, (progress, places), held).await
 }
 
-/// Appends again what was parked, and the rest of a request that takes long, which compressed batches can, where nobody is held up by it; then
-/// waits and answers. The connection's next request waits until then.
+/// Appends again what was parked, and the rest of a request that takes long, which compressed batches can, off the network
+/// threads; then waits and answers. The connection's next request waits until then.
 async fn finish_in_background(
     broker: Arc<Broker>,
     context: RequestContext,

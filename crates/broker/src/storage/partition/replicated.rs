@@ -328,7 +328,7 @@ impl Member {
         }
     }
 
-    /// Asks whether it leads, where somebody has to know and no question is under way. Returns true if it did: the replica is
+    /// Asks whether it leads, where a caller has to know and no question is under way. Returns true if it did: the replica is
     /// to be driven.
     fn ask_confirmation(&mut self) -> bool {
         let Confirmations { number, asked, next } = &mut self.confirmations;

@@ -201,7 +201,7 @@ fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
     assert_eq!((rules.len(), &*rules[0].principal), (1, "User:alice"));
 }
 
-/// Requests that another node would have passed on for somebody: who is no node cannot make them, not even a super user.
+/// Requests that another node would have passed on for a client: who is no node cannot make them, not even a super user.
 #[test]
 fn a_forged_envelope_is_not_opened() {
     const ENVELOPE: i16 = 58;
