@@ -54,6 +54,7 @@ pub(crate) mod snapshots;
 mod takeover;
 
 pub use bootstrap::bootstrap_file;
+pub(crate) use bootstrap::bootstrap_users;
 pub use error::ControllerError;
 use replicated::Replicated;
 use snapshot::SinceSnapshot;
@@ -156,6 +157,8 @@ impl Controller {
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let bootstrap = bootstrap::read(dir)?;
+        takeover::check_users(bootstrap::users(&bootstrap), config, false)?;
         let voters: Vec<i32> = quorum.ids().collect();
         let opening = OpenReplica {
             dir,
@@ -178,7 +181,7 @@ impl Controller {
             since_snapshot: Mutex::new(SinceSnapshot::new()),
             producer_ids: Mutex::default(),
             unserved: Mutex::default(),
-            bootstrap: Mutex::default(),
+            bootstrap: Mutex::new(bootstrap),
             replicated: Some(replicated),
         })
     }

@@ -14,7 +14,9 @@
 
 mod accept;
 mod calls;
+pub(crate) mod channel;
 mod dial;
+mod gate;
 mod hello;
 mod outbox;
 
@@ -31,6 +33,7 @@ use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing}
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
+pub(crate) use gate::{Arrived, NodeGate, read_frame};
 pub(crate) use hello::is_hello;
 
 use crate::clock::Clock;
@@ -105,6 +108,7 @@ pub(crate) struct Links {
     handler: OnceLock<Arc<dyn CallHandler>>,
     callers: Callers,
     counters: Counters,
+    gate: Arc<NodeGate>,
     is_stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -160,6 +164,7 @@ impl Links {
         identity: LinkIdentity,
         peers: Vec<Peer>,
         options: LinksOptions,
+        gate: Arc<NodeGate>,
     ) -> std::io::Result<Arc<Links>> {
         let LinkIdentity { node, generation, cluster_id } = identity;
         let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
@@ -175,6 +180,7 @@ impl Links {
             handler: OnceLock::new(),
             callers: Callers::default(),
             counters: Counters::default(),
+            gate,
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
         });
@@ -366,11 +372,11 @@ impl Links {
         }
     }
 
-    /// Takes over a connection whose first request was a hello ([`is_hello`]); `frame` is that request without its length,
-    /// `rest` what was read behind it. Returns at once.
-    pub(crate) fn accept(self: &Arc<Self>, stream: TcpStream, frame: Vec<u8>, rest: Vec<u8>) {
+    /// Takes over a connection whose first request was a hello ([`is_hello`]); `frame` is that request without its length.
+    /// Returns at once.
+    pub(crate) fn accept(self: &Arc<Self>, arrived: Arrived, frame: Vec<u8>) {
         let links = self.clone();
-        let run = move || accept::run(&links, stream, &frame, rest);
+        let run = move || accept::run(&links, arrived, &frame);
         if let Err(error) = self.spawn("link-from".into(), run) {
             tracing::error!("no thread can be made for a link of another node: {error}");
         }

@@ -5,7 +5,7 @@ use mainstem_controller::ResourceKind;
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
@@ -84,16 +84,30 @@ fn permit_alteration(
     context: &RequestContext,
     (kind, name): (i8, &str),
 ) -> Result<(), Refused> {
+    Ok(authorize(context, Operation::AlterConfigs, authorized_as(broker, context, (kind, name))?)?)
+}
+
+/// The same; no denial is logged.
+pub(crate) fn may_be_altered(broker: &Broker, context: &RequestContext, named: (i8, &str)) -> bool {
+    let resource = authorized_as(broker, context, named);
+    resource.is_ok_and(|resource| permits(context, Operation::AlterConfigs, resource))
+}
+
+/// What the authorizer is asked about for the configuration of a resource.
+fn authorized_as<'a>(
+    broker: &Broker,
+    context: &RequestContext,
+    (kind, name): (i8, &'a str),
+) -> Result<Resource<'a>, Refused> {
     let asked = context.connection.asked_node.unwrap_or(broker.node.id);
-    let resource = match ConfigTarget::parse(kind, name, asked)? {
+    Ok(match ConfigTarget::parse(kind, name, asked)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
         ConfigTarget::Broker
         | ConfigTarget::ClusterDefault
         | ConfigTarget::Loggers
         | ConfigTarget::ClientMetrics(_) => Resource::Cluster,
-    };
-    Ok(authorize(context, Operation::AlterConfigs, resource)?)
+    })
 }
 
 /// Takes out of a request what may not be altered, and answers for it.

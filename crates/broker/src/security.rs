@@ -7,11 +7,13 @@ mod tls;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
 use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism, TlsListener};
 use mainstem_controller::{ConfigResource, ResourceKind};
+use mainstem_log::storage::Storage;
 use mainstem_security::jaas::{JaasConfig, LoginModule};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
@@ -23,6 +25,8 @@ use parking_lot::Mutex;
 
 use crate::authorization::Authorization;
 use crate::broker::Broker;
+use crate::clock::Clock;
+use crate::links::NodeGate;
 use crate::random;
 
 /// Why a listener cannot authenticate anybody.
@@ -41,6 +45,12 @@ pub enum ListenerSecurityError {
     /// `super.users`.
     #[error("super.users: {0}")]
     SuperUsers(SecurityError),
+    /// Between nodes.
+    #[error("the controllers' listener {0}: {1}")]
+    Nodes(String, String),
+    /// `bootstrap.checkpoint`.
+    #[error("{0}")]
+    FirstUsers(String),
     /// TLS.
     #[error("the listener {listener} cannot use TLS: {source}")]
     Tls {
@@ -70,6 +80,8 @@ pub(crate) struct Security {
     tls: Vec<Option<Arc<TlsSettings>>>,
     http: Option<Arc<TlsSettings>>,
     authorization: Option<Arc<Authorization>>,
+    /// What nodes ask of each other; none without others.
+    nodes: Option<Arc<NodeGate>>,
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
     decoys: Mutex<HashMap<ScramMechanism, DecoyShape>>,
@@ -97,7 +109,8 @@ impl Security {
             http,
             listeners,
             tls: tls.collect::<Result<_, _>>()?,
-            authorization: authorization(config)?,
+            authorization: rules(config)?.map(|rules| Arc::new(Authorization::new(rules))),
+            nodes: None,
             decoy_key: Secret::new(random::bytes::<32>()),
             decoys: Mutex::default(),
         })
@@ -113,6 +126,25 @@ impl Security {
         self.authorization.as_ref()
     }
 
+    /// Makes the gate between nodes, if there are others. `metadata` is the log directory with the metadata log.
+    ///
+    /// # Errors
+    /// When this node could not prove itself to others, or others to it.
+    pub(crate) fn set_nodes(
+        &mut self,
+        config: &BrokerConfig,
+        metadata: (&dyn Storage, &Path),
+        clock: Clock,
+    ) -> Result<Option<Arc<NodeGate>>, ListenerSecurityError> {
+        self.nodes = NodeGate::new(config, metadata, rules(config)?, clock)?;
+        Ok(self.nodes.clone())
+    }
+
+    /// What nodes ask of each other; none without others.
+    pub(crate) fn nodes(&self) -> Option<&Arc<NodeGate>> {
+        self.nodes.as_ref()
+    }
+
     /// The sessions of a listener; none without TLS.
     pub(crate) fn tls(&self, listener: usize) -> Option<&Arc<TlsSettings>> {
         self.tls.get(listener)?.as_ref()
@@ -125,7 +157,7 @@ impl Security {
 
     /// The listeners with TLS.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
-        self.tls.iter().chain([&self.http]).flatten()
+        self.tls.iter().chain([&self.http]).flatten().chain(self.of_nodes())
     }
 
     /// Whether the listeners could use the stores that this node would have after changes of its own values, or, with an
@@ -174,7 +206,13 @@ impl Security {
     ) -> impl Iterator<Item = (&'a Arc<TlsSettings>, &'a TlsListener)> {
         let own = self.tls.iter().zip(&config.tls_listeners);
         let both = own.chain([(&self.http, &config.http_tls)]);
-        both.filter_map(|(tls, keys)| tls.as_ref().zip(keys.as_ref()))
+        let of_nodes = self.of_nodes().zip(config.nodes.as_ref().and_then(|nodes| nodes.tls.as_ref()));
+        both.filter_map(|(tls, keys)| tls.as_ref().zip(keys.as_ref())).chain(of_nodes)
+    }
+
+    /// The stores by which nodes speak to each other.
+    fn of_nodes(&self) -> Option<&Arc<TlsSettings>> {
+        self.nodes.as_ref().and_then(|nodes| nodes.tls())
     }
 
     /// Whether the clients of any listener have more to do than to connect.
@@ -213,19 +251,22 @@ pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -
 }
 
 /// What `authorizer.class.name` and the keys beside it say.
-fn authorization(config: &BrokerConfig) -> Result<Option<Arc<Authorization>>, ListenerSecurityError> {
+fn rules(config: &BrokerConfig) -> Result<Option<AuthorizerRules>, ListenerSecurityError> {
     let Some(wanted) = &config.authorizer else { return Ok(None) };
     let super_users =
         AuthorizerRules::super_users(&wanted.super_users).map_err(ListenerSecurityError::SuperUsers)?;
-    let rules = AuthorizerRules {
+    Ok(Some(AuthorizerRules {
         super_users,
         allow_everyone_if_no_acl_found: wanted.allow_everyone_if_no_acl_found,
-    };
-    Ok(Some(Arc::new(Authorization::new(rules))))
+    }))
 }
 
 impl SaslSettings {
-    fn new(listener: &str, sasl: &SaslListener) -> Result<SaslSettings, ListenerSecurityError> {
+    /// By the keys of a listener.
+    ///
+    /// # Errors
+    /// When a JAAS text is malformed or names another module than its mechanism's.
+    pub(crate) fn new(listener: &str, sasl: &SaslListener) -> Result<SaslSettings, ListenerSecurityError> {
         let mut rules = SaslRules::default();
         let mut plain = None;
         for found in &sasl.mechanisms {
@@ -243,6 +284,11 @@ impl SaslSettings {
             rules.max_reauth_ms.insert(mechanism, found.max_reauth_ms);
         }
         Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max: sasl.receive_bytes_max, plain })
+    }
+
+    /// The users of PLAIN.
+    pub(crate) fn plain_users(&self) -> Option<&PlainUsers> {
+        self.plain.as_ref()
     }
 }
 

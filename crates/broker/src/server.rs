@@ -35,7 +35,7 @@ use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
-use crate::links::{LinkIdentity, Links, LinksOptions, Peer};
+use crate::links::{LinkIdentity, Links, LinksOptions, NodeGate, Peer};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -235,7 +235,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
-        let security = Security::new(&config)?;
+        let mut security = Security::new(&config)?;
         let mut bound = Bound::new(&config)?;
         let health = Arc::new(Health::new(options.recovery.clone()));
         let operator = bound
@@ -246,7 +246,7 @@ impl Server {
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
-        let founder = Server::begin_to_found(&config, &mut bound, &options.recovery)?;
+        let founder = Server::begin_to_found(&config, (clock, &mut security), &mut bound, &options.recovery)?;
         let cluster_id = founder.as_ref().map(|(_, _, cluster_id)| cluster_id.as_str());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options, cluster_id)?;
         let founded = match founder {
@@ -282,6 +282,9 @@ impl Server {
         }
         if let Some(authorization) = broker.security.authorization() {
             authorization.load(&broker.controller.image());
+        }
+        if let Some(nodes) = broker.security.nodes() {
+            nodes.ask(&broker);
         }
         broker.health.enter(Phase::Recovering);
         let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;
@@ -328,6 +331,7 @@ impl Server {
     /// Answers other nodes from now on, and finds the cluster's id with them. `None` without other nodes.
     fn begin_to_found(
         config: &BrokerConfig,
+        (clock, security): (Clock, &mut Security),
         bound: &mut Bound,
         recovery: &RecoveryWatch,
     ) -> Result<Option<(Arc<Founder>, Answering, String)>, StartError> {
@@ -336,7 +340,9 @@ impl Server {
             founding::check_alone(&dir)?;
             return Ok(None);
         };
-        let founder = Founder::new(quorum, config.node_id);
+        let gate = security.set_nodes(config, (&RealStorage, &dir), clock)?;
+        let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock)));
+        let founder = Founder::new(quorum, config.node_id, gate);
         let answering = founder.answer_on(listener)?;
         let cluster_id = founder.name(&dir, known, &|| recovery.is_broken_off())?;
         Ok(Some((founder, answering, cluster_id)))
@@ -363,7 +369,7 @@ impl Server {
         let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
         let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });
         let options = LinksOptions { clock, replica_lag_max_ms: config.replication.lag_time_max_ms };
-        let links = Links::start(identity, peers.collect(), options)?;
+        let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);
         Ok(Founded { links, answering })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::key::Scope;
 use super::listeners::{Endpoint, ListenerKeys, Listeners};
+use super::nodes::NodeListener;
 use super::protection;
 use super::quorum::Quorum;
 use super::sasl::{self, SaslListener};
@@ -46,6 +47,8 @@ pub struct BrokerConfig {
     pub sasl_listeners: Vec<Option<SaslListener>>,
     /// `ssl.keystore.location` and the keys around it, by the rank of the open listener; none without TLS.
     pub tls_listeners: Vec<Option<TlsListener>>,
+    /// The controllers' listener, by which nodes speak to each other; none without other nodes.
+    pub nodes: Option<NodeListener>,
     /// `authorizer.class.name` and the keys beside it; none when everybody may do everything.
     pub authorizer: Option<AuthorizerConfig>,
     /// Connections that are not authenticated yet.
@@ -329,6 +332,10 @@ impl BrokerConfig {
         let http_tls = tls::http(&values, typed.http_authentication());
         let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
         let quorum = quorum.unwrap_or_default();
+        let nodes = listeners.as_ref().filter(|_| quorum.is_some()).map_or(Ok(None), |listeners| {
+            NodeListener::new(&values, listeners, typed.boolean("mainstem.require.authentication"))
+        });
+        let nodes = nodes.map_err(|found| problems.extend(found)).unwrap_or_default();
         let attach = typed.attach().map_err(|problem| problems.push(problem)).unwrap_or_default();
         problems.extend(typed.conflicts());
         let (Some(node_id), Some(listeners), Some(sasl_listeners), Some(network), Some(http_listener)) =
@@ -346,6 +353,7 @@ impl BrokerConfig {
             listeners,
             sasl_listeners,
             tls_listeners,
+            nodes,
             authorizer: typed.authorizer(),
             authentication: typed.authentication(),
             log_dirs: typed.list("log.dirs"),
@@ -489,8 +497,7 @@ impl Typed<'_> {
         }
         let quorum = Quorum::parse(&voters)?;
         let (Some(own), Some(listeners)) = (node_id, listeners) else { return Ok(None) };
-        let requires_authentication = self.boolean("mainstem.require.authentication");
-        quorum.of_several(own, &self.list("process.roles"), listeners, requires_authentication)
+        quorum.of_several(own, &self.list("process.roles"), listeners)
     }
 
     fn replication(&self) -> ReplicationConfig {

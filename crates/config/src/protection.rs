@@ -57,7 +57,6 @@ const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.Standard
 const HONOURED: &[&str] = &[
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
-    // One node does not connect to itself.
     "sasl.mechanism.controller.protocol",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::listeners::{Listeners, SecurityProtocol};
+use super::listeners::Listeners;
 use super::sources::Problem;
 
 /// Nodes that one cluster may have: each connects to each.
@@ -76,7 +76,6 @@ impl Quorum {
         own: i32,
         roles: &[String],
         listeners: &Listeners,
-        requires_authentication: bool,
     ) -> Result<Option<Quorum>, Problem> {
         if self.voters.is_empty() || matches!(self.voters.as_slice(), [only] if only.id == own) {
             return Ok(None);
@@ -94,24 +93,11 @@ impl Quorum {
                 roles.join(",")
             )));
         }
-        let Some(controller) = &listeners.controller else {
+        if listeners.controller.is_none() {
             return Err(Problem::new(
                 "controller.quorum.voters names other nodes, and there is no listener for them: name one in \
                  controller.listener.names, and its address in listeners (CONTROLLER://HOST:PORT)",
             ));
-        };
-        if controller.protocol != SecurityProtocol::Plaintext {
-            return Err(Problem::new(format!(
-                "the controller's listener {controller} uses {}, and between nodes only PLAINTEXT is served yet: map it to \
-                 PLAINTEXT, and keep strangers off that port by other means (a network of its own, a firewall)",
-                controller.protocol.name()
-            )));
-        }
-        if requires_authentication {
-            return Err(Problem::new(format!(
-                "the controller's listener {controller} does not authenticate the nodes that connect to it, which \
-                 mainstem.require.authentication forbids"
-            )));
         }
         Ok(Some(self))
     }
@@ -203,17 +189,6 @@ mod tests {
         let voters = "controller.quorum.voters=1@a:1,2@b:2\n";
         check(&format!("{voters}process.roles=broker"), "nodes with one role are not served yet");
         check(&format!("{voters}listeners=PLAINTEXT://:9092"), "there is no listener for them");
-        check(
-            &format!("{voters}listener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"),
-            "between nodes only PLAINTEXT is served yet",
-        );
-        check(
-            &format!(
-                "{voters}listeners=SASL_SSL://:9092,CONTROLLER://:9093\nsasl.enabled.mechanisms=PLAIN\n\
-                     mainstem.require.authentication=true"
-            ),
-            "does not authenticate the nodes",
-        );
         check("controller.quorum.bootstrap.servers=a:1,b:2", "name all nodes in controller.quorum.voters");
         let many: Vec<_> = (1..=16).map(|id| format!("{id}@h:{id}")).collect();
         check(&format!("controller.quorum.voters={}", many.join(",")), "at most 15 nodes");

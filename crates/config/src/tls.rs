@@ -16,6 +16,7 @@ pub(super) const KEYS: &[&str] = &[
     "ssl.cipher.suites",
     "ssl.client.auth",
     "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",

@@ -34,15 +34,20 @@ impl CallHandler for Answers {
             let Some(cluster) = broker.cluster.clone() else { return };
             let answer = match kind {
                 ASK => match serde_json::from_slice::<Ask>(&body) {
-                    Ok(ask) => encode(&answer(&broker, &cluster, from, ask)),
+                    Ok(ask) if ask.is_of(from) => encode(&answer(&broker, &cluster, from, ask)),
+                    Ok(_) => {
+                        tracing::warn!(from, "a question of another node is asked for a third one: refused");
+                        encode(&Answered::Refused(ErrorCode::INVALID_REQUEST.code()))
+                    }
                     Err(error) => {
                         tracing::warn!(from, "a question of another node makes no sense: {error}");
                         encode(&Answered::Refused(ErrorCode::INVALID_REQUEST.code()))
                     }
                 },
                 FORWARD => match decode_forwarded(&body) {
-                    Some((who, body)) => forward::serve_here(&broker, &who, body),
-                    None => return,
+                    Some((who, body)) if who.node == from => forward::serve_here(&broker, &who, body),
+                    // It is not handed on twice, and no node speaks for the clients of another one.
+                    _ => return,
                 },
                 _ => return,
             };

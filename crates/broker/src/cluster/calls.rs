@@ -42,6 +42,25 @@ pub(crate) enum Ask {
     Transfer { topic: Id, partition: i32, to: i32 },
 }
 
+impl Ask {
+    /// Whether a node may ask this: it speaks for itself alone, and for its own clients.
+    pub(crate) fn is_of(&self, from: i32) -> bool {
+        match self {
+            Ask::Register(note) => note.node == from,
+            Ask::Alive { node, .. }
+            | Ask::Leaving { node, .. }
+            | Ask::ProducerIds { node }
+            | Ask::Directories { node, .. }
+            | Ask::Online { node, .. }
+            | Ask::Cordoned { node, .. }
+            | Ask::Shorter { node, .. } => *node == from,
+            Ask::CreateMissing { who, .. } => who.as_ref().is_none_or(|who| who.node == from),
+            Ask::Verify(note) => note.who.node == from,
+            Ask::Leaders(_) | Ask::Markers(_) | Ask::Transfer { .. } => true,
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Answer {

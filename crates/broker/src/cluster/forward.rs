@@ -1,10 +1,15 @@
 //! Requests that only the metadata leader can serve, handed on to it as they came: with their principal, listener and
-//! client, and authorised there. The node that was asked answers once it knows of the result itself.
+//! client, and authorised there. What the node that was asked would deny altogether, it denies itself: it does not go
+//! anywhere. The node that was asked answers once it knows of the result itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_wire::frame::request_decoder;
+use mainstem_wire::messages::alter_configs_request::AlterConfigsRequest;
+use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
+use mainstem_wire::messages::create_topics_request::CreateTopicsRequest;
+use mainstem_wire::messages::delete_topics_request::DeleteTopicsRequest;
 use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
 use mainstem_wire::{ApiKey, DecodeError, Decoder, Message};
 
@@ -12,10 +17,10 @@ use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
 use crate::background::Blocking;
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
+use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
-use crate::resources::BROKER_LOGGER;
+use crate::resources::{BROKER_LOGGER, may_be_altered};
 
 /// What an answer begins with.
 const SERVED: u8 = 1;
@@ -53,7 +58,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
     serve: Blocking,
 ) -> Result<Handled, DecodeError> {
-    if is_of_this_node(context, decoder) {
+    if is_of_this_node(context, decoder) || is_denied(broker, context, decoder) {
         return serve(broker, context, decoder, out);
     }
     let deadline = Instant::now() + PATIENCE;
@@ -75,6 +80,70 @@ pub(crate) fn serve(
         }
         std::thread::sleep(RETRY);
     }
+}
+
+/// Whether everything that a request asks for is denied by what this node knows. Of what is allowed in part, the metadata
+/// leader says which part.
+fn is_denied(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -> bool {
+    let version = context.version;
+    let may = |operation, resource: Resource<'_>| permits(context, operation, resource);
+    let may_on_cluster = |operation| may(operation, Resource::Cluster);
+    // A request that is malformed is refused where it is served.
+    match context.api {
+        ApiKey::AlterClientQuotas => !may_on_cluster(Operation::AlterConfigs),
+        ApiKey::DescribeQuorum => !may_on_cluster(Operation::Describe),
+        ApiKey::CreateAcls
+        | ApiKey::DeleteAcls
+        | ApiKey::AlterUserScramCredentials
+        | ApiKey::UpdateFeatures
+        | ApiKey::UnregisterBroker
+        | ApiKey::AlterPartitionReassignments => !may_on_cluster(Operation::Alter),
+        ApiKey::CreateTopics if !may_on_cluster(Operation::Create) => {
+            all::<CreateTopicsRequest<'_>>(decoder, version, |request| {
+                let names = request.topics.iter().map(|topic| &*topic.name);
+                none(names, |name| may(Operation::Create, Resource::Topic(name)))
+            })
+        }
+        ApiKey::DeleteTopics if !may_on_cluster(Operation::Delete) => {
+            all::<DeleteTopicsRequest<'_>>(decoder, version, |request| {
+                let by_name = request.topics.iter().map(|topic| topic.name.as_deref());
+                let names = by_name.chain(request.topic_names.iter().map(|name| Some(&**name)));
+                // Who may describe a topic learns of the leader that it is not there.
+                none(names, |name| {
+                    name.is_none_or(|name| {
+                        may(Operation::Delete, Resource::Topic(name))
+                            || may(Operation::Describe, Resource::Topic(name))
+                    })
+                })
+            })
+        }
+        ApiKey::CreatePartitions => all::<CreatePartitionsRequest<'_>>(decoder, version, |request| {
+            let names = request.topics.iter().map(|topic| &*topic.name);
+            none(names, |name| may(Operation::Alter, Resource::Topic(name)))
+        }),
+        ApiKey::AlterConfigs => all::<AlterConfigsRequest<'_>>(decoder, version, |request| {
+            let named = request.resources.iter().map(|one| (one.resource_type, &*one.resource_name));
+            none(named, |resource| may_be_altered(broker, context, resource))
+        }),
+        ApiKey::IncrementalAlterConfigs => {
+            all::<IncrementalAlterConfigsRequest<'_>>(decoder, version, |request| {
+                let named = request.resources.iter().map(|one| (one.resource_type, &*one.resource_name));
+                none(named, |resource| may_be_altered(broker, context, resource))
+            })
+        }
+        _ => false,
+    }
+}
+
+/// What a request says, without taking it.
+fn all<'a, M: Message<'a>>(decoder: &Decoder<'a>, version: i16, is_denied: impl FnOnce(M) -> bool) -> bool {
+    M::decode(&mut decoder.clone(), version).is_ok_and(is_denied)
+}
+
+/// Whether there are some, and none of them is allowed.
+fn none<T>(named: impl Iterator<Item = T>, is_allowed: impl FnMut(T) -> bool) -> bool {
+    let mut named = named.peekable();
+    named.peek().is_some() && !named.any(is_allowed)
 }
 
 /// Levels of loggers are no metadata: the node that was asked has them.

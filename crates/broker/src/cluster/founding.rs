@@ -10,10 +10,10 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::links::{Links, is_hello};
+use crate::links::{Arrived, Links, NodeGate, is_hello, read_frame};
+use crate::net::door::Seats;
 use crate::random;
 
 /// Beside `meta.properties` in the directory with the metadata log.
@@ -49,7 +50,7 @@ const SAID_EVERY: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections that are answered at the same time.
-const ANSWERED_MAX: usize = 64;
+const ANSWERED_MAX: usize = 128;
 
 /// Who began a cluster: written once by each of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -332,26 +333,40 @@ pub(crate) struct Founder {
     own: Mutex<Statement>,
     /// Raised at the end.
     is_over: AtomicBool,
-    /// Connections whose first frame is waited for.
-    answering: AtomicUsize,
+    /// Connections whose first frame is waited for. For a newcomer beyond their number goes the one that has waited for
+    /// the longest time: of its address, or of all.
+    answering: Mutex<Seats<TcpStream>>,
+    next_id: AtomicU64,
+    since: Instant,
+    /// What connections have to prove.
+    gate: Arc<NodeGate>,
+    /// Why nodes could not be asked, as it was said last.
+    said: Mutex<BTreeMap<i32, String>>,
     /// Where the links of other nodes go, from the time that there are any.
     links: OnceLock<Arc<Links>>,
 }
 
 impl Founder {
     /// A node that has not answered another one yet.
-    pub(crate) fn new(quorum: &Quorum, node: i32) -> Arc<Founder> {
+    pub(crate) fn new(quorum: &Quorum, node: i32, gate: Arc<NodeGate>) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();
         let own = Mutex::new(Statement { node, start, voters, standing: Standing::Empty });
         let quorum = quorum.clone();
-        let (is_over, answering, links) = Default::default();
-        Arc::new(Founder { quorum, own, is_over, answering, links })
+        let answering = Mutex::new(Seats::new(ANSWERED_MAX));
+        let (is_over, next_id, links, said) = Default::default();
+        let since = Instant::now();
+        Arc::new(Founder { quorum, own, is_over, answering, next_id, since, gate, said, links })
     }
 
     /// Gives the links of other nodes to these from now on.
     pub(crate) fn hand_on_to(&self, links: &Arc<Links>) {
         let _ = self.links.set(links.clone());
+    }
+
+    /// What nodes prove to each other.
+    pub(crate) fn gate(&self) -> &Arc<NodeGate> {
+        &self.gate
     }
 
     /// Answers others on the controllers' listener.
@@ -379,45 +394,61 @@ impl Founder {
 
     /// A stranger that says nothing holds up no one else.
     fn answer_apart(self: &Arc<Self>, stream: TcpStream) {
-        if self.answering.fetch_add(1, Ordering::AcqRel) >= ANSWERED_MAX {
-            self.answering.fetch_sub(1, Ordering::AcqRel);
-            return;
+        let (Ok(peer), Ok(control)) = (stream.peer_addr(), stream.try_clone()) else { return };
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let given_up = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
+        if let Some(other) = given_up {
+            // It may have gone already.
+            let _ = other.shutdown(Shutdown::Both);
         }
         let own = self.clone();
         let spawned = std::thread::Builder::new().name("founding-answer".into()).spawn(move || {
-            let peer = stream.peer_addr();
-            if let Err(error) = own.answer(stream)
-                && error.kind() == io::ErrorKind::InvalidData
-            {
-                let peer = peer.map_or_else(|_| "a peer".to_owned(), |peer| peer.to_string());
-                tracing::warn!("a connection of {peer} to the controller's listener was refused: {error}");
-            }
-            own.answering.fetch_sub(1, Ordering::AcqRel);
+            // What is wrong with the peer was said; of the network nothing is.
+            let _ = own.answer(stream);
+            own.answering.lock().leave(id);
         });
         if spawned.is_err() {
-            self.answering.fetch_sub(1, Ordering::AcqRel);
+            self.answering.lock().leave(id);
         }
     }
 
     /// What the first frame is decides: a question of founding, or the hello of a link.
-    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn answer(&self, stream: TcpStream) -> io::Result<()> {
         set_times(&stream)?;
-        let frame = read_frame(&mut stream)?;
+        let mut arrived = self.gate.accept(stream)?;
+        let frame = match read_frame(&mut arrived.channel.reader, BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.gate.refused(arrived.peer.ip(), &error.to_string());
+                return Err(error);
+            }
+            read => read?,
+        };
         match self.links.get() {
-            _ if frame.starts_with(MAGIC) => self.reply(stream),
+            _ if frame.starts_with(MAGIC) => self.reply(arrived),
             Some(links) if is_hello(&frame) => {
-                links.accept(stream, frame, Vec::new());
+                links.accept(arrived, frame);
                 Ok(())
             }
             // Until this node has founded there is nothing to link.
             None if is_hello(&frame) => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is no other node")),
+            _ => {
+                self.gate.refused(arrived.peer.ip(), "it is no other node");
+                Ok(())
+            }
         }
     }
 
-    fn reply(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn reply(&self, mut arrived: Arrived) -> io::Result<()> {
+        let ip = arrived.peer.ip();
+        if let Err(refused) = self.gate.check(&arrived.principal, ip) {
+            self.gate.refused(ip, &refused);
+            let text = serde_json::to_vec(&Refused { refused }).expect("it is text");
+            arrived.channel.refuse(&framed(&text)?);
+            return Ok(());
+        }
         let text = serde_json::to_vec(&*self.own.lock()).expect("ids are text");
-        write_frame(&mut stream, &text)
+        arrived.channel.writer.write_all(&framed(&text)?)
     }
 
     /// The cluster's id: the directories', another node's, or a new one.
@@ -518,7 +549,13 @@ impl Founder {
         let own = self.own.lock().clone();
         let mut others = BTreeMap::new();
         for voter in &self.quorum.voters {
-            let Ok(statement) = ask(voter) else { continue };
+            let statement = match self.ask(voter) {
+                Ok(statement) => statement,
+                Err(error) => {
+                    self.say(voter, &error);
+                    continue;
+                }
+            };
             let address = format!("{}:{}", voter.host, voter.port);
             if statement.node == own.node && statement.start != own.start {
                 return Err(FoundingError::SameId { node: own.node, address });
@@ -533,6 +570,47 @@ impl Founder {
         }
         Ok(others)
     }
+
+    fn ask(&self, voter: &Voter) -> io::Result<Statement> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in (voter.host.as_str(), voter.port).to_socket_addrs()? {
+            match self.ask_at(voter, address) {
+                Ok(statement) => return Ok(statement),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn ask_at(&self, voter: &Voter, address: SocketAddr) -> io::Result<Statement> {
+        let stream = TcpStream::connect_timeout(&address, ANSWER_TIME)?;
+        set_times(&stream)?;
+        let mut channel = self.gate.dial(stream, &voter.host, ANSWER_TIME)?;
+        channel.writer.write_all(&framed(MAGIC)?)?;
+        let answer = read_frame(&mut channel.reader, BYTES_MAX)?;
+        if let Ok(Refused { refused }) = serde_json::from_slice(&answer) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, refused));
+        }
+        serde_json::from_slice(&answer).map_err(io::Error::other)
+    }
+
+    /// Says why a node refuses this one, or is refused. Once: what goes on is not said again.
+    fn say(&self, voter: &Voter, error: &io::Error) {
+        if error.kind() != io::ErrorKind::InvalidData {
+            return;
+        }
+        let text = error.to_string();
+        let before = self.said.lock().insert(voter.id, text.clone());
+        if before.as_ref() != Some(&text) {
+            tracing::error!("{voter} and this node do not believe each other: {text}");
+        }
+    }
+}
+
+/// What a node answers to one that may not act as a node.
+#[derive(Debug, Serialize, Deserialize)]
+struct Refused {
+    refused: String,
 }
 
 /// The thread that answers.
@@ -553,54 +631,27 @@ impl Drop for Answering {
     }
 }
 
-fn ask(voter: &Voter) -> io::Result<Statement> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in (voter.host.as_str(), voter.port).to_socket_addrs()? {
-        match ask_at(address) {
-            Ok(statement) => return Ok(statement),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn ask_at(address: SocketAddr) -> io::Result<Statement> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIME)?;
-    set_times(&stream)?;
-    write_frame(&mut stream, MAGIC)?;
-    let answer = read_frame(&mut stream)?;
-    serde_json::from_slice(&answer).map_err(io::Error::other)
-}
-
 fn set_times(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(ANSWER_TIME))?;
     stream.set_write_timeout(Some(ANSWER_TIME))
 }
 
-fn write_frame(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+fn framed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), bytes].concat())
-}
-
-fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = u32::from_be_bytes(length) as usize;
-    if length > BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "its first frame is too long for another node's",
-        ));
-    }
-    let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes)?;
-    Ok(bytes)
+    Ok([&length.to_be_bytes(), bytes].concat())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
+    use crate::clock::Clock;
+
+    fn gate() -> Arc<NodeGate> {
+        Arc::new(NodeGate::open_to_all(Clock::start()))
+    }
 
     fn statement(node: i32, standing: Standing) -> Statement {
         Statement { node, start: format!("start {node}"), voters: vec![1, 2, 3], standing }
@@ -673,7 +724,7 @@ mod tests {
         let ports: Vec<_> = bound.iter().map(|(_, port)| *port).collect();
         let homes: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
         let start = |at: usize, directory: &str| {
-            let founder = Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1);
+            let founder = Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1, gate());
             let listener = bound[at].0.try_clone().expect("a descriptor");
             let _answering = founder.answer_on(listener).expect("a thread");
             let dir = homes[at].path();
@@ -700,11 +751,11 @@ mod tests {
     #[test]
     fn another_process_with_the_same_id_is_found() {
         let (listener, port) = bound();
-        let first = Founder::new(&quorum(&[port]), 1);
+        let first = Founder::new(&quorum(&[port]), 1, gate());
         let _answering = first.answer_on(listener).expect("a thread");
-        let second = Founder::new(&quorum(&[port]), 1);
+        let second = Founder::new(&quorum(&[port]), 1, gate());
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
-        let stranger = Founder::new(&quorum(&[port]), 2);
+        let stranger = Founder::new(&quorum(&[port]), 2, gate());
         assert_eq!(stranger.ask_all().map(|others| others.len()), Ok(1));
         let mut garbage = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it can be written");

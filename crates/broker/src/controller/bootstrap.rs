@@ -2,9 +2,12 @@
 //! (`--add-scram`) are there before the first connection; its levels of features are those of Kafka.
 
 use std::io::ErrorKind;
+use std::path::Path;
 
-use mainstem_controller::user_record;
+use mainstem_config::BrokerConfig;
+use mainstem_controller::{MetadataHeart, MetadataImage, user_record};
 use mainstem_log::dir::LogDir;
+use mainstem_log::storage::Storage;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_wire::metadata_frame::MetadataRecord;
 
@@ -18,9 +21,30 @@ const FILE: &str = "bootstrap.checkpoint";
 /// # Errors
 /// When it cannot be read or is damaged.
 pub(super) fn read(dir: &LogDir) -> Result<Vec<Vec<u8>>, ControllerError> {
-    let file = SnapshotFile { end_offset: 0, epoch: 0, path: dir.path().join(FILE) };
+    read_at(&**dir.storage(), dir.path())
+}
+
+/// The metadata that a cluster begins with: the users of the file in a directory.
+///
+/// # Errors
+/// When it cannot be read or is damaged, or one of the records is malformed.
+pub(crate) fn bootstrap_users(
+    config: &BrokerConfig,
+    storage: &dyn Storage,
+    dir: &Path,
+) -> Result<MetadataImage, ControllerError> {
+    let mut heart = MetadataHeart::new("", config.clone());
+    let values = read_at(storage, dir)?;
+    for (offset, value) in (0..).zip(values.iter().filter(|value| is_user(value))) {
+        heart.replay(offset, value)?;
+    }
+    Ok(heart.image().clone())
+}
+
+fn read_at(storage: &dyn Storage, dir: &Path) -> Result<Vec<Vec<u8>>, ControllerError> {
+    let file = SnapshotFile { end_offset: 0, epoch: 0, path: dir.join(FILE) };
     let mut values = Vec::new();
-    let read = file.read(&**dir.storage(), |record| {
+    let read = file.read(storage, |record| {
         if let SnapshotRecord::Metadata(value) = record {
             values.push(value.to_vec());
         }
@@ -44,10 +68,11 @@ pub fn bootstrap_file(
 
 /// How many of the records are users.
 pub(super) fn users(values: &[Vec<u8>]) -> usize {
-    let is_user = |value: &&Vec<u8>| {
-        matches!(MetadataRecord::decode(value), Ok((MetadataRecord::UserScramCredentialRecord(_), _)))
-    };
-    values.iter().filter(is_user).count()
+    values.iter().filter(|value| is_user(value)).count()
+}
+
+fn is_user(value: &[u8]) -> bool {
+    matches!(MetadataRecord::decode(value), Ok((MetadataRecord::UserScramCredentialRecord(_), _)))
 }
 
 impl Controller {

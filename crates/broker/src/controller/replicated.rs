@@ -273,13 +273,38 @@ impl Controller {
         if !(leadership.is_leader && leadership.is_settled && is_applied) {
             return !leadership.is_leader;
         }
+        let is_empty = heart.image().next_offset() == 0;
         drop(heart);
+        if is_empty && !self.append_first_users(leadership.epoch) {
+            return false;
+        }
         if let Some(cluster) = &broker.cluster {
             cluster.begin_to_lead(broker.clock.mono_ms());
         }
         replicated.set(|progress| progress.deciding = Some(leadership.epoch));
         tracing::info!(epoch = leadership.epoch, "this node is the metadata leader");
         true
+    }
+
+    /// A cluster that begins has the users of its first metadata leader's `bootstrap.checkpoint`. Nothing is decided before
+    /// they are committed. Returns false if they had to be appended.
+    fn append_first_users(&self, epoch: i32) -> bool {
+        let values = self.bootstrap.lock().clone();
+        if values.is_empty() {
+            return true;
+        }
+        let decision = self.heart.write().bootstrap(&values);
+        // They are applied as everybody's records are.
+        self.heart.write().rollback();
+        match &decision.reply {
+            Err(error) => end_process(&format!("bootstrap.checkpoint cannot be used: {error}")),
+            Ok(0) => return true,
+            Ok(users) => tracing::info!(users, "the cluster begins with the users of bootstrap.checkpoint"),
+        }
+        if self.append_in(epoch, &decision.records).is_err() {
+            tracing::warn!("the users of bootstrap.checkpoint could not be written; this is tried again");
+        }
+        false
     }
 
     /// Applies records of the log up to the high watermark. What cannot be applied ends the process: this node would see

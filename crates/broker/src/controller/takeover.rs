@@ -24,7 +24,7 @@ pub(super) fn check(
     if let Some((topic, replicas)) = elsewhere {
         return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
     }
-    let has_sasl = config.sasl_listeners.iter().any(Option::is_some);
+    let has_sasl = has_sasl(config);
     let asks_for = image.protection(has_sasl, config.authorizer.is_some());
     if !asks_for.is_empty() && !accept_unprotected {
         return Err(ControllerError::Unprotected { records: asks_for.join(", ") });
@@ -51,11 +51,16 @@ pub(super) fn check_users(
     config: &BrokerConfig,
     accept_unprotected: bool,
 ) -> Result<(), ControllerError> {
-    let has_sasl = config.sasl_listeners.iter().any(Option::is_some);
-    if users == 0 || has_sasl || accept_unprotected {
+    if users == 0 || has_sasl(config) || accept_unprotected {
         return Ok(());
     }
     Err(ControllerError::Unprotected {
         records: format!("{users} SCRAM credentials of users (bootstrap.checkpoint)"),
     })
+}
+
+/// Whether users are asked for anywhere.
+fn has_sasl(config: &BrokerConfig) -> bool {
+    config.sasl_listeners.iter().any(Option::is_some)
+        || config.nodes.as_ref().is_some_and(|nodes| nodes.sasl.is_some())
 }

@@ -1,16 +1,20 @@
 //! The other end of a link: it checks the hello, reads frames, and has them taken by their partitions.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
 use mainstem_replication::{Repeat, Repeated};
+use mainstem_security::KafkaPrincipal;
 use parking_lot::Mutex;
 
 use super::calls::{Answers, CallKind};
+use super::channel::{Channel, ChannelReader};
+use super::gate::{Arrived, NodeGate};
 use super::hello::{Hello, Welcome};
 use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX, set_silence_max};
 use crate::storage::partition::Partition;
@@ -21,6 +25,8 @@ const READ_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Groups on one link.
 const ALIASES_MAX: usize = 1 << 20;
+/// How often it is looked whether the peer may still speak as a node.
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// The link that a peer has dialled.
 #[derive(Default)]
@@ -74,42 +80,47 @@ impl Current {
 }
 
 /// Serves a connection that began with a hello, until the link ends.
-pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest: Vec<u8>) {
-    let from = stream.peer_addr().map_or_else(|_| "a peer that has gone".into(), |peer| peer.to_string());
-    let prepared = prepare(&stream);
-    let checked = Hello::decode(frame)
-        .map_err(|error| error.to_string())
+pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
+    let Arrived { mut channel, principal, peer: from, ends } = arrived;
+    let prepared = prepare(&mut channel);
+    let checked = links
+        .gate
+        .check(&principal, from.ip())
+        .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
         .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)));
     let refusal = checked.as_ref().err().cloned().unwrap_or_default();
     let welcome = Welcome { cluster_id: links.cluster_id.clone(), node: links.node, refusal };
-    let welcomed = prepared.and_then(|()| stream.write_all(&welcome.encode()));
     let (hello, peer) = match checked {
         Ok(checked) => checked,
         Err(refusal) => {
             links.counters.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("a link from {from} was refused: {refusal}");
-            return;
+            links.gate.refused(from.ip(), &refusal);
+            return channel.refuse(&welcome.encode());
         }
     };
+    let welcomed = prepared.and_then(|()| channel.writer.write_all(&welcome.encode()));
     if welcomed.is_err() || links.is_stopping() {
         return;
     }
-    let (Ok(control), Ok(answers)) = (stream.try_clone(), stream.try_clone()) else { return };
+    let Ok(control) = channel.control() else { return };
+    let Channel { reader, writer } = channel;
     let number = peer.incoming.replace(hello.generation, control);
     {
         let _turn = peer.incoming.turn.lock();
         if !peer.incoming.is_current(number) || links.is_stopping() {
             return;
         }
+        let leave = Leave { principal, host: from.ip(), ends, looked_at: Instant::now() };
         let mut receiver = Receiver {
             links,
             peer: &peer,
             from: hello.node,
             aliases: Vec::new(),
             repeated: Repeated::default(),
-            answers: Answers::new(answers),
+            answers: Answers::new(writer),
+            leave,
         };
-        if let Err(error) = receiver.run(stream, rest) {
+        if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
         }
@@ -117,11 +128,35 @@ pub(super) fn run(links: &Arc<Links>, mut stream: TcpStream, frame: &[u8], rest:
     peer.incoming.release(number);
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_nodelay(true)?;
-    set_silence_max(stream)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))
+fn prepare(channel: &mut Channel) -> io::Result<()> {
+    let socket = channel.control()?;
+    socket.set_nodelay(true)?;
+    set_silence_max(&socket)?;
+    channel.begin(Some(SILENCE_MAX))
+}
+
+/// Whether the peer may still speak as a node.
+struct Leave {
+    principal: KafkaPrincipal,
+    host: IpAddr,
+    /// When its session is over; it dials again then.
+    ends: Option<Instant>,
+    looked_at: Instant,
+}
+
+impl Leave {
+    fn check(&mut self, gate: &NodeGate) -> io::Result<()> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.looked_at) < LOOKED_AT_EVERY {
+            return Ok(());
+        }
+        self.looked_at = now;
+        if self.ends.is_some_and(|ends| now >= ends) {
+            return Err(io::Error::other("its session is over (connections.max.reauth.ms)"));
+        }
+        gate.check(&self.principal, self.host)
+            .map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
 }
 
 /// Whose link it is, if it is taken.
@@ -170,6 +205,7 @@ struct Receiver<'a> {
     /// Heartbeats that stand.
     repeated: Repeated,
     answers: Arc<Answers>,
+    leave: Leave,
 }
 
 /// A group that has a number.
@@ -179,9 +215,8 @@ struct Known {
 }
 
 impl Receiver<'_> {
-    fn run(&mut self, mut stream: TcpStream, rest: Vec<u8>) -> io::Result<()> {
+    fn run(&mut self, mut stream: ChannelReader) -> io::Result<()> {
         let mut input = Input::new(BODY_BYTES_MAX);
-        input.bytes = rest;
         loop {
             while let Some((frame, len)) = input.frame()? {
                 self.take(frame)?;
@@ -190,6 +225,7 @@ impl Receiver<'_> {
             if !input.fill(&mut stream)? {
                 return Ok(());
             }
+            self.leave.check(&self.links.gate)?;
         }
     }
 

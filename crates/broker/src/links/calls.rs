@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +9,7 @@ use mainstem_replication::link;
 use parking_lot::{Condvar, Mutex};
 
 use super::BODY_BYTES_MAX;
+use super::channel::ChannelWriter;
 
 /// Requests that wait for their answers, for each peer.
 pub(super) const IN_FLIGHT_MAX: usize = 1_024;
@@ -59,14 +59,14 @@ pub(crate) trait CallHandler: Send + Sync {
 
 /// Where answers to one peer's requests go.
 pub(super) struct Answers {
-    stream: Mutex<TcpStream>,
+    writer: Mutex<ChannelWriter>,
     /// Bytes of requests that are being served.
     serving: AtomicUsize,
 }
 
 impl Answers {
-    pub(super) fn new(stream: TcpStream) -> Arc<Answers> {
-        Arc::new(Answers { stream: Mutex::new(stream), serving: AtomicUsize::new(0) })
+    pub(super) fn new(writer: ChannelWriter) -> Arc<Answers> {
+        Arc::new(Answers { writer: Mutex::new(writer), serving: AtomicUsize::new(0) })
     }
 
     /// Counts a request; `None`: there are too many.
@@ -80,10 +80,10 @@ impl Answers {
     fn send(&self, id: u64, status: u8, body: &[u8]) {
         let mut frame = Vec::with_capacity(body.len() + 16);
         link::answer(id, status, body, &mut frame);
-        let mut stream = self.stream.lock();
-        if stream.write_all(&frame).is_err() {
+        let mut writer = self.writer.lock();
+        if writer.write_all(&frame).is_err() {
             // The peer finds out by the end of its link.
-            let _ = stream.shutdown(Shutdown::Both);
+            writer.shut_down();
         }
     }
 }

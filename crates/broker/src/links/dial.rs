@@ -10,6 +10,7 @@ use mainstem_replication::link::{self, Alias, Frame, Heartbeat};
 use mainstem_replication::{GroupId, ReplicaId};
 
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
+use super::channel::{Channel, ChannelReader, ChannelWriter};
 use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item};
 use super::{KEEP_ALIVE, Lead, Links, PeerLink, set_silence_max};
@@ -45,10 +46,10 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let mut is_gone = false;
     while !links.is_stopping() {
         match dial(links, peer) {
-            Ok(stream) => {
+            Ok(channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
-                serve(links, peer, stream);
+                serve(links, peer, channel);
                 // At once: a peer that refuses now has died.
                 continue;
             }
@@ -76,7 +77,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     }
 }
 
-fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
+fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
     let addresses = (peer.peer.host.as_str(), peer.peer.port).to_socket_addrs()?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut connected = None;
@@ -89,7 +90,7 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
             Err(error) => last = error,
         }
     }
-    let Some(mut stream) = connected else {
+    let Some(stream) = connected else {
         return Err(match last.kind() {
             io::ErrorKind::ConnectionRefused => DialError::Absent(last),
             _ => DialError::Unreachable(last),
@@ -97,18 +98,18 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
     };
     stream.set_nodelay(true)?;
     set_silence_max(&stream)?;
-    stream.set_read_timeout(Some(DIAL_TIME))?;
+    let mut channel = links.gate.dial(stream, &peer.peer.host, DIAL_TIME).map_err(unproven)?;
     let hello = Hello {
         cluster_id: links.cluster_id.clone(),
         node: links.node,
         generation: links.generation,
         to: peer.peer.node,
     };
-    stream.write_all(&hello.encode())?;
+    channel.writer.write_all(&hello.encode())?;
     // A node that starts takes links a little later than connections.
-    let frame = read_frame(&mut stream).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::other("it takes no links yet"),
-        _ => error,
+    let frame = read_frame(&mut channel.reader).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => DialError::Unreachable(io::Error::other("it takes no links yet")),
+        _ => unproven(error),
     })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
     if !welcome.refusal.is_empty() {
@@ -120,17 +121,26 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<TcpStream, DialError> {
             "there is node {found}, not node {wanted}; check controller.quorum.voters"
         )));
     }
-    stream.set_read_timeout(None)?;
-    Ok(stream)
+    channel.begin(None)?;
+    Ok(channel)
+}
+
+/// One of both does not believe the other, or the connection cannot be.
+fn unproven(error: io::Error) -> DialError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => DialError::Refused(error.to_string()),
+        _ => DialError::Unreachable(error),
+    }
 }
 
 /// Writes until the link ends.
-fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
-    let (Ok(reader), Ok(control)) = (stream.try_clone(), stream.try_clone()) else {
+fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
+    let Ok(control) = channel.control() else {
         tracing::error!(node = peer.peer.node, "no descriptor is left for a link");
         return std::thread::sleep(BACK_OFF_MAX);
     };
     peer.standing.lock().begin();
+    let Channel { reader, writer } = channel;
     peer.outbox.lock().open(control);
     if links.is_stopping() {
         // The stop has ended all links that were open, and does not know of this one.
@@ -148,7 +158,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
         })
     };
     let written = match &answers {
-        Ok(_) => Writer::new(stream).run(peer),
+        Ok(_) => Writer::new(writer).run(peer),
         Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
     };
     let waiting = peer.outbox.lock().close();
@@ -166,7 +176,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, stream: TcpStream) {
 }
 
 /// Reads answers until the link ends.
-fn read_answers(peer: &PeerLink, mut stream: TcpStream) -> io::Result<()> {
+fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
     let mut input = super::accept::Input::new(CALL_BYTES_MAX);
     while input.fill(&mut stream)? {
         while let Some((frame, len)) = input.frame()? {
@@ -186,7 +196,7 @@ fn read_answers(peer: &PeerLink, mut stream: TcpStream) -> io::Result<()> {
 
 /// Writes frames to a connection.
 struct Writer {
-    stream: TcpStream,
+    stream: ChannelWriter,
     /// The numbers of groups on this link, by group and receiver.
     aliases: HashMap<(GroupId, ReplicaId), u32>,
     out: Vec<u8>,
@@ -195,7 +205,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(stream: TcpStream) -> Writer {
+    fn new(stream: ChannelWriter) -> Writer {
         Writer {
             stream,
             aliases: HashMap::new(),
@@ -324,7 +334,7 @@ impl Writer {
     }
 }
 
-fn write_both(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> io::Result<()> {
+fn write_both(stream: &mut impl Write, head: &[u8], body: &[u8]) -> io::Result<()> {
     let mut slices = [IoSlice::new(head), IoSlice::new(body)];
     let mut slices = &mut slices[..];
     while !slices.is_empty() {

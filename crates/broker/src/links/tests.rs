@@ -219,7 +219,7 @@ impl Alone {
     fn start(peers: Vec<Peer>) -> Alone {
         let identity = LinkIdentity { node: 1, generation: 5, cluster_id: "c".into() };
         let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
-        let links = Links::start(identity, peers, options).expect("threads can be made");
+        let links = Links::start(identity, peers, options, cluster::gate()).expect("threads can be made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let stop = Arc::new(AtomicBool::new(false));
@@ -363,7 +363,7 @@ fn a_node_asks_another_and_gets_its_answer() {
     let asking = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
     let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port: served.port }];
     let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
-    let links = Links::start(asking, peers, options).expect("threads can be made");
+    let links = Links::start(asking, peers, options, cluster::gate()).expect("threads can be made");
     let ask = |kind, body: &[u8]| links.call_blocking(1, CallKind(kind), body.to_vec(), SOON);
     wait_for("a link", || (links.connected() == [1]).then_some(()));
     let large = vec![7; 3 << 20];

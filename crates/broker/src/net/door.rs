@@ -81,7 +81,7 @@ impl Drop for Seat {
 }
 
 /// Who has a seat, with the way to take it away.
-struct Seats<T> {
+pub(crate) struct Seats<T> {
     most: usize,
     by_connection: HashMap<u64, Taken<T>>,
     by_address: HashMap<IpAddr, usize>,
@@ -94,12 +94,13 @@ struct Taken<T> {
 }
 
 impl<T> Seats<T> {
-    fn new(most: usize) -> Self {
+    /// With so many seats, at least one.
+    pub(crate) fn new(most: usize) -> Self {
         Seats { most: most.max(1), by_connection: HashMap::new(), by_address: HashMap::new() }
     }
 
     /// Gives a seat; the way to the one who lost it for that, if there was none left.
-    fn enter(&mut self, connection: u64, address: IpAddr, now_ms: u64, give_up: T) -> Option<T> {
+    pub(crate) fn enter(&mut self, connection: u64, address: IpAddr, now_ms: u64, give_up: T) -> Option<T> {
         let of_address = self.by_address.get(&address).copied().unwrap_or(0);
         let leaves = if of_address >= (self.most / ADDRESS_SHARE).max(1) {
             self.slowest(|taken| taken.address == address)
@@ -126,7 +127,8 @@ impl<T> Seats<T> {
         }
     }
 
-    fn leave(&mut self, connection: u64) -> Option<T> {
+    /// Gives a seat back; the way to take it away.
+    pub(crate) fn leave(&mut self, connection: u64) -> Option<T> {
         let taken = self.by_connection.remove(&connection)?;
         if let Some(count) = self.by_address.get_mut(&taken.address) {
             *count -= 1;

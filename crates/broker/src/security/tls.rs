@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_config::TlsListener;
 use mainstem_security::SecurityError;
 use mainstem_security::mapping::PrincipalMapping;
-use mainstem_security::tls::{TlsMaterial, TlsProperties, TlsServer, TlsSession};
+use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties, TlsServer, TlsSession};
 use parking_lot::RwLock;
 
 use super::ListenerSecurityError;
@@ -18,6 +18,8 @@ const EXPIRY_WARNING_SECONDS: i64 = 30 * 24 * 3600;
 pub(crate) struct TlsSettings {
     /// The listener's name.
     pub(crate) listener: String,
+    /// Whether this node dials others by the same stores.
+    dials: bool,
     current: RwLock<Current>,
 }
 
@@ -35,6 +37,8 @@ struct Current {
 /// Stores that were opened, and what is made of them.
 struct Usable {
     server: TlsServer,
+    /// For nodes that dial others.
+    client: Option<TlsClient>,
     material: Arc<TlsMaterial>,
     /// Who a client is by its certificate.
     mapping: Arc<PrincipalMapping>,
@@ -44,7 +48,7 @@ struct Usable {
 }
 
 impl Usable {
-    fn load(keys: &TlsListener) -> Result<Usable, SecurityError> {
+    fn load(keys: &TlsListener, dials: bool) -> Result<Usable, SecurityError> {
         let properties = properties(keys)?;
         let mapping = PrincipalMapping::parse(keys.get("ssl.principal.mapping.rules").unwrap_or("DEFAULT"))?;
         let is_set = |key| keys.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
@@ -52,6 +56,7 @@ impl Usable {
         let material = properties.load(&read)?;
         Ok(Usable {
             server: TlsServer::new(&properties, &material)?,
+            client: dials.then(|| TlsClient::new(&properties, &material)).transpose()?,
             material: Arc::new(material),
             mapping: Arc::new(mapping),
             properties,
@@ -60,8 +65,8 @@ impl Usable {
     }
 
     /// The same for a listener that has sessions already: they may not find another host where they were.
-    fn reload(keys: &TlsListener, before: &TlsMaterial) -> Result<Usable, SecurityError> {
-        let usable = Usable::load(keys)?;
+    fn reload(keys: &TlsListener, before: &TlsMaterial, dials: bool) -> Result<Usable, SecurityError> {
+        let usable = Usable::load(keys, dials)?;
         let (allow_dn, allow_san) = usable.allows;
         before.check_reload(&usable.material, allow_dn, allow_san)?;
         Ok(usable)
@@ -77,14 +82,26 @@ impl TlsSettings {
     /// # Errors
     /// When they contradict each other, or a store cannot be read or used.
     pub(super) fn new(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
+        TlsSettings::with(listener, keys, false)
+    }
+
+    /// By the keys of the controllers' listener, by which this node also dials others.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; when nothing says which nodes to trust.
+    pub(crate) fn of_nodes(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
+        TlsSettings::with(listener, keys, true)
+    }
+
+    fn with(listener: &str, keys: &TlsListener, dials: bool) -> Result<TlsSettings, ListenerSecurityError> {
         let failed = |source| ListenerSecurityError::Tls { listener: listener.to_owned(), source };
-        let usable = Usable::load(keys).map_err(failed)?;
+        let usable = Usable::load(keys, dials).map_err(failed)?;
         for suite in usable.properties.unsupported_cipher_suites() {
             tracing::warn!(listener, suite, "ssl.cipher.suites names a suite that is never chosen");
         }
         let seen = fingerprints(keys);
         let current = Current { usable, keys: keys.clone(), seen, failure: None };
-        let settings = TlsSettings { listener: listener.to_owned(), current: RwLock::new(current) };
+        let settings = TlsSettings { listener: listener.to_owned(), dials, current: RwLock::new(current) };
         settings.warn_of_expiry();
         Ok(settings)
     }
@@ -95,6 +112,18 @@ impl TlsSettings {
     /// Never in practice: what sessions begin with was checked.
     pub(crate) fn session(&self) -> Result<TlsSession, SecurityError> {
         self.current.read().usable.server.session()
+    }
+
+    /// Begins a session with another node, whose certificate has to have this name unless
+    /// `ssl.endpoint.identification.algorithm` is empty.
+    ///
+    /// # Errors
+    /// When the host is no name and no address.
+    pub(crate) fn dialled(&self, host: &str) -> Result<TlsSession, SecurityError> {
+        match &self.current.read().usable.client {
+            Some(client) => client.session(host),
+            None => Err(SecurityError::TlsProperty("this listener dials nothing".to_owned())),
+        }
     }
 
     /// The last second since 1970 at which its certificates are valid.
@@ -122,7 +151,11 @@ impl TlsSettings {
             (current.keys == *keys, current.usable.material.clone())
         };
         let failed = |source| ListenerSecurityError::Tls { listener: self.listener.clone(), source };
-        if is_as_before { Ok(()) } else { Usable::reload(keys, &before).map(drop).map_err(failed) }
+        if is_as_before {
+            Ok(())
+        } else {
+            Usable::reload(keys, &before, self.dials).map(drop).map_err(failed)
+        }
     }
 
     /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
@@ -146,7 +179,7 @@ impl TlsSettings {
 
     fn reload(&self, keys: &TlsListener, seen: Vec<Option<Fingerprint>>) {
         let before = self.current.read().usable.material.clone();
-        let loaded = Usable::reload(keys, &before);
+        let loaded = Usable::reload(keys, &before, self.dials);
         let listener = &self.listener;
         let mut current = self.current.write();
         (current.keys, current.seen) = (keys.clone(), seen);

@@ -313,6 +313,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Login module and its options, as `listener.name.LISTENER.MECHANISM.sasl.jaas.config`; without the prefix \
              it is refused. For PLAIN: `org.apache.kafka.common.security.plain.PlainLoginModule required \
              user_NAME=\"PASSWORD\";`."),
+    broker("sasl.mechanism.controller.protocol", Str).default("GSSAPI").high()
+        .doc("Mechanism by which a node of a cluster proves itself to the others, on a controllers' listener with SASL. User \
+             and password are those of the listener's `sasl.jaas.config` of that mechanism."),
     broker("sasl.server.max.receive.size", Int).default("524288")
         .doc("Bytes of the largest frame on a connection that is not authenticated yet."),
     broker("security.inter.broker.protocol", Str).default("PLAINTEXT")
@@ -339,6 +342,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Whether clients must show a certificate. On a SASL_SSL listener it counts with the listener's prefix alone, as in Kafka. Also per listener."),
     broker("ssl.enabled.protocols", List).default("TLSv1.2,TLSv1.3").any_list().per_broker()
         .doc("TLS versions that are allowed: TLSv1.2, TLSv1.3. Also per listener."),
+    broker("ssl.endpoint.identification.algorithm", Str).default("https").low().per_broker()
+        .doc("Check that a node's certificate has the name by which it is dialled (`https`), or do not (empty). Also per \
+             listener."),
     broker("ssl.key.password", Password).per_broker()
         .doc("Password of the private key. Also per listener."),
     broker("ssl.keystore.certificate.chain", Password).per_broker()

@@ -387,8 +387,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Longest pause in milliseconds between login attempts."),
     broker("sasl.login.retry.backoff.ms", Long).default("100").low().later(reason::SASL)
         .doc("First pause in milliseconds between login attempts."),
-    broker("sasl.mechanism.controller.protocol", Str).default("GSSAPI").high().unused(reason::CLIENT)
-        .doc("Mechanism towards controllers."),
     broker("sasl.mechanism.inter.broker.protocol", Str).default("GSSAPI").per_broker().unused(reason::CLIENT)
         .doc("Mechanism towards brokers."),
     broker("sasl.oauthbearer.assertion.algorithm", Str).default("RS256")
@@ -497,9 +495,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Longest time-out in milliseconds for opening connections."),
     broker("socket.connection.setup.timeout.ms", Long).default("10000").unused(reason::CLIENT)
         .doc("First time-out in milliseconds for opening connections."),
-    broker("ssl.endpoint.identification.algorithm", Str).default("https").low().per_broker()
-        .later(reason::TLS)
-        .doc("How a server's name is checked against its certificate."),
     broker("ssl.engine.factory.class", Class).low().per_broker().later(reason::TLS)
         .doc("Class that makes TLS engines."),
     broker("ssl.keymanager.algorithm", Str).default("SunX509").per_broker().later(reason::TLS)

@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::super::hello::read_frame;
-use super::{LinkIdentity, Links, LinksOptions, Peer, SOON, wait_for};
+use super::{LinkIdentity, Links, LinksOptions, NodeGate, Peer, SOON, wait_for};
 use crate::clock::Clock;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
@@ -45,6 +45,11 @@ pub(super) fn waiter() -> (Durable, Fate) {
     (Durable::Call(Box::new(move |result| _ = tell.send(result))), told)
 }
 
+/// Asks nothing of anybody.
+pub(super) fn gate() -> Arc<NodeGate> {
+    Arc::new(NodeGate::open_to_all(Clock::start()))
+}
+
 /// Hands what is accepted to links, if there are any; ends the thread soon after `stop`.
 pub(super) fn accept_for(
     listener: TcpListener,
@@ -54,14 +59,15 @@ pub(super) fn accept_for(
     listener.set_nonblocking(true).expect("a socket of ours");
     std::thread::spawn(move || {
         while !stop.load(Ordering::Acquire) {
-            let Ok((mut stream, _)) = listener.accept() else {
+            let Ok((stream, _)) = listener.accept() else {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
             stream.set_nonblocking(false).expect("a socket of ours");
             let links = links.lock().clone();
-            if let (Ok(frame), Some(links)) = (read_frame(&mut stream), links) {
-                links.accept(stream, frame, Vec::new());
+            let Ok(mut arrived) = gate().accept(stream) else { continue };
+            if let (Ok(frame), Some(links)) = (read_frame(&mut arrived.channel.reader), links) {
+                links.accept(arrived, frame);
             }
         }
     });
@@ -222,7 +228,7 @@ impl Cluster {
         let identity =
             LinkIdentity { node: node as i32 + 1, generation: self.generation, cluster_id: "cluster".into() };
         let options = LinksOptions { clock: self.clock, replica_lag_max_ms: 30_000 };
-        Links::start(identity, peers, options).expect("threads can be made")
+        Links::start(identity, peers, options, gate()).expect("threads can be made")
     }
 
     pub(super) fn restart(&mut self, at: usize) {

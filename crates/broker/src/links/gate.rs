@@ -1,0 +1,347 @@
+//! Who may speak as a node: what a connection to the controllers' listener has to prove, on either end.
+//!
+//! ```text
+//!  connected ──TLS──▶ sealed ──SASL──▶ principal ──ClusterAction──▶ a question of founding, or a link
+//! ```
+//!
+//! Users and rules of the metadata count as soon as the node has the metadata. Before that, as when all nodes start,
+//! `super.users` are allowed, and SCRAM has the users of `bootstrap.checkpoint`.
+
+mod login;
+mod refusals;
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use mainstem_config::BrokerConfig;
+use mainstem_controller::MetadataImage;
+use mainstem_log::storage::Storage;
+use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
+use mainstem_security::plain::PlainUsers;
+use mainstem_security::scram::{ScramCredential, ScramMechanism};
+use mainstem_security::tls::TlsError;
+use mainstem_security::{
+    Authenticator, AuthorizerRules, Credentials, DecoyShape, Failure, KafkaPrincipal, Now, Question, Secret,
+    Step, StepContext, TokenCredential,
+};
+
+use super::channel::Channel;
+use crate::broker::Broker;
+use crate::clock::{Clock, wall_ms};
+use crate::controller::bootstrap_users;
+use crate::random;
+use crate::security::{ListenerSecurityError, SaslSettings, TlsSettings};
+use login::Login;
+use refusals::Refusals;
+
+/// What a node proves to others and asks of them.
+pub(crate) struct NodeGate {
+    tls: Option<Arc<TlsSettings>>,
+    sasl: Option<(Arc<SaslSettings>, Login)>,
+    /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
+    by_certificates: bool,
+    /// The rules that stand in the configuration; none without an authorizer.
+    rules: Option<AuthorizerRules>,
+    /// What there is before the metadata.
+    first: MetadataImage,
+    broker: OnceLock<Weak<Broker>>,
+    decoy_key: Secret,
+    clock: Clock,
+    timeout: Duration,
+    failed_delay: Duration,
+    refusals: Refusals,
+}
+
+/// A connection of a peer whose principal is known.
+pub(crate) struct Arrived {
+    pub(crate) channel: Channel,
+    pub(crate) principal: KafkaPrincipal,
+    pub(crate) peer: SocketAddr,
+    /// When its session is over (`connections.max.reauth.ms`).
+    pub(super) ends: Option<Instant>,
+}
+
+impl NodeGate {
+    /// By a configuration. `metadata` is the log directory with the metadata log.
+    ///
+    /// # Errors
+    /// When stores or users cannot be used, or this node could not prove itself to others.
+    pub(crate) fn new(
+        config: &BrokerConfig,
+        (storage, metadata): (&dyn Storage, &Path),
+        rules: Option<AuthorizerRules>,
+        clock: Clock,
+    ) -> Result<Option<Arc<NodeGate>>, ListenerSecurityError> {
+        let Some(nodes) = &config.nodes else { return Ok(None) };
+        let name = &nodes.endpoint.listener;
+        let tls = nodes.tls.as_ref().map(|tls| TlsSettings::of_nodes(name, tls)).transpose()?;
+        let first = bootstrap_users(config, storage, metadata)
+            .map_err(|error| ListenerSecurityError::FirstUsers(error.to_string()))?;
+        let sasl = match (&nodes.sasl, nodes.login) {
+            (Some(sasl), Some(mechanism)) => {
+                let login = Login::new(name, sasl, mechanism)?;
+                login.check(&first).map_err(|why| ListenerSecurityError::Nodes(name.clone(), why))?;
+                Some((Arc::new(SaslSettings::new(name, sasl)?), login))
+            }
+            _ => None,
+        };
+        if nodes.authenticates() && rules.is_none() {
+            tracing::warn!(
+                listener = name,
+                "who authenticates at the controllers' listener may act as a node: without authorizer.class.name nothing \
+                 asks for ClusterAction"
+            );
+        }
+        let by_certificates = sasl.is_none() && nodes.authenticates();
+        let tls = tls.map(Arc::new);
+        let gate = NodeGate { tls, sasl, by_certificates, rules, first, ..NodeGate::open_to_all(clock) };
+        let authentication = &config.authentication;
+        let (timeout, failed_delay) = (authentication.timeout, authentication.failed_delay);
+        Ok(Some(Arc::new(NodeGate { timeout, failed_delay, ..gate })))
+    }
+
+    /// Nothing is asked for.
+    pub(crate) fn open_to_all(clock: Clock) -> NodeGate {
+        NodeGate {
+            tls: None,
+            sasl: None,
+            by_certificates: false,
+            rules: None,
+            first: MetadataImage::default(),
+            broker: OnceLock::new(),
+            decoy_key: Secret::new(random::bytes::<32>()),
+            clock,
+            timeout: Duration::from_secs(10),
+            failed_delay: Duration::ZERO,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Asks the metadata of this broker from now on.
+    pub(crate) fn ask(&self, broker: &Arc<Broker>) {
+        let _ = self.broker.set(Arc::downgrade(broker));
+    }
+
+    /// The stores, to be read again when they change.
+    pub(crate) fn tls(&self) -> Option<&Arc<TlsSettings>> {
+        self.tls.as_ref()
+    }
+
+    /// Finds out who has connected. Blocks, at most for `mainstem.authentication.timeout.ms` and what refusals take.
+    ///
+    /// # Errors
+    /// When it does not prove who it is; that was logged, and the peer told as far as it may know.
+    pub(crate) fn accept(&self, socket: TcpStream) -> io::Result<Arrived> {
+        let peer = socket.peer_addr()?;
+        let arrived = self.authenticate(socket, peer);
+        if let Err(error) = &arrived {
+            self.count(false);
+            self.refused(peer.ip(), &error.to_string());
+        }
+        arrived
+    }
+
+    /// A peer was refused: says so once, and how often it is tried again.
+    pub(crate) fn refused(&self, peer: IpAddr, why: &str) {
+        self.refusals.say(peer, why);
+    }
+
+    fn authenticate(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Arrived> {
+        let deadline = Instant::now() + self.timeout;
+        let channel = match &self.tls {
+            None => Channel::plain(socket, deadline)?,
+            Some(tls) => Channel::sealed(socket, tls.session().map_err(io::Error::other)?, deadline)?,
+        };
+        if let Some((sasl, _)) = &self.sasl {
+            let (channel, session) = self.by_sasl(channel, sasl)?;
+            self.count(true);
+            let ends = (session.lifetime_ms > 0)
+                .then(|| Instant::now() + Duration::from_millis(session.lifetime_ms));
+            return Ok(Arrived { channel, principal: session.principal, peer, ends });
+        }
+        let principal = match &self.tls {
+            None => KafkaPrincipal::anonymous(),
+            Some(tls) => {
+                let principal = principal_of(&channel, tls)?;
+                self.count(true);
+                principal
+            }
+        };
+        Ok(Arrived { channel, principal, peer, ends: None })
+    }
+
+    fn by_sasl(
+        &self,
+        mut channel: Channel,
+        settings: &SaslSettings,
+    ) -> io::Result<(Channel, mainstem_security::Session)> {
+        let mut authenticator = Authenticator::new(settings.rules.clone());
+        loop {
+            let frame = read_frame(&mut channel.reader, settings.receive_bytes_max)?;
+            let users = NodeUsers { gate: self, settings };
+            let now = Now { monotonic_ms: self.clock.mono_ms(), wall_ms: wall_ms() };
+            let mut random = || u128::from_ne_bytes(random::bytes());
+            let context = StepContext { now, credentials: &users, random: &mut random };
+            match authenticator.step(&frame, context) {
+                Step::Reply(reply) => channel.writer.write_all(&reply)?,
+                Step::Done { reply, session } => {
+                    channel.writer.write_all(&reply)?;
+                    return Ok((channel, session));
+                }
+                Step::Ask { .. } => return Err(invalid("it is a client of Kafka's protocol, and no node")),
+                Step::Fail(Failure { reply, detail, is_refusal }) => {
+                    if is_refusal {
+                        std::thread::sleep(self.failed_delay);
+                    }
+                    channel.refuse(&reply.unwrap_or_default());
+                    return Err(invalid(detail.escape_debug().to_string()));
+                }
+            }
+        }
+    }
+
+    /// Connects to another node and proves to it whose the connection is. `host` is the name that its certificate has to
+    /// have.
+    ///
+    /// # Errors
+    /// The system's; of the kind `InvalidData` when one of both does not believe the other.
+    pub(crate) fn dial(&self, socket: TcpStream, host: &str, time: Duration) -> io::Result<Channel> {
+        let address = socket.peer_addr()?.ip();
+        let deadline = Instant::now() + time;
+        let mut channel = match &self.tls {
+            None => Channel::plain(socket, deadline)?,
+            Some(tls) => {
+                let session = tls.dialled(host).map_err(|error| invalid(error.to_string()))?;
+                let channel = Channel::sealed(socket, session, deadline).map_err(explained)?;
+                if self.by_certificates {
+                    let principal = principal_of(&channel, tls)?;
+                    self.check(&principal, address).map_err(invalid)?;
+                }
+                channel
+            }
+        };
+        if let Some((_, login)) = &self.sasl {
+            login.prove(&mut channel).map_err(explained)?;
+        }
+        Ok(channel)
+    }
+
+    /// Whether a principal may speak as a node.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(&self, principal: &KafkaPrincipal, host: IpAddr) -> Result<(), String> {
+        let Some(rules) = &self.rules else { return Ok(()) };
+        let principal = principal.to_string();
+        let question = Question {
+            principal: &principal,
+            host,
+            operation: AclOperation::ClusterAction,
+            resource_type: ResourceType::Cluster,
+            name: CLUSTER_NAME,
+        };
+        let is_allowed = self.with_metadata(|image| match image {
+            Some(image) => scan::decide(rules, image.acls().map(|(_, acl)| acl), &question).0.is_allowed(),
+            // What nothing is known of is not open yet.
+            None => rules.super_users.contains(&principal),
+        });
+        match is_allowed {
+            true => Ok(()),
+            false => Err(format!(
+                "{principal} may not act as a node: it lacks ClusterAction on the cluster; name it in super.users, the same \
+                 on every node"
+            )),
+        }
+    }
+
+    /// Calls a function with the metadata, if they are there.
+    fn with_metadata<T>(&self, look: impl FnOnce(Option<&MetadataImage>) -> T) -> T {
+        let broker = self.broker.get().and_then(Weak::upgrade);
+        let image = broker.as_ref().map(|broker| broker.controller.image());
+        look(image.as_deref().filter(|image| image.next_offset() > 0))
+    }
+
+    fn count(&self, succeeded: bool) {
+        let Some(broker) = self.broker.get().and_then(Weak::upgrade) else { return };
+        match succeeded {
+            true => broker.metrics.authentications.succeeded(false),
+            false => broker.metrics.authentications.failed(false),
+        }
+    }
+}
+
+/// Those whom a node knows.
+struct NodeUsers<'a> {
+    gate: &'a NodeGate,
+    settings: &'a SaslSettings,
+}
+
+impl Credentials for NodeUsers<'_> {
+    fn plain(&self) -> Option<&PlainUsers> {
+        self.settings.plain_users()
+    }
+
+    fn scram(&self, mechanism: ScramMechanism, user: &str) -> Option<Cow<'_, ScramCredential>> {
+        let first = &self.gate.first;
+        self.gate.with_metadata(|image| {
+            image.unwrap_or(first).scram_credential(mechanism, user).cloned().map(Cow::Owned)
+        })
+    }
+
+    fn token(&self, _mechanism: ScramMechanism, _id: &str) -> Option<TokenCredential> {
+        None
+    }
+
+    fn decoy(&self, mechanism: ScramMechanism) -> DecoyShape {
+        let (first, key) = (&self.gate.first, self.gate.decoy_key.clone());
+        self.gate.with_metadata(|image| image.unwrap_or(first).scram_decoy(mechanism, key))
+    }
+}
+
+/// Who a peer is by its certificate.
+fn principal_of(channel: &Channel, tls: &TlsSettings) -> io::Result<KafkaPrincipal> {
+    let principal = channel.with_session(|session| session.principal(&tls.mapping()));
+    let principal = principal.unwrap_or_else(|| Ok(KafkaPrincipal::anonymous()));
+    principal.map_err(|error| invalid(error.to_string()))
+}
+
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
+}
+
+/// Reads a frame; its length may not be above `most`.
+pub(crate) fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > most {
+        return Err(invalid("its first frame is too long for another node's"));
+    }
+    let mut frame = vec![0; length];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// What to do about it, beside what went wrong between the two.
+fn explained(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return invalid(
+            "it ended the connection while this node proved who it is; its log says why, if it was not stopped",
+        );
+    }
+    let session = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
+    match session {
+        None => error,
+        Some(TlsError::NotTls) => invalid(
+            "what answers there does not speak TLS: give the controllers' listener the same protocol on every node",
+        ),
+        Some(failed) => invalid(format!(
+            "TLS: {failed}; the nodes have to trust each other's certificates (ssl.truststore.*), and each certificate has \
+             to have the name that controller.quorum.voters has"
+        )),
+    }
+}

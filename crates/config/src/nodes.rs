@@ -1,0 +1,188 @@
+//! How the nodes of a cluster prove to each other who they are, and what keeps strangers from reading along.
+//!
+//! All that nodes say to each other goes over the controllers' listener, by its protocol. Its keys have the prefix of
+//! that listener on both ends of a connection: the node that dials shows the same certificate as the one that answers.
+
+use super::listeners::{Endpoint, Listeners, SecurityProtocol};
+use super::sasl::{self, SaslListener};
+use super::sources::{BrokerValues, Problem};
+use super::tls::{self, TlsListener};
+
+/// The controllers' listener, as far as security goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeListener {
+    /// Its name and address.
+    pub endpoint: Endpoint,
+    /// What it asks of other nodes; none without SASL.
+    pub sasl: Option<SaslListener>,
+    /// `sasl.mechanism.controller.protocol`, one of those of `sasl`; none without SASL.
+    pub login: Option<&'static str>,
+    /// Its stores; none without TLS.
+    pub tls: Option<TlsListener>,
+}
+
+impl NodeListener {
+    /// Whether who connects has to prove who it is.
+    pub fn authenticates(&self) -> bool {
+        self.sasl.is_some() || self.tls.as_ref().is_some_and(asks_for_certificates)
+    }
+
+    /// By the keys of a node with others.
+    pub(super) fn new(
+        values: &BrokerValues,
+        listeners: &Listeners,
+        requires_authentication: bool,
+    ) -> Result<Option<NodeListener>, Vec<Problem>> {
+        let Some(endpoint) = &listeners.controller else { return Ok(None) };
+        let one = std::slice::from_ref(endpoint);
+        let sasl = sasl::listeners(values, one).map_err(|problem| vec![problem])?.pop().flatten();
+        let tls = tls::listeners(values, one).pop().flatten();
+        let login = sasl.as_ref().map(|sasl| login(values, endpoint, sasl)).transpose();
+        let login = login.map_err(|problem| vec![problem])?;
+        let listener = NodeListener { endpoint: endpoint.clone(), sasl, login, tls };
+        let mut problems = Vec::new();
+        if requires_authentication && !listener.authenticates() {
+            problems.push(Problem::new(format!(
+                "the controller's listener {endpoint} does not authenticate the nodes that connect to it, which \
+                 mainstem.require.authentication forbids: map it to SASL_SSL, or to SSL with \
+                 {}.ssl.client.auth=required",
+                prefix(endpoint)
+            )));
+        }
+        problems.extend(listener.weaker_than_asked(values, listeners));
+        if problems.is_empty() { Ok(Some(listener)) } else { Err(problems) }
+    }
+
+    /// Kafka's brokers copy over the listener between brokers, ours over that of the controllers: what was asked for on the
+    /// one has to be there on the other.
+    fn weaker_than_asked(&self, values: &BrokerValues, listeners: &Listeners) -> Option<Problem> {
+        let keys = ["inter.broker.listener.name", "security.inter.broker.protocol"];
+        let key = keys.into_iter().find(|key| values.lookup(key).is_some())?;
+        let between = listeners.open.iter().find(|endpoint| endpoint.listener == listeners.inter_broker)?;
+        let (asked, has) = (between.protocol, self.endpoint.protocol);
+        let lacks_tls = asked.has_tls() && !has.has_tls();
+        let authenticates = asked.has_sasl()
+            || tls::listeners(values, std::slice::from_ref(between))
+                .pop()
+                .flatten()
+                .is_some_and(|tls| asks_for_certificates(&tls));
+        if !lacks_tls && (!authenticates || self.authenticates()) {
+            return None;
+        }
+        let name = &self.endpoint.listener;
+        Some(Problem::new(format!(
+            "{key} asks for {} between brokers ({between}), and what nodes copy goes over the controller's listener, which \
+             has {}: protect that one as well (listener.security.protocol.map={name}:{})",
+            asked.name(),
+            has.name(),
+            stronger(asked, has).name()
+        )))
+    }
+}
+
+fn stronger(one: SecurityProtocol, other: SecurityProtocol) -> SecurityProtocol {
+    match (one.has_tls() || other.has_tls(), one.has_sasl() || other.has_sasl()) {
+        (true, true) => SecurityProtocol::SaslSsl,
+        (true, false) => SecurityProtocol::Ssl,
+        (false, true) => SecurityProtocol::SaslPlaintext,
+        (false, false) => SecurityProtocol::Plaintext,
+    }
+}
+
+fn prefix(endpoint: &Endpoint) -> String {
+    format!("listener.name.{}", endpoint.listener.to_lowercase())
+}
+
+fn asks_for_certificates(tls: &TlsListener) -> bool {
+    tls.get("ssl.client.auth") == Some("required")
+}
+
+/// By which mechanism this node proves itself to others.
+fn login(values: &BrokerValues, endpoint: &Endpoint, sasl: &SaslListener) -> Result<&'static str, Problem> {
+    const KEY: &str = "sasl.mechanism.controller.protocol";
+    let wanted = values.lookup(KEY).map_or("GSSAPI", |(text, _)| text.trim());
+    let names: Vec<_> = sasl.mechanisms.iter().map(|mechanism| mechanism.name).collect();
+    let Some(found) = sasl.mechanisms.iter().find(|mechanism| mechanism.name == wanted) else {
+        return Err(Problem::new(format!(
+            "{KEY}={wanted}, with which this node would prove itself to others, is not a mechanism of the controller's \
+             listener {endpoint}: set it to one of {}",
+            names.join(", ")
+        )));
+    };
+    if found.jaas_config.is_none() {
+        return Err(Problem::new(format!(
+            "{KEY}={wanted} has no user: set {}.{}.sasl.jaas.config to its login module with username and password",
+            prefix(endpoint),
+            wanted.to_lowercase()
+        )));
+    }
+    Ok(found.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::broker::BrokerConfig;
+    use super::super::properties::Properties;
+    use super::super::sources::Sources;
+
+    const NODE: &str = "process.roles=broker,controller\nnode.id=2\ncontroller.listener.names=CONTROLLER\n\
+                        controller.quorum.voters=1@a:1,2@b:2\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
+    const PLAIN: &str = "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n\
+                         listener.name.controller.plain.sasl.jaas.config=a.B required user_a=b;\n";
+
+    #[track_caller]
+    fn check(protocol: &str, lines: &str, expect: &str) {
+        let map = format!(
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,CONTROLLER:{protocol}\n"
+        );
+        let file = Properties::parse(format!("{NODE}{map}{lines}").as_bytes()).expect("it is well formed");
+        let config = BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() });
+        let shown = match config {
+            Ok(config) => {
+                let nodes = config.nodes.expect("there are others");
+                let (sasl, tls) = (nodes.sasl.is_some(), nodes.tls.is_some());
+                format!("sasl {sasl}, tls {tls}, login {:?}", nodes.login)
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(shown.contains(expect), "{lines}: {shown}");
+    }
+
+    #[test]
+    fn nodes_speak_by_the_protocol_of_the_controllers_listener() {
+        check("PLAINTEXT", "", "sasl false, tls false, login None");
+        check("SSL", "", "sasl false, tls true, login None");
+        let plain = format!("{PLAIN}sasl.mechanism.controller.protocol=PLAIN\n");
+        check("SASL_SSL", &plain, "sasl true, tls true, login Some(\"PLAIN\")");
+        check("SASL_PLAINTEXT", &plain, "sasl true, tls false, login Some(\"PLAIN\")");
+    }
+
+    #[test]
+    fn what_could_not_work_or_would_be_open_is_refused() {
+        check("SASL_SSL", "", "asks for GSSAPI, which this version does not have");
+        check(
+            "SASL_SSL",
+            PLAIN,
+            "sasl.mechanism.controller.protocol=GSSAPI, with which this node would prove",
+        );
+        let scram = "listener.name.controller.sasl.enabled.mechanisms=SCRAM-SHA-512\n\
+                     sasl.mechanism.controller.protocol=SCRAM-SHA-512\n";
+        check(
+            "SASL_SSL",
+            scram,
+            "SCRAM-SHA-512 has no user: set listener.name.controller.scram-sha-512.sasl.jaas.config",
+        );
+        let required = "listeners=SSL://:1,CONTROLLER://:2\nssl.client.auth=required\n\
+                        mainstem.require.authentication=true\n";
+        check("PLAINTEXT", required, "does not authenticate the nodes that connect to it");
+        check("SSL", required, "sasl false, tls true");
+        let between = "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://:2\ninter.broker.listener.name=SSL\n";
+        check("PLAINTEXT", between, "inter.broker.listener.name asks for SSL between brokers");
+        check("SSL", between, "sasl false, tls true");
+        let mutual = format!("{between}listener.name.ssl.ssl.client.auth=required\n");
+        check("SSL", &mutual, "protect that one as well");
+        let by_protocol =
+            "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://:2\nsecurity.inter.broker.protocol=SSL\n";
+        check("PLAINTEXT", by_protocol, "security.inter.broker.protocol asks for SSL between brokers");
+    }
+}

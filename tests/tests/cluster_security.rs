@@ -1,0 +1,393 @@
+//! Three nodes whose links are encrypted and authenticated: who does not belong is refused at both ends and takes part in
+//! nothing, and clients are authorised as themselves whichever node they ask.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mainstem_tests::broker::binary;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a node may take to start, also on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// How long a line of a log may take.
+const SAID_MAX: Duration = Duration::from_secs(30);
+
+const PLAIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required";
+const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule required";
+
+type Settings = BTreeMap<String, String>;
+
+/// The nodes 1, 2 and 3, two authorities, and what all nodes have in common.
+struct Nodes {
+    home: TempDir,
+    /// Of clients and of the other nodes.
+    ports: BTreeMap<u16, (u16, u16)>,
+    common: Settings,
+    running: BTreeMap<u16, Child>,
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("the binary runs")
+}
+
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+impl Nodes {
+    /// With authorities; `settings` are those of all nodes.
+    fn new(settings: &[(&str, &str)]) -> Nodes {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let held: Vec<_> = (0..6).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> = held.iter().map(|one| one.local_addr().expect("it is bound").port()).collect();
+        let ports: BTreeMap<u16, _> =
+            (1..).zip(ports.chunks(2)).map(|(id, pair)| (id, (pair[0], pair[1]))).collect();
+        let voters: Vec<_> = ports.iter().map(|(id, (_, port))| format!("{id}@127.0.0.1:{port}")).collect();
+        let mut nodes = Nodes { home, ports, common: Settings::new(), running: BTreeMap::new() };
+        for name in ["own", "foreign"] {
+            succeed(Command::new(binary()).args(["security", "init"]).arg(nodes.path(name)));
+            let mut cert = Command::new(binary());
+            cert.args(["security", "cert", "node", "--host", "127.0.0.1", "--dir"]).arg(nodes.path(name));
+            succeed(&mut cert);
+        }
+        for id in 1..=3 {
+            // The administrator is there from the first start on, as `kafka-storage format --add-scram` makes it.
+            fs::create_dir_all(nodes.dir(id)).expect("a directory can be made");
+            let file = "bootstrap.checkpoint";
+            fs::copy(nodes.path("own/data").join(file), nodes.dir(id).join(file)).expect("it is there");
+        }
+        for (key, value) in [
+            ("process.roles", "broker,controller"),
+            ("controller.quorum.voters", &voters.join(",")),
+            ("controller.listener.names", "CONTROLLER"),
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.truststore.type", "PEM"),
+        ] {
+            nodes.common.insert(key.to_owned(), value.to_owned());
+        }
+        nodes.set_stores("own", "node.pem");
+        nodes.common.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        nodes
+    }
+
+    fn set_stores(&mut self, authority: &str, certificate: &str) {
+        let stores = stores(&self.path(authority), certificate);
+        self.common.extend(stores);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn dir(&self, id: u16) -> PathBuf {
+        self.path(&format!("node-{id}"))
+    }
+
+    /// Starts a node, with settings of its own over the common ones. What comes back receives its ready line.
+    fn start_with(&mut self, id: u16, own: &Settings) -> mpsc::Receiver<Value> {
+        let (clients, nodes) = self.ports[&id];
+        let mut settings = self.common.clone();
+        settings.insert("node.id".into(), id.to_string());
+        settings.insert(
+            "listeners".into(),
+            format!("CLIENTS://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{nodes}"),
+        );
+        settings.insert("log.dirs".into(), self.dir(id).display().to_string());
+        settings.extend(own.clone());
+        let text: String = settings.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let file = self.path(&format!("{id}.properties"));
+        fs::write(&file, text).expect("it can be written");
+        let log =
+            File::options().create(true).append(true).open(self.log_path(id)).expect("a log can be made");
+        let mut command = Command::new(binary());
+        command.args(["start", "--json", "--config"]).arg(file).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().expect("the binary runs");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(serde_json::from_str(&line).expect("a line of JSON"));
+            }
+        });
+        self.running.insert(id, child);
+        ready
+    }
+
+    /// Starts it as one of the nodes, and waits until it is ready.
+    fn start(&mut self, id: u16) {
+        let ready = self.start_with(id, &Settings::new());
+        self.await_ready(id, &ready);
+    }
+
+    fn await_ready(&self, id: u16, ready: &mpsc::Receiver<Value>) {
+        ready.recv_timeout(READY_MAX).unwrap_or_else(|_| panic!("node {id} is not ready:\n{}", self.log(id)));
+    }
+
+    fn start_all(&mut self) {
+        let ready: Vec<_> = [2, 3, 1].map(|id| (id, self.start_with(id, &Settings::new()))).into();
+        ready.iter().for_each(|(id, ready)| self.await_ready(*id, ready));
+    }
+
+    fn log_path(&self, id: u16) -> PathBuf {
+        self.path(&format!("{id}.log"))
+    }
+
+    fn log(&self, id: u16) -> String {
+        fs::read_to_string(self.log_path(id)).unwrap_or_default()
+    }
+
+    /// Waits until a node has said something after its first `behind` bytes.
+    #[track_caller]
+    fn await_line(&self, id: u16, behind: usize, parts: &[&str]) {
+        let deadline = Instant::now() + SAID_MAX;
+        loop {
+            let log = self.log(id);
+            let is_it = |line: &str| parts.iter().all(|part| line.contains(part));
+            if log.get(behind..).unwrap_or_default().lines().any(is_it) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "node {id} does not say {parts:?}:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self, id: u16) {
+        let mut child = self.running.remove(&id).expect("it runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+    }
+
+    /// The tool against one node, as a user.
+    fn tool(&self, id: u16, user: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments).args(["--bootstrap", &format!("127.0.0.1:{}", self.ports[&id].0)]);
+        command.arg("--command-config").arg(self.path("own").join(format!("{user}.properties")));
+        command
+    }
+
+    fn status(&self, id: u16, user: &str) -> Value {
+        let text = succeed(&mut self.tool(id, user, &["cluster", "status", "--json"]));
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Starts node 3 as somebody who does not belong: it is refused, both ends say why, and it takes part in nothing.
+    #[track_caller]
+    fn refuses(&mut self, user: &str, as_stranger: &Settings, said: (&[&str], &[&str])) {
+        let deadline = Instant::now() + SAID_MAX;
+        let before = loop {
+            let status = self.status(1, user);
+            if [1, 2].map(Value::from).contains(&status["metadata_leader"]) {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "no other node leads: {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let (here, there) = (self.log(1).len(), self.log(3).len());
+        let ready = self.start_with(3, as_stranger);
+        self.await_line(1, here, said.0);
+        self.await_line(3, there, said.1);
+        assert_eq!(ready.recv_timeout(Duration::from_millis(500)).ok(), None, "it is ready");
+        let after = self.status(1, user);
+        assert_eq!(before["metadata_leader"], after["metadata_leader"], "{before}\n{after}");
+        let log = self.log(3);
+        let own = log.get(there..).unwrap_or_default();
+        assert!(!own.contains("linked to node"), "{own}");
+        assert!(!own.contains("this node is the metadata leader"), "{own}");
+        self.kill(3);
+    }
+}
+
+fn stores(dir: &Path, certificate: &str) -> Settings {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let pairs = [("ssl.keystore.location", certificate), ("ssl.truststore.location", "ca.pem")];
+    pairs.map(|(key, name)| (key.to_owned(), path(name))).into()
+}
+
+fn setting(key: &str, value: impl Into<String>) -> Settings {
+    [(key.to_owned(), value.into())].into()
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for (id, child) in &mut self.running {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+            if std::thread::panicking() {
+                let log = fs::read_to_string(self.home.path().join(format!("{id}.log")));
+                eprintln!("--- node {id}\n{}", log.unwrap_or_default());
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
+    let login = |user: &str, password: &str| {
+        format!(
+            "{PLAIN} username=\"{user}\" password=\"{password}\" user_node=\"secret\" user_mallory=\"known\";"
+        )
+    };
+    const LOGIN: &str = "listener.name.controller.plain.sasl.jaas.config";
+    let mut nodes = Nodes::new(&[
+        ("listener.security.protocol.map", "CLIENTS:SASL_SSL,CONTROLLER:SASL_SSL"),
+        ("mainstem.require.authentication", "true"),
+        ("sasl.mechanism.controller.protocol", "PLAIN"),
+        ("listener.name.controller.sasl.enabled.mechanisms", "PLAIN"),
+        (LOGIN, &login("node", "secret")),
+        ("listener.name.clients.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+        ("super.users", "User:node;User:admin"),
+    ]);
+    nodes.start_all();
+    succeed(&mut nodes.tool(
+        1,
+        "admin",
+        &["topic", "create", "t", "--partitions", "3", "--replication-factor", "3"],
+    ));
+
+    // A client is authorised as itself, whichever node it asks.
+    let mut create = nodes.tool(2, "admin", &["user", "create", "alice"]);
+    let mut child = create.stdin(Stdio::piped()).spawn().expect("the binary runs");
+    child.stdin.take().expect("it is piped").write_all(b"a-password\n").expect("it reads");
+    assert!(child.wait().expect("it ends").success());
+    let admin = fs::read_to_string(nodes.path("own/admin.properties")).expect("it is there");
+    let until = admin.find("sasl.jaas.config").expect("it is there");
+    let alice =
+        format!("{}sasl.jaas.config={SCRAM} username=\"alice\" password=\"a-password\";\n", &admin[..until]);
+    fs::write(nodes.path("own/alice.properties"), alice).expect("it can be written");
+    let leader = nodes.status(1, "admin")["metadata_leader"].as_u64();
+    let quota = ["quota", "set", "--client", "app", "producer_byte_rate=1000000"];
+    for id in 1..=3 {
+        for asked in [&["topic", "create", "hers"][..], &quota] {
+            let denied = run(&mut nodes.tool(id, "alice", asked));
+            let said = String::from_utf8_lossy(&denied.stderr).to_lowercase();
+            assert!(!denied.status.success() && said.contains("authoriz"), "{said}");
+        }
+        succeed(&mut nodes.tool(id, "admin", &quota));
+    }
+    // The tool asks the metadata leader to create topics, and any node to change quotas.
+    let denies = |id: u16| nodes.log(id).contains("User:alice is Denied operation = ALTER_CONFIGS");
+    assert!((1..=3).any(|id| Some(u64::from(id)) != leader && denies(id)), "only the leader judges");
+    let rule = ["acl", "add", "--allow", "alice", "--operation", "create,write,read", "--topic", "hers"];
+    succeed(&mut nodes.tool(3, "admin", &rule));
+    let deadline = Instant::now() + SAID_MAX;
+    while !run(&mut nodes.tool(2, "alice", &["topic", "create", "hers"])).status.success() {
+        assert!(Instant::now() < deadline, "the rule does not count at node 2");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    // Records go over the links.
+    for id in 1..=3 {
+        let mut produce = nodes.tool(id, "admin", &["produce", "t"]);
+        let mut child = produce.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary runs");
+        let text: String = (0..500).map(|line| format!("{id}-{line}-{}\n", "x".repeat(400))).collect();
+        child.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("it reads");
+        assert!(child.wait().expect("it ends").success());
+    }
+    nodes.kill(3);
+    let read = succeed(&mut nodes.tool(1, "admin", &["consume", "t"]));
+    assert_eq!(read.lines().count(), 1_500);
+
+    // A certificate of another authority.
+    let foreign = stores(&nodes.path("foreign"), "node.pem");
+    let foreign: Settings =
+        foreign.into_iter().map(|(key, value)| (format!("listener.name.controller.{key}"), value)).collect();
+    nodes.refuses("admin", &foreign, (&["127.0.0.1", "refused", "alert"], &["no link to", "TLS"]));
+    // The certificate is right, and the password is not.
+    let wrong = setting(LOGIN, login("node", "guessed"));
+    nodes.refuses(
+        "admin",
+        &wrong,
+        (&["127.0.0.1", "refused", "Invalid username or password"], &["no link to", "PLAIN as user node"]),
+    );
+    // Everything is right, but it is not a node.
+    let mallory = setting(LOGIN, login("mallory", "known"));
+    nodes.refuses(
+        "admin",
+        &mallory,
+        (
+            &["refused", "User:mallory may not act as a node"],
+            &["no link to", "User:mallory may not act as a node"],
+        ),
+    );
+    // A stranger that asks in clear.
+    let mut open = TcpStream::connect(("127.0.0.1", nodes.ports[&1].1)).expect("it listens");
+    open.write_all(b"\0\0\0\x04MSF1").expect("it can be written");
+    let mut answer = Vec::new();
+    // The connection may be reset.
+    let _ = open.read_to_end(&mut answer);
+    assert!(!answer.windows(7).any(|part| part == b"Founded"), "a stranger is answered");
+    nodes.await_line(1, 0, &["refused", "is not TLS"]);
+
+    nodes.start(3);
+    let status = nodes.status(2, "admin");
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
+}
+
+#[test]
+fn nodes_by_certificates_keep_out_other_certificates() {
+    let mut nodes = Nodes::new(&[
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:SSL"),
+        ("listener.name.controller.ssl.client.auth", "required"),
+        ("super.users", "User:CN=node;User:ANONYMOUS"),
+    ]);
+    // Users that no listener asks for are not passed over.
+    for id in 1..=3 {
+        fs::remove_file(nodes.dir(id).join("bootstrap.checkpoint")).expect("it is there");
+    }
+    fs::write(nodes.path("own/nobody.properties"), "security.protocol=PLAINTEXT\n")
+        .expect("it can be written");
+    nodes.start_all();
+    succeed(&mut nodes.tool(2, "nobody", &["topic", "create", "t", "--replication-factor", "3"]));
+    nodes.kill(3);
+    let admin = stores(&nodes.path("own"), "admin.pem");
+    nodes.refuses(
+        "nobody",
+        &admin,
+        (
+            &["refused", "User:CN=admin may not act as a node"],
+            &["no link to", "User:CN=admin may not act as a node"],
+        ),
+    );
+    nodes.start(3);
+}
+
+#[test]
+fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
+    let mut nodes = Nodes::new(&[
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"),
+        ("sasl.mechanism.controller.protocol", "SCRAM-SHA-512"),
+        ("listener.name.controller.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+        ("super.users", "User:admin;User:ANONYMOUS"),
+    ]);
+    let admin = fs::read_to_string(nodes.path("own/admin.properties")).expect("it is there");
+    let login = admin.lines().find_map(|line| line.strip_prefix("sasl.jaas.config=")).expect("it is there");
+    const LOGIN: &str = "listener.name.controller.scram-sha-512.sasl.jaas.config";
+    let unknown = setting(LOGIN, format!("{SCRAM} username=\"other\" password=\"secret\";"));
+    let refused = nodes.start_with(1, &unknown);
+    nodes.await_line(1, 0, &["the user other of SCRAM-SHA-512 is not in bootstrap.checkpoint"]);
+    assert!(refused.recv_timeout(READY_MAX).is_err(), "it starts");
+    nodes.running.remove(&1).expect("it was started").wait().expect("it has ended");
+
+    nodes.common.insert(LOGIN.to_owned(), login.to_owned());
+    fs::write(nodes.path("own/nobody.properties"), "security.protocol=PLAINTEXT\n")
+        .expect("it can be written");
+    nodes.start_all();
+    succeed(&mut nodes.tool(2, "nobody", &["topic", "create", "t", "--replication-factor", "3"]));
+    let users = succeed(&mut nodes.tool(3, "nobody", &["user", "list"]));
+    assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
+    nodes.kill(2);
+    nodes.start(2);
+}
