@@ -79,9 +79,9 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
         cluster.cut(node, *other);
         cluster.cut(*other, node);
     }
-    let nobody = (-1, ErrorCode::LEADER_NOT_AVAILABLE);
+    let no_leader = (-1, ErrorCode::LEADER_NOT_AVAILABLE);
     wait_for(&cluster, "no leader is named", || {
-        leaders(&mut cut_off).iter().all(|leader| *leader == nobody).then_some(())
+        leaders(&mut cut_off).iter().all(|leader| *leader == no_leader).then_some(())
     });
     let refused = refusal(cut_off.produce(TOPIC, 0, -1, &batch(&[b"refused"])));
     assert_eq!(refused, ErrorCode::NOT_LEADER_OR_FOLLOWER);
@@ -91,7 +91,7 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     });
     let offset = connect(&cluster, named[0].0).produce(TOPIC, 0, -1, &batch(&[b"after"]));
     assert!(matches!(offset, Ok(1)), "{offset:?}");
-    assert!(leaders(&mut cut_off).iter().all(|leader| *leader == nobody), "it is cut off still");
+    assert!(leaders(&mut cut_off).iter().all(|leader| *leader == no_leader), "it is cut off still");
     cluster.heal();
     wait_for(&cluster, "it knows the new leaders", || {
         let leaders = leaders(&mut cut_off);

@@ -347,14 +347,14 @@ fn nodes_by_certificates_keep_out_other_certificates() {
     for id in 1..=3 {
         fs::remove_file(nodes.dir(id).join("bootstrap.checkpoint")).expect("it is there");
     }
-    fs::write(nodes.path("own/nobody.properties"), "security.protocol=PLAINTEXT\n")
+    fs::write(nodes.path("own/anonymous.properties"), "security.protocol=PLAINTEXT\n")
         .expect("it can be written");
     nodes.start_all();
-    succeed(&mut nodes.tool(2, "nobody", &["topic", "create", "t", "--replication-factor", "3"]));
+    succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
     nodes.kill(3);
     let admin = stores(&nodes.path("own"), "admin.pem");
     nodes.refuses(
-        "nobody",
+        "anonymous",
         &admin,
         (
             &["refused", "User:CN=admin may not act as a node"],
@@ -382,11 +382,11 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     nodes.running.remove(&1).expect("it was started").wait().expect("it has ended");
 
     nodes.common.insert(LOGIN.to_owned(), login.to_owned());
-    fs::write(nodes.path("own/nobody.properties"), "security.protocol=PLAINTEXT\n")
+    fs::write(nodes.path("own/anonymous.properties"), "security.protocol=PLAINTEXT\n")
         .expect("it can be written");
     nodes.start_all();
-    succeed(&mut nodes.tool(2, "nobody", &["topic", "create", "t", "--replication-factor", "3"]));
-    let users = succeed(&mut nodes.tool(3, "nobody", &["user", "list"]));
+    succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
+    let users = succeed(&mut nodes.tool(3, "anonymous", &["user", "list"]));
     assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
     nodes.kill(2);
     nodes.start(2);

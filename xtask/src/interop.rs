@@ -40,7 +40,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors, security, attached, and cluster, which is run by its name alone
+                 kafkajs, tools, errors, security, attached, cluster
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -78,12 +78,7 @@ impl Options {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.only.is_none() || self.names(name)
-    }
-
-    /// Wanted by its name alone.
-    fn names(&self, name: &str) -> bool {
-        self.only.iter().flatten().any(|wanted| wanted == name)
+        self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
     }
 }
 
@@ -109,7 +104,7 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let clients = Client::ALL.into_iter().filter(|client| options.wants(client.key()));
     let clients: Vec<Client> = clients.filter(|client| is_installed(client.facts().toolchain)).collect();
     let with_tools = options.wants("tools") && is_installed(Toolchain::Java);
-    let with_cluster = options.names("cluster") && is_installed(Toolchain::Java);
+    let with_cluster = options.wants("cluster") && is_installed(Toolchain::Java);
     let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));

@@ -1,5 +1,6 @@
 //! Which replicas keep up with their leader, as Kafka judges it: a replica is in sync if at some time within the last
-//! `replica.lag.time.max.ms` it had all that the leader had then.
+//! `replica.lag.time.max.ms` it had all that the leader had then. One that says nothing has not caught up with anything,
+//! even where nothing is appended.
 
 use crate::store::Store;
 use raft::{RawNode, StateRole};
@@ -36,6 +37,10 @@ impl Lag {
         for (id, progress) in node.raft.prs().iter() {
             let begin = Target { index: last, at_ms: now_ms, caught_up_ms: now_ms };
             let target = self.targets.entry(*id).or_insert(begin);
+            // The leader forgets this at each election time-out, and learns it anew from the next answer.
+            if !progress.recent_active {
+                continue;
+            }
             if progress.matched >= target.index {
                 *target = Target { index: last, at_ms: now_ms, caught_up_ms: target.at_ms };
             }

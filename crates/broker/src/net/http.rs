@@ -7,7 +7,7 @@
 //! A connection is for one request. When all seats are taken the oldest connection goes: one that has not asked yet
 //! before one that is answered. A newcomer never waits.
 //!
-//! With `mainstem.http.authentication` it speaks TLS, and who proves nothing is told no more of `/health` than its status.
+//! With `mainstem.http.authentication` it speaks TLS, and shows who proves nothing no more of `/health` than its status.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

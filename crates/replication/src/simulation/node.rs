@@ -224,6 +224,11 @@ impl Node {
         (role.state == RoleState::Leader).then_some(role.term)
     }
 
+    /// The replicas that are in sync as this one sees it, the leader.
+    pub(super) fn in_sync(&self, now_ms: u64, lag_max_ms: u64) -> Vec<ReplicaId> {
+        self.running.as_ref().map_or_else(Vec::new, |running| running.replica.in_sync(now_ms, lag_max_ms))
+    }
+
     pub(super) fn produce(&mut self, batch: &[u8], now_ms: u64) -> Produced {
         let Some(running) = &mut self.running else { return Produced::NotLeader };
         let config = running.replica.log().config().clone();

@@ -104,3 +104,39 @@ fn a_group_at_rest_says_nothing_and_elects_when_its_leader_is_gone() {
         assert!(world.now_ms > cut_ms + 800, "seed {seed}: within the lease of the last one");
     }
 }
+
+/// A follower that is gone is out of sync although nothing was appended that it lacks, and in sync when it is back.
+#[test]
+fn a_follower_that_is_gone_is_not_in_sync_in_a_group_at_rest() {
+    const LAG_MAX_MS: u64 = 3_000;
+    for seed in seeds(8) {
+        let mut world = World::new(seed, SimulationOptions::default());
+        world.producers.iter_mut().for_each(Producer::stop);
+        while world.now_ms < 8_000 {
+            world.turn();
+        }
+        let leader = world.leader().expect("a leader");
+        let (gone, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        let in_sync = |world: &World| world.nodes[leader].in_sync(world.now_ms, LAG_MAX_MS);
+        assert_eq!(in_sync(&world).len(), 3, "seed {seed}");
+        let cuts = [(leader, gone), (gone, leader), (other, gone), (gone, other)];
+        world.cut.extend(cuts);
+        let mut cut_ms = world.now_ms;
+        while world.now_ms < cut_ms + 12_000 {
+            world.turn();
+            let count = in_sync(&world).len();
+            let since_ms = world.now_ms - cut_ms;
+            assert!(
+                count == 3 || since_ms > LAG_MAX_MS - 1_000,
+                "seed {seed}: too early, after {since_ms} ms"
+            );
+            assert!(count == 2 || since_ms < LAG_MAX_MS + 3_000, "seed {seed}: still after {since_ms} ms");
+        }
+        world.cut.clear();
+        cut_ms = world.now_ms;
+        while world.nodes[world.leader().unwrap_or(leader)].in_sync(world.now_ms, LAG_MAX_MS).len() < 3 {
+            assert!(world.now_ms < cut_ms + 5_000, "seed {seed}: it does not come back");
+            world.turn();
+        }
+    }
+}

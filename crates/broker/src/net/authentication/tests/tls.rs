@@ -324,7 +324,7 @@ fn metrics_are_for_users_with_a_password() {
     for (user, expected) in [
         (Some("bob:b-secret"), "200 OK"),
         (Some("bob:wrong"), "401 Unauthorized"),
-        (Some("nobody:b-secret"), "401 Unauthorized"),
+        (Some("mallory:b-secret"), "401 Unauthorized"),
         (Some("bob"), "401 Unauthorized"),
         (None, "401 Unauthorized"),
         (Some("eve:b-secret"), "403 Forbidden"),
