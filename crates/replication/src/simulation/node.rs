@@ -225,6 +225,7 @@ impl Node {
     }
 
     /// The replicas that are in sync as this one sees it, the leader.
+    #[cfg(test)]
     pub(super) fn in_sync(&self, now_ms: u64, lag_max_ms: u64) -> Vec<ReplicaId> {
         self.running.as_ref().map_or_else(Vec::new, |running| running.replica.in_sync(now_ms, lag_max_ms))
     }
