@@ -48,6 +48,7 @@ fn connections_above_the_limits_are_refused_with_one_log_line_each() {
         [("max.connections", "(max.connections)"), ("max.connections.per.ip", "(max.connections.per.ip)")]
     {
         let mut victim = Victim::start(&[(key, "20")]);
+        let descriptors = victim.descriptors();
         let mut clients = served_clients(&victim, 20);
         for _ in 0..5 {
             assert!(Client::connect(victim.address).is_closed());
@@ -61,6 +62,8 @@ fn connections_above_the_limits_are_refused_with_one_log_line_each() {
             let _ = client.send(0, &ApiVersionsRequest::default());
             client.frame().is_ok()
         });
+        drop(clients);
+        wait_until("all seats are free", Duration::from_secs(5), || victim.descriptors() <= descriptors);
         victim.assert_sound();
     }
 }

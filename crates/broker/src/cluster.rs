@@ -94,6 +94,8 @@ pub(crate) struct Cluster {
     loading: Worker,
     /// Tells the metadata leader what nothing here waits for.
     reporting: Worker,
+    /// Those who wait until this node knows what the metadata leader knows.
+    catching_up: Mutex<Vec<Box<dyn FnOnce(bool) + Send>>>,
 }
 
 enum News {
@@ -135,6 +137,7 @@ impl Cluster {
             threads: Mutex::default(),
             loading: Worker::new("coordinator-loading"),
             reporting: Worker::new("cluster-reports"),
+            catching_up: Mutex::default(),
         })
     }
 
@@ -279,6 +282,25 @@ impl Cluster {
                 _ => std::thread::sleep(RETRY),
             }
         }
+    }
+
+    /// Calls a function when this node knows all that the metadata leader knew when this was called; with false if that could not
+    /// be found out.
+    pub(crate) fn when_current(&self, broker: &Arc<Broker>, then: Box<dyn FnOnce(bool) + Send>) {
+        self.catching_up.lock().push(then);
+        let broker = broker.clone();
+        self.reporting.run(Box::new(move || {
+            let Some(cluster) = &broker.cluster else { return };
+            // All that wait have one question together.
+            let waiting = std::mem::take(&mut *cluster.catching_up.lock());
+            if waiting.is_empty() {
+                return;
+            }
+            // It asks for nothing, and is answered by the leader alone.
+            let nothing = Ask::CreateMissing { names: Vec::new(), who: None };
+            let is_current = cluster.ask_leader(&broker, &nothing).is_ok();
+            waiting.into_iter().for_each(|then| then(is_current));
+        }));
     }
 
     /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.

@@ -153,7 +153,7 @@ fn write_markers(
     broker: &Arc<Broker>,
     marker: TransactionMarker,
     partitions: Vec<(String, i32)>,
-) -> Vec<(String, i32, Option<i16>)> {
+) -> Vec<(String, i32, i16)> {
     let (sender, marked) = std::sync::mpsc::channel();
     let count = partitions.len();
     for (at, (topic, index)) in partitions.iter().enumerate() {
@@ -162,13 +162,14 @@ fn write_markers(
         let told = move |outcome| _ = sender.send((at, outcome));
         markers::write_here(broker, topic, *index, marker, Box::new(told));
     }
-    let mut outcomes = vec![Some(ErrorCode::REQUEST_TIMED_OUT.code()); count];
+    let mut outcomes = vec![ErrorCode::REQUEST_TIMED_OUT.code(); count];
     for _ in 0..count {
         let Ok((at, outcome)) = marked.recv_timeout(MARKER_TIME) else { break };
         outcomes[at] = match outcome {
-            MarkerOutcome::Written => Some(0),
-            MarkerOutcome::Gone => None,
-            MarkerOutcome::Failed(error) => Some(error.code()),
+            MarkerOutcome::Written => 0,
+            // The coordinator's node finds out whether it is gone: this one may have been started just now, and know nothing yet.
+            MarkerOutcome::Gone => ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
+            MarkerOutcome::Failed(error) => error.code(),
         };
     }
     partitions.into_iter().zip(outcomes).map(|((topic, index), code)| (topic, index, code)).collect()
@@ -180,5 +181,26 @@ fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Ans
     match partition.transfer(to) {
         true => Ok(Answer::Done),
         false => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EmbeddedBroker;
+
+    /// A node that was started just now takes questions before it knows of any topic.
+    #[test]
+    fn that_a_partition_is_gone_is_no_answer_to_another_node() {
+        let embedded = EmbeddedBroker::start(&[]);
+        let marker = TransactionMarker {
+            producer_id: 1,
+            producer_epoch: 2,
+            coordinator_epoch: 3,
+            committed: true,
+            transaction_version: 2,
+        };
+        let marked = write_markers(embedded.broker(), marker, vec![("not-here".to_owned(), 4)]);
+        assert_eq!(marked, [("not-here".to_owned(), 4, ErrorCode::NOT_LEADER_OR_FOLLOWER.code())]);
     }
 }

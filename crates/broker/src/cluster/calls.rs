@@ -72,8 +72,8 @@ pub(crate) enum Answer {
     ProducerIds(i64, i64),
     /// Topics, each with the error's code and its message.
     Created(Vec<(String, i16, Option<String>)>),
-    /// Of each marker: `None` the partition is gone, or the error's code.
-    Marked(Vec<(String, i32, Option<i16>)>),
+    /// Of each marker: the code of what became of it. That a partition is gone, no node says of another one.
+    Marked(Vec<(String, i32, i16)>),
     /// The error's code of each partition.
     Verified(Vec<(String, i32, i16)>),
 }

@@ -40,7 +40,7 @@ pub(crate) fn write_all(broker: &Arc<Broker>, markers: Markers) {
                     let there = elsewhere.entry(node).or_default();
                     there.push((topic.name.to_string(), index, Box::new(told)));
                 }
-                None => write_here(broker, &topic.name, index, marker, Box::new(told)),
+                None => write_own(broker, &topic.name, index, marker, Box::new(told)),
             }
         }
     }
@@ -68,7 +68,7 @@ pub(crate) fn write(
 ) {
     match leader_elsewhere(broker, topic, index) {
         Some(node) => hand_on(broker, node, marker, vec![(topic.to_owned(), index, on_marked)]),
-        None => write_here(broker, topic, index, marker, on_marked),
+        None => write_own(broker, topic, index, marker, on_marked),
     }
 }
 
@@ -98,12 +98,29 @@ fn hand_on(
             let found = marked.iter().find(|(name, number, _)| (name.as_str(), *number) == (&topic, index));
             on_marked(match found {
                 None => MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
-                Some((.., None)) => MarkerOutcome::Gone,
-                Some((.., Some(0))) => MarkerOutcome::Written,
-                Some((.., Some(code))) => MarkerOutcome::Failed(ErrorCode(*code)),
+                Some((.., 0)) => MarkerOutcome::Written,
+                Some((.., code)) => MarkerOutcome::Failed(ErrorCode(*code)),
             });
         }
     });
+}
+
+/// Writes a marker into a partition that no other node leads, as far as this one knows.
+fn write_own(broker: &Arc<Broker>, topic: &str, index: i32, marker: TransactionMarker, on_marked: OnMarked) {
+    let (own, name) = (broker.clone(), topic.to_owned());
+    let told = move |outcome| match (outcome, &own.cluster) {
+        (MarkerOutcome::Gone, Some(cluster)) => {
+            // Or this node has not heard of it yet, as one that starts: its transaction would be left without an end.
+            let still = own.clone();
+            let current = move |is_current: bool| match is_current {
+                true => on_marked(unserved(&still, &name, index)),
+                false => on_marked(MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)),
+            };
+            cluster.when_current(&own, Box::new(current));
+        }
+        (outcome, _) => on_marked(outcome),
+    };
+    write_here(broker, topic, index, marker, Box::new(told));
 }
 
 /// Writes a marker into a partition that this node leads. `on_marked` is called when it is as durable as acks=all, or cannot
@@ -140,7 +157,8 @@ pub(crate) fn write_here(
     }
 }
 
-/// A partition that exists is served sooner or later; one that does not has nothing left to end.
+/// A partition that exists is served sooner or later; one that does not has nothing left to end, if this node's metadata are
+/// those of now.
 fn unserved(broker: &Broker, topic: &str, index: i32) -> MarkerOutcome {
     let image = broker.controller.image();
     let exists = image
