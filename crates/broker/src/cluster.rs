@@ -95,8 +95,11 @@ pub(crate) struct Cluster {
     /// Tells the metadata leader what nothing here waits for.
     reporting: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
-    catching_up: Mutex<Vec<Box<dyn FnOnce(bool) + Send>>>,
+    catching_up: Mutex<Vec<OnCurrent>>,
 }
+
+/// Called once with whether this node knows what the metadata leader knows.
+type OnCurrent = Box<dyn FnOnce(bool) + Send>;
 
 enum News {
     Role(Arc<Partition>),
@@ -286,7 +289,7 @@ impl Cluster {
 
     /// Calls a function when this node knows all that the metadata leader knew when this was called; with false if that could not
     /// be found out.
-    pub(crate) fn when_current(&self, broker: &Arc<Broker>, then: Box<dyn FnOnce(bool) + Send>) {
+    pub(crate) fn when_current(&self, broker: &Arc<Broker>, then: OnCurrent) {
         self.catching_up.lock().push(then);
         let broker = broker.clone();
         self.reporting.run(Box::new(move || {

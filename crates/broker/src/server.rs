@@ -447,6 +447,9 @@ impl Others {
     }
 }
 
+/// So many connections wait to be accepted at `mainstem.http.listener`, if the kernel allows it.
+const HTTP_BACKLOG: i32 = 1_024;
+
 impl Bound {
     fn new(config: &BrokerConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
@@ -456,7 +459,10 @@ impl Bound {
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
-            bind(host, *port, &config.network).map_err(|source| {
+            // The kernel has who comes when the queue is full wait for a second: an orchestrator would think that this node hangs.
+            let listen_backlog = config.network.listen_backlog.max(HTTP_BACKLOG);
+            let network = NetworkConfig { listen_backlog, ..config.network.clone() };
+            bind(host, *port, &network).map_err(|source| {
                 let listener = "mainstem.http.listener".to_owned();
                 StartError::Listen { listener, address: format!("{host}:{port}"), source }
             })

@@ -8,7 +8,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use support::{Reader, config, open, serve_at};
@@ -80,9 +80,14 @@ async fn whatever_the_network_does_an_instance_gets_each_event_once() {
     let network = Arc::new(Network { to: address, random: AtomicU64::new(seed), cuts: AtomicU64::new(0) });
     let carrying = tokio::spawn(network.clone().run(listener));
     let total = i64::try_from(ROUNDS * EVENTS).unwrap();
+    let read = Arc::new(AtomicI64::new(0));
+    let progress = read.clone();
     let reading = tokio::spawn(async move {
         let mut reader = Reader::new(config(through, "cart").credit_bytes(4_000));
-        reader.read_to(total).await;
+        for upto in 1..=total {
+            reader.read_to(upto).await;
+            progress.store(upto, Ordering::Relaxed);
+        }
         (reader.offsets(), reader.others.clone())
     });
     for round in 0..ROUNDS {
@@ -91,6 +96,11 @@ async fn whatever_the_network_does_an_instance_gets_each_event_once() {
                 .append(format!("key {}", n % 10), &format!("{round}/{n} {}", "x".repeat(n)))
                 .await
                 .unwrap();
+        }
+        // What is left of a round fits into one frame, and that through a connection of the longer ones.
+        let half = i64::try_from(round * EVENTS + EVENTS / 2).unwrap();
+        while read.load(Ordering::Relaxed) < half && !reading.is_finished() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         serving.stop().await.unwrap();
         drop(journal);
