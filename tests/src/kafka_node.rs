@@ -19,10 +19,14 @@ use crate::broker::binary;
 
 /// Writes and looks for what a directory has.
 const DATA: &str = "takeover/TakeoverData.java";
+/// One transactional producer that does what it is asked for.
+const TRANSACTIONS: &str = "takeover/Transactions.java";
 
-/// A JVM on a busy machine takes its time.
 /// Files that one argument of a program has room to name.
 const FILES_OF_A_DUMP: usize = 1000;
+/// What a program says after each step that it was asked for.
+const DONE: &str = "done";
+/// A JVM on a busy machine takes its time.
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The release that most is compared with.
@@ -205,6 +209,11 @@ impl Home {
         self.spawn("feed", self.program(DATA, &["feed"]))
     }
 
+    /// Starts a transactional producer that takes its steps when it is asked to, whoever serves it by then.
+    pub fn transactions(&self) -> Beside {
+        self.spawn("transactions", self.program(TRANSACTIONS, &["run"]))
+    }
+
     /// Waits until Mainstem has written a snapshot and taken away Kafka's.
     pub fn wait_for_a_snapshot(&self) {
         let deadline = Instant::now() + DEADLINE;
@@ -232,6 +241,18 @@ pub fn assert_kafka_finds_no_fault(log_dirs: &[PathBuf]) {
     if let Some(jars) = jars(&NEWEST) {
         assert_no_fault(&jars, log_dirs);
     }
+}
+
+/// What one of Kafka's tools prints about a broker, by its main class; `None` where Kafka is not, which was said.
+///
+/// # Panics
+/// When the tool ends with an error.
+pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> {
+    let mut command = java(&jars(&NEWEST)?);
+    command.arg(main).args(["--bootstrap-server", address]).args(arguments.split(' '));
+    let output = command.output().unwrap();
+    succeeded(&output);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) {
@@ -334,6 +355,20 @@ impl Beside {
     /// What it has printed, and its runs before.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks for a step by a line of its input, and waits until it has said that this is done.
+    pub fn ask(&mut self, step: &str) {
+        let count = |said: String| said.lines().filter(|line| *line == DONE).count();
+        let before = count(self.said());
+        writeln!(self.process.stdin.as_mut().unwrap(), "{step}").unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        while count(self.said()) == before {
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ended at {step}: {ended:?}\n{}", self.name, self.said());
+            assert!(Instant::now() < deadline, "{} does not {step}\n{}", self.name, self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends its input, and waits until it has ended well.

@@ -47,6 +47,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class TakeoverData {
     private static final String[] CODECS = {"none", "gzip", "snappy", "lz4", "zstd"};
+    /** A file of the folder: the last phase with a group of the consumer protocol. */
+    private static final String CONSUMER_PROTOCOL = "consumer-protocol";
     private static final int RECORDS = 200;
     private static final int TRANSACTION = 50;
     private static final int KEYS = 10;
@@ -120,6 +122,7 @@ public final class TakeoverData {
         }
         transactions(phase);
         groups(phase);
+        consumerProtocol(folder, phase);
     }
 
     private void create(Admin admin, Path folder) throws Exception {
@@ -212,6 +215,30 @@ public final class TakeoverData {
         member.commitSync();
     }
 
+    /** A static member of the consumer protocol (KIP-848), where the broker serves that; it leaves for a while. */
+    private void consumerProtocol(Path folder, int phase) throws Exception {
+        try (Admin admin = Admin.create(properties())) {
+            if (!admin.describeFeatures().featureMetadata().get().finalizedFeatures().containsKey("group.version")) {
+                return;
+            }
+        }
+        TopicPartition at = new TopicPartition("codec-zstd", 0);
+        try (KafkaConsumer<String, String> member = consumer(
+                 "group.id", "new-members", "group.instance.id", "returns", "group.protocol", "consumer",
+                 "auto.offset.reset", "earliest", "enable.auto.commit", "false")) {
+            member.subscribe(List.of(at.topic()));
+            long deadline = System.currentTimeMillis() + DEADLINE_MS;
+            while (member.assignment().isEmpty()) {
+                member.poll(POLL);
+                if (System.currentTimeMillis() > deadline) {
+                    throw new AssertionError("the group of the consumer protocol does not form");
+                }
+            }
+            member.commitSync(Map.of(at, new OffsetAndMetadata(20 + phase)));
+        }
+        Files.writeString(folder.resolve(CONSUMER_PROTOCOL), Integer.toString(phase));
+    }
+
     // ------------------------------------------------------------------------------------------- check
 
     private void check(Path folder, int phases) throws Exception {
@@ -261,14 +288,26 @@ public final class TakeoverData {
         expect(committed.metadata(), "of phase " + (phases - 1), "its metadata");
         OffsetAndMetadata ofTransaction = committed(admin, "of-transactions", new TopicPartition("transactions", 0));
         expect(ofTransaction.offset(), 999L + phases, "an offset of a transaction");
-        List<String> members = new ArrayList<>();
-        for (MemberDescription member :
-            admin.describeConsumerGroups(List.of("members")).all().get().get("members").members()) {
-            members.add(member.groupInstanceId().orElse("?") + " " + member.assignment().topicPartitions().size());
+        expect(members(admin, "members"), List.of("stays 2"), "members of a group");
+        Path ofConsumerProtocol = folder.resolve(CONSUMER_PROTOCOL);
+        if (Files.exists(ofConsumerProtocol)) {
+            long phase = Long.parseLong(Files.readString(ofConsumerProtocol));
+            OffsetAndMetadata at = committed(admin, "new-members", new TopicPartition("codec-zstd", 0));
+            expect(at.offset(), 20 + phase, "an offset of a group of the consumer protocol");
+            expect(members(admin, "new-members"), List.of("returns 2"), "its members");
         }
-        expect(members, List.of("stays 2"), "members of a group");
         expect(state(admin, "open"), TransactionState.ONGOING, "the open transaction");
         expect(state(admin, "finished"), TransactionState.COMPLETE_COMMIT, "the finished one");
+    }
+
+    /** Each with how many partitions it has. */
+    private static List<String> members(Admin admin, String group) throws Exception {
+        List<String> members = new ArrayList<>();
+        for (MemberDescription member :
+            admin.describeConsumerGroups(List.of(group)).all().get().get(group).members()) {
+            members.add(member.groupInstanceId().orElse("?") + " " + member.assignment().topicPartitions().size());
+        }
+        return members;
     }
 
     private static String config(Admin admin, ConfigResource resource, String name) throws Exception {

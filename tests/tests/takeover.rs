@@ -8,7 +8,7 @@
 use mainstem_tests::kafka_node::{BEFORE_4, Home, NEWEST};
 
 /// Kafka, Mainstem, Kafka, Mainstem, Kafka: after stops in order and after kills of either side. One idempotent producer
-/// writes all the while.
+/// writes all the while, and a transactional one has a transaction open at each change, which it ends with the next broker.
 #[test]
 fn a_directory_goes_to_mainstem_and_back() {
     let Some(home) = Home::new("takeover", &NEWEST) else { return };
@@ -16,28 +16,39 @@ fn a_directory_goes_to_mainstem_and_back() {
     let kafka = home.start_kafka();
     home.data("write", 0);
     let fed = home.feed();
+    let mut transactions = home.transactions();
     home.data("check", 1);
     // The check has ended the open transaction: each phase leaves one.
     home.data("write", 1);
+    transactions.ask("begin");
     kafka.stop();
 
     let mainstem = home.start_mainstem(&[]);
+    transactions.ask("commit");
     home.data("check", 2);
     home.data("write", 2);
+    transactions.ask("begin");
     mainstem.stop();
 
     let kafka = home.start_kafka();
+    transactions.ask("commit");
     home.data("check", 3);
     home.data("write", 3);
+    transactions.ask("begin");
     kafka.kill();
 
     let mainstem = home.start_mainstem(&[]);
+    transactions.ask("abort");
     home.data("check", 4);
     home.data("write", 4);
+    transactions.ask("begin");
     mainstem.kill();
 
     let kafka = home.start_kafka();
+    transactions.ask("commit");
     home.data("check", 5);
+    transactions.ask("check");
+    transactions.end();
     fed.end();
     kafka.stop();
     home.assert_no_fault_in_the_files();

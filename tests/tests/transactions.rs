@@ -4,12 +4,16 @@
 
 #[path = "transactions/expiry.rs"]
 mod expiry;
+#[path = "transactions/hanging.rs"]
+mod hanging;
 #[path = "transactions/held_up.rs"]
 mod held_up;
 #[path = "transactions/kills.rs"]
 mod kills;
 #[path = "transactions/late.rs"]
 mod late;
+#[path = "transactions/levels.rs"]
+mod levels;
 #[path = "transactions/machine.rs"]
 mod machine;
 #[path = "transactions/model.rs"]

@@ -109,7 +109,7 @@ impl Case<'_> {
             Kind::Soak(shape) => soak::run(self, shape),
             Kind::SlowConsumers(shape) => slow_consumers::run(self, shape),
             Kind::Embedded(load) => embedded::run(self, load),
-            Kind::Transactions => transactions::run_commits(self),
+            Kind::Transactions(settings) => transactions::run_commits(self, settings),
             Kind::ReadCommitted => transactions::run_reads(self),
             Kind::TransactionalIds(count) => transactions::run_ids(self, count),
             Kind::Handshakes(key) => secured::run_handshakes(self, key),

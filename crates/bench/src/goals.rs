@@ -70,9 +70,9 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         }
         ("secured-logins", "p99_of_undisturbed") => vec![Goal::AtMost(1.3)],
         ("secured-acls", "of_undisturbed") => vec![Goal::AtLeast(0.98)],
-        ("transactions", "transactions_per_s") if is_cached => vec![min(2.0)],
-        ("transactions", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
-        ("transactions", "commit_p99_us") if is_cached => vec![max(0.5)],
+        ("transactions" | "transactions-eager", "transactions_per_s") if is_cached => vec![min(2.0)],
+        ("transactions" | "transactions-eager", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
+        ("transactions" | "transactions-eager", "commit_p99_us") if is_cached => vec![max(0.5)],
         ("read-committed", "committed_cost_percent") => vec![Goal::AtMost(5.0)],
         _ => Vec::new(),
     }

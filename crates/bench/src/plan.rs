@@ -58,7 +58,7 @@ impl Step {
         let records = extent.records as f64;
         let killed_gib = extent.killed_mib as f64 / 1024.0;
         let busy_s = match self.workload.kind {
-            Kind::Load(_) | Kind::Transactions => load_s,
+            Kind::Load(_) | Kind::Transactions(_) => load_s,
             Kind::ReadCommitted | Kind::TransactionalIds(_) => 10.0,
             Kind::BandwidthIn(_) => 5.0 + 1.25 * records / 80_000.0,
             Kind::BandwidthOut => 12.0 + records / 80_000.0 + 1.25 * records / 400_000.0,

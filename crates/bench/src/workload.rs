@@ -148,8 +148,8 @@ pub(crate) enum Kind {
     SlowConsumers(LoadShape),
     /// Messages through a queue in shared memory, without a broker.
     Embedded(EmbeddedLoad),
-    /// A transactional producer that commits every 100 records.
-    Transactions,
+    /// A transactional producer that commits every 100 records, with further settings of the broker.
+    Transactions(&'static [&'static str]),
     /// What transactions have written, read with both isolation levels.
     ReadCommitted,
     /// So many transactional ids are known.
@@ -173,6 +173,9 @@ pub struct Workload {
     about: &'static str,
     pub(crate) kind: Kind,
 }
+
+/// A write to the next transaction, while the last one is ending, is tried again by Kafka's broker after so long.
+const EAGER: &[&str] = &["add.partitions.to.txn.retry.backoff.ms=1"];
 
 const SMALL: LoadShape = LoadShape {
     value_bytes: 100,
@@ -203,7 +206,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 44] = [
+const WORKLOADS: [Workload; 45] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -286,7 +289,13 @@ const WORKLOADS: [Workload; 44] = [
         "transactions",
         "transactions",
         "100 B, one transactional producer that commits every 100 records, acks=all",
-        Kind::Transactions,
+        Kind::Transactions(&[]),
+    ),
+    workload(
+        "transactions-eager",
+        "transactions",
+        "the same, where Kafka looks every millisecond whether the last transaction has ended (20 by default)",
+        Kind::Transactions(EAGER),
     ),
     workload(
         "read-committed",
@@ -526,7 +535,7 @@ impl Workload {
     /// while it is measured does not depend on the durability.
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
         let writes = match self.kind {
-            Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions => true,
+            Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions(_) => true,
             Kind::Cluster(kind) => !matches!(kind, ClusterKind::Idle | ClusterKind::Start),
             _ => false,
         };
@@ -541,7 +550,7 @@ impl Workload {
             Kind::Handshakes(_) | Kind::Logins(_) => system.is_secured(),
             Kind::Acls(_) => matches!(system, System::Kafka | System::Mainstem),
             Kind::Cluster(_)
-            | Kind::Transactions
+            | Kind::Transactions(_)
             | Kind::ReadCommitted
             | Kind::TransactionalIds(_)
             | Kind::SlowConsumers(_)

@@ -5,6 +5,7 @@
 
 pub(crate) mod add_offsets_to_txn;
 pub(crate) mod add_partitions_to_txn;
+pub(crate) mod add_raft_voter;
 pub(crate) mod alter_client_quotas;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition_reassignments;
@@ -53,6 +54,7 @@ pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
 pub(crate) mod push_telemetry;
+pub(crate) mod remove_raft_voter;
 pub(crate) mod sasl_authenticate;
 pub(crate) mod sasl_handshake;
 pub(crate) mod sync_group;
@@ -148,6 +150,8 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
     (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),
     (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
+    (ApiKey::AddRaftVoter, OnLoop(add_raft_voter::serve)),
+    (ApiKey::RemoveRaftVoter, OnLoop(remove_raft_voter::serve)),
 ];
 
 /// One above the highest key of [`SERVED`].

@@ -4,9 +4,10 @@ use mainstem_tests::client::Client;
 use mainstem_tests::kafka::idempotent;
 use mainstem_wire::ApiKey;
 use mainstem_wire::messages::{
-    alter_configs_request, alter_partition_reassignments_request, describe_producers_request,
-    describe_quorum_request, elect_leaders_request, list_config_resources_request,
-    list_partition_reassignments_request, unregister_broker_request, update_features_request,
+    add_raft_voter_request, alter_configs_request, alter_partition_reassignments_request,
+    describe_producers_request, describe_quorum_request, elect_leaders_request,
+    list_config_resources_request, list_partition_reassignments_request, remove_raft_voter_request,
+    unregister_broker_request, update_features_request,
 };
 
 use super::sensible::in_every_version;
@@ -18,6 +19,8 @@ const RESOURCE_CLIENT_METRICS: i8 = 16;
 const ELECTION_NOT_NEEDED: i16 = 84;
 const NO_REASSIGNMENT_IN_PROGRESS: i16 = 85;
 const BROKER_ID_NOT_REGISTERED: i16 = 102;
+const UNSUPPORTED_VERSION: i16 = 35;
+const INCONSISTENT_CLUSTER_ID: i16 = 104;
 
 /// Checks all and says which.
 pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
@@ -32,6 +35,8 @@ pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
         alter_partition_reassignments(client),
         list_partition_reassignments(client),
         unregister_broker(client),
+        add_raft_voter(client),
+        remove_raft_voter(client),
     ]
 }
 
@@ -171,5 +176,41 @@ fn unregister_broker(client: &mut Client) -> ApiKey {
     let request = |_| UnregisterBrokerRequest { broker_id: 7, ..Default::default() };
     in_every_version(client, request, |response, _| {
         assert_eq!(response.error_code, BROKER_ID_NOT_REGISTERED);
+    })
+}
+
+/// Voters are configured, and stay as they are: what Kafka answers with `controller.quorum.voters`.
+fn add_raft_voter(client: &mut Client) -> ApiKey {
+    use add_raft_voter_request::{AddRaftVoterRequest, Listener};
+    let request = |cluster_id: Option<&'static str>| {
+        let listener =
+            Listener { name: "CONTROLLER".into(), host: "host".into(), port: 1, ..Default::default() };
+        let listeners = vec![listener];
+        let cluster_id = cluster_id.map(Into::into);
+        AddRaftVoterRequest { cluster_id, voter_id: 2, listeners, ..Default::default() }
+    };
+    let other = client.call(&request(Some("another cluster")), 1);
+    assert_eq!(other.error_code, INCONSISTENT_CLUSTER_ID);
+    in_every_version(
+        client,
+        |_| request(None),
+        |response, _| {
+            assert_eq!(response.error_code, UNSUPPORTED_VERSION);
+            let message = response.error_message.as_deref().unwrap();
+            assert_eq!(
+                message,
+                "Cluster doesn't support adding voter because the kraft.version feature is 0"
+            );
+        },
+    )
+}
+
+fn remove_raft_voter(client: &mut Client) -> ApiKey {
+    use remove_raft_voter_request::RemoveRaftVoterRequest;
+    let request = |_| RemoveRaftVoterRequest { cluster_id: None, voter_id: NODE, ..Default::default() };
+    in_every_version(client, request, |response, _| {
+        assert_eq!(response.error_code, UNSUPPORTED_VERSION);
+        let message = response.error_message.as_deref().unwrap();
+        assert_eq!(message, "Cluster doesn't support removing voter because the kraft.version feature is 0");
     })
 }

@@ -33,12 +33,17 @@ use mainstem_wire::{ApiKey, Records, Request, Uuid};
 use crate::names::{GROUPS, Ids, NEW_TOPICS, TOPICS, TRANSACTIONS, ensure_topic};
 
 /// Served, and not in the table.
-pub(crate) const LEFT_OUT: [(ApiKey, &str); 2] = [
+pub(crate) const LEFT_OUT: [(ApiKey, &str); 4] = [
     (
         ApiKey::GetTelemetrySubscriptions,
         "Kafka serves it only with a plug-in that takes metrics; no rule is about it",
     ),
     (ApiKey::PushTelemetry, "as before"),
+    (
+        ApiKey::AddRaftVoter,
+        "the node of Kafka that is asked has voters in its metadata, and would change them",
+    ),
+    (ApiKey::RemoveRaftVoter, "as before"),
 ];
 
 const TIMEOUT_MS: i32 = 10_000;

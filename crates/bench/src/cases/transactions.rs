@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use super::cpu::CpuTimes;
 use super::{Case, Measured};
 use crate::batch::BatchBuilder;
-use crate::broker::Running;
+use crate::broker::{Launch, Running};
 use crate::clock;
 use crate::connection::Connection;
 use crate::latency;
@@ -56,8 +56,8 @@ fn send(producer: &mut TransactionalProducer, batch: &mut BatchBuilder, number: 
 }
 
 /// One producer, one transaction after another.
-pub(super) fn run_commits(case: &Case<'_>) -> Result<Measured> {
-    let broker = Running::start_ready(case.environment, case.launch())?;
+pub(super) fn run_commits(case: &Case<'_>, settings: &'static [&'static str]) -> Result<Measured> {
+    let broker = Running::start_ready(case.environment, Launch { settings, ..case.launch() })?;
     let (_, mut producer) = prepare(&broker)?;
     let committed = Arc::new(AtomicU64::new(0));
     let sampler = Sampler::start(broker.pid(), committed.clone());

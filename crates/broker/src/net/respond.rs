@@ -116,6 +116,7 @@ impl Throttled for mainstem_wire::messages::write_txn_markers_response::WriteTxn
 throttled! {
     add_offsets_to_txn_response::AddOffsetsToTxnResponse,
     add_partitions_to_txn_response::AddPartitionsToTxnResponse,
+    add_raft_voter_response::AddRaftVoterResponse,
     alter_client_quotas_response::AlterClientQuotasResponse,
     alter_configs_response::AlterConfigsResponse,
     alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
@@ -163,6 +164,7 @@ throttled! {
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     produce_response::ProduceResponse,
     push_telemetry_response::PushTelemetryResponse,
+    remove_raft_voter_response::RemoveRaftVoterResponse,
     sync_group_response::SyncGroupResponse,
     txn_offset_commit_response::TxnOffsetCommitResponse,
     unregister_broker_response::UnregisterBrokerResponse,

@@ -1,0 +1,30 @@
+//! RemoveRaftVoter (81), v0: a node is no longer to have a vote about the metadata (KIP-853); see [`super::add_raft_voter`].
+
+use std::sync::Arc;
+
+use mainstem_wire::messages::remove_raft_voter_request::RemoveRaftVoterRequest;
+use mainstem_wire::messages::remove_raft_voter_response::RemoveRaftVoterResponse;
+use mainstem_wire::{DecodeError, Decoder};
+
+use super::add_raft_voter::refusal;
+use crate::broker::Broker;
+use crate::net::context::RequestContext;
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::respond;
+
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &mut Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request: RemoveRaftVoterRequest<'_> = body(decoder, context.version)?;
+    let refused = refusal(broker, &context, request.cluster_id.as_deref(), "removing");
+    let response = RemoveRaftVoterResponse {
+        error_code: refused.error.code(),
+        error_message: Some(refused.message.into()),
+        ..Default::default()
+    };
+    Ok(respond(&context, response, out))
+}
