@@ -217,7 +217,7 @@ impl Drop for Map {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::ManuallyDrop;
+    use std::ops::{Deref, DerefMut};
     use std::sync::atomic::Ordering::{Acquire, Relaxed};
     use std::thread;
 
@@ -228,16 +228,35 @@ mod tests {
     const BYTES: usize = 4096;
     const WORDS: usize = 64;
 
-    /// Mappings of the same memory, which is not a file's: so that miri can run this, which knows no files in memory.
+    /// A mapping of memory that is not a file's: so that miri can run this, which knows no files in memory.
     /// `cargo +nightly miri test -p mainstem-queue map::`
-    fn mappings<const N: usize>(
-        memory: &mut [u64; BYTES / 8],
-        are_writable: [bool; N],
-    ) -> [ManuallyDrop<Map>; N] {
+    struct Mapping(Map);
+
+    impl Deref for Mapping {
+        type Target = Map;
+
+        fn deref(&self) -> &Map {
+            &self.0
+        }
+    }
+
+    impl DerefMut for Mapping {
+        fn deref_mut(&mut self) -> &mut Map {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // There is nothing that the kernel could unmap.
+            self.0.len = 0;
+        }
+    }
+
+    fn mappings<const N: usize>(memory: &mut [u64; BYTES / 8], are_writable: [bool; N]) -> [Mapping; N] {
         let start = NonNull::from(memory).cast();
-        are_writable.map(|is_writable| {
-            ManuallyDrop::new(Map { start, len: BYTES, is_writable, pages: Pages::default() })
-        })
+        are_writable
+            .map(|is_writable| Mapping(Map { start, len: BYTES, is_writable, pages: Pages::default() }))
     }
 
     #[test]
@@ -279,7 +298,7 @@ mod tests {
         let [next_at, lock_at, sleepers_at, wake_at, broker_at] = [8, 16, 20, 24, 28];
         let mut memory = [0; BYTES / 8];
         let [one, other, reading] = mappings(&mut memory, [true, true, false]);
-        let write = |mut map: ManuallyDrop<Map>, slot: u32| {
+        let write = |mut map: Mapping, slot: u32| {
             for _ in 0..EACH {
                 if !protocol::try_acquire::<Shared>(map.u32(lock_at), slot) {
                     let probe = std::time::Duration::from_millis(5);

@@ -25,6 +25,7 @@ impl SingleRecord {
     ///
     /// # Errors
     /// [`BuildError::TooLarge`] if the batch's length field cannot say so much.
+    #[inline]
     pub fn new(
         key: Option<&[u8]>,
         value_bytes: usize,
@@ -46,11 +47,13 @@ impl SingleRecord {
     }
 
     /// The size of the batch in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Where the value lies in the batch.
+    #[inline]
     pub fn value(&self) -> Range<usize> {
         self.value.clone()
     }
@@ -59,6 +62,7 @@ impl SingleRecord {
     ///
     /// # Panics
     /// If `out` is not of [`SingleRecord::size`] bytes, or key and headers are others.
+    #[inline]
     pub fn begin(&self, key: Option<&[u8]>, headers: &[Header<'_>], out: &mut [u8]) {
         let mut cursor = Cursor { out, at: HEADER_BYTES };
         cursor.varlong(self.body_bytes as i64);
@@ -128,6 +132,7 @@ impl SingleRecordHeader {
     }
 }
 
+#[inline]
 fn nullable_bytes(field: Option<&[u8]>) -> usize {
     field.map_or(varlong_bytes(-1), |bytes| varlong_bytes(bytes.len() as i64) + bytes.len())
 }
@@ -138,11 +143,13 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
+    #[inline]
     fn bytes(&mut self, bytes: &[u8]) {
         self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
     }
 
+    #[inline]
     fn varlong(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)) as u64;
         while rest >= 0x80 {
@@ -154,6 +161,7 @@ impl Cursor<'_> {
         self.at += 1;
     }
 
+    #[inline]
     fn nullable(&mut self, field: Option<&[u8]>) {
         match field {
             Some(bytes) => {
