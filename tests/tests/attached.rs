@@ -242,6 +242,69 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     assert!(ticks <= 2, "{ticks} ticks in 2 s of idling");
 }
 
+/// CPU time of all threads of a process.
+fn cpu_time(process_id: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{process_id}/task")).unwrap();
+    let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
+        // One that ends meanwhile has used little.
+        let schedstat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+        schedstat.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default()
+    };
+    Duration::from_nanos(tasks.map(of_thread).sum())
+}
+
+#[test]
+fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() {
+    let place = Place::new();
+    let name = |number: usize| format!("{TOPIC}-{number}");
+    let dir = |number: usize| place.dir.path().join(name(number));
+    let attach: Vec<String> =
+        (0..8).map(|number| format!("{}={}", name(number), dir(number).display())).collect();
+    let broker = Setup::new("attached-many").set("mainstem.attach", attach.join(",")).start();
+    let mut client = broker.connect();
+    let topic = name(5);
+    let poll = |client: &mut Client, offset: i64| {
+        let wanted = FetchRequest {
+            max_wait_ms: 20_000,
+            min_bytes: 1,
+            ..fetch_request(vec![fetch_topic(&topic, 0, offset)])
+        };
+        client.send(&wanted, 12).unwrap();
+    };
+    let answered_within = |client: &mut Client, begun: Instant| {
+        let (_, response) = client.receive::<FetchRequest<'_>>(12).unwrap();
+        let records = records_in(bytes_of(&response.responses[0].partitions[0].records)).len();
+        (records, begun.elapsed() < Duration::from_secs(10))
+    };
+    client.fetch(&topic, 0, 0).unwrap();
+    poll(&mut client, 0);
+    thread::sleep(Duration::from_millis(500));
+    let (before, begun) = (cpu_time(broker.process_id()), Instant::now());
+    thread::sleep(Duration::from_secs(3));
+    let used = (cpu_time(broker.process_id()) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    println!(
+        "an idle broker with eight queues and a poll of one of them uses {:.3} % of a core",
+        100.0 * used
+    );
+    assert!(used < 0.002, "{used}");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", broker.process_id())).unwrap();
+    let names = threads.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    assert_eq!(names.filter(|name| name.trim() == "attached").count(), 1);
+
+    let queue = Queue::open(dir(5)).unwrap();
+    let begun = Instant::now();
+    queue.append("wakes").unwrap();
+    assert_eq!(answered_within(&mut client, begun), (1, true));
+    // One that has appended, seen that the broker sleeps (docs/format.md), and dies before it wakes it.
+    poll(&mut client, 1);
+    thread::sleep(Duration::from_millis(50));
+    let control = std::fs::File::options().write(true).open(dir(5).join("queue.control")).unwrap();
+    let begun = Instant::now();
+    std::os::unix::fs::FileExt::write_all_at(&control, &[0; 4], 4096 + 64).unwrap();
+    queue.append("does not wake").unwrap();
+    assert_eq!(answered_within(&mut client, begun), (1, true));
+}
+
 #[test]
 fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
     let place = Place::new();

@@ -91,8 +91,8 @@ fn embedded(workload: &str, key: &str) -> Option<Goal> {
         ("queue-wake", "wake_p50_us") => Some(Goal::AtMost(15.0)),
         ("queue-wake", "idle_cpu_percent") => Some(Goal::AtMost(0.5)),
         // The windows of docs/format.md, and the program: four appenders and a tailer; two and two at most.
-        ("queue-contend", "rss_file_mib") => Some(Goal::AtMost(120.0)),
-        (_, "rss_file_mib") => Some(Goal::AtMost(112.0)),
+        ("queue-contend", "rss_file_mib") => Some(Goal::AtMost(52.0)),
+        (_, "rss_file_mib") => Some(Goal::AtMost(44.0)),
         (_, "publish_p50_us") => max(0.5),
         (_, "publish_p99_us") => max(0.35),
         (_, "publish_p999_us") => max(0.2),

@@ -218,3 +218,45 @@ pub(crate) fn take_spare(directory: &Path, base: i64, segment_bytes: u64) -> boo
     }
     is_taken
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+    #![allow(unsafe_code, reason = "what the kernel counts of a thread")]
+
+    use crate::Queue;
+
+    /// How often this thread has waited for the kernel to find a page, or had it make pages present.
+    fn page_faults() -> i64 {
+        // SAFETY: all bytes zero is such a structure, and the call writes one.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_minflt + usage.ru_majflt
+        }
+    }
+
+    #[test]
+    fn an_appender_finds_the_pages_that_were_made_present_ahead() {
+        const BYTES: usize = 1 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::open(dir.path()).unwrap();
+        let mut appender = queue.exclusive_appender().unwrap();
+        appender.append("the first page, and those of the indexes").unwrap();
+        let mut faults_of_a_mebibyte = |is_ahead: bool| {
+            if is_ahead {
+                // What the thread does.
+                let end = queue.inner.control.end();
+                queue.inner.control.ahead.populate(end.roll, end.bytes as usize);
+            }
+            let before = page_faults();
+            for _ in 0..BYTES / 4_096 {
+                appender.append([1; 4_000]).unwrap();
+            }
+            page_faults() - before
+        };
+        // Entries of the indexes take a page now and then.
+        let [without, with] = [false, true].map(&mut faults_of_a_mebibyte);
+        assert!(without >= 100 && with < 16, "{without} without, {with} with pages ahead");
+    }
+}

@@ -283,13 +283,9 @@ pub struct Reservation<'a> {
 impl Reservation<'_> {
     /// Publishes the message; returns its offset.
     pub fn commit(mut self) -> i64 {
-        let (place, size, timestamp) = (self.place, self.layout.size(), self.timestamp);
-        let writer = self.appender.writer();
-        let leader_epoch = writer.leader_epoch();
-        self.layout.finish(place.offset, leader_epoch, timestamp, writer.bytes(place, size));
-        writer.publish(place, size, 1, timestamp);
+        self.appender.writer().finish(&self.layout, self.place, self.timestamp);
         self.is_done = true;
-        place.offset
+        self.place.offset
     }
 
     /// Takes the message back, as dropping it does.

@@ -64,7 +64,6 @@ mod word {
     const START: usize = super::PAGE;
     pub(super) const END: usize = START;
     pub(super) const NEXT_OFFSET: usize = START + 8;
-    pub(super) const TOUCHED: usize = START + 16;
     pub(super) const BASES: usize = START + 24;
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
@@ -76,6 +75,7 @@ mod word {
     pub(super) const MAX_TIMESTAMP: usize = START + 208;
     pub(super) const MAX_TIMESTAMP_OFFSET: usize = START + 216;
     pub(super) const SEGMENT_CREATED_MS: usize = START + 224;
+    pub(super) const TOUCHED: usize = START + 232;
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;
@@ -172,15 +172,22 @@ impl Control {
         })
     }
 
-    /// The boot under which the words were last right; zeros if none.
-    pub(crate) fn boot(&self) -> [u8; 16] {
-        let mut boot = [0; 16];
-        boot.copy_from_slice(self.map.published(fixed::BOOT..fixed::BOOT + 16));
-        boot
+    /// Returns true if the words are right, and were made so under this boot: then everything else is there too.
+    pub(crate) fn is_of_boot(&self, boot: [u8; 16]) -> bool {
+        let [low, high] = self.boot_words().map(|word| word.load(Ordering::Acquire).to_ne_bytes());
+        [low, high].concat() == boot
     }
 
-    pub(crate) fn set_boot(&mut self, boot: [u8; 16]) {
-        self.map.unpublished(fixed::BOOT..fixed::BOOT + 16).copy_from_slice(&boot);
+    /// Says under which boot the words are right; zeros if they are about to be made so.
+    pub(crate) fn set_boot(&self, boot: [u8; 16]) {
+        let (words, _) = boot.as_chunks();
+        for (word, bytes) in self.boot_words().iter().zip(words) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Release);
+        }
+    }
+
+    fn boot_words(&self) -> [&AtomicU64; 2] {
+        [self.map.u64(fixed::BOOT), self.map.u64(fixed::BOOT + 8)]
     }
 
     /// What is published: what was written before it is seen after it.
@@ -209,7 +216,7 @@ impl Control {
         protocol::publish_segment::<Shared>(words.0, words.1, self.bases(), roll, base);
     }
 
-    /// Wakes readers and the broker that sleep.
+    /// Wakes readers and the broker that sleep, after [`Control::publish`] or [`Control::publish_synced`].
     pub(crate) fn wake(&self) {
         protocol::wake::<Shared>(self.sleepers(), self.wake_sequence(), self.broker_wake_sequence());
     }
@@ -284,6 +291,20 @@ impl Control {
     /// When the open segment was made, by the wall clock.
     pub(crate) fn segment_created_ms(&self) -> &AtomicI64 {
         self.map.i64(word::SEGMENT_CREATED_MS)
+    }
+
+    /// Publishes what survives a power cut. [`Control::wake`] is for readers that sleep until then.
+    pub(crate) fn publish_synced(&self, synced_end: i64) {
+        self.synced_end().fetch_max(synced_end, Ordering::AcqRel);
+        Shared::fence();
+    }
+
+    /// Wakes all who may sleep, announced or not: one that published may have died before it did.
+    pub(crate) fn wake_all(&self) {
+        for word in [self.wake_sequence(), self.broker_wake_sequence()] {
+            word.fetch_add(1, Ordering::SeqCst);
+            Shared::wake(word, i32::MAX as u32);
+        }
     }
 
     /// Messages before this offset survive a power cut.

@@ -11,11 +11,12 @@ use crate::{Options, Queue, QueueError, Result, Start, repair, verify};
 
 /// File, kind, position and value of one change.
 const EDIT_BYTES: usize = 14;
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "queue.control",
     "00000000000000000000.log",
     "00000000000000000000.index",
     "00000000000000000000.timeindex",
+    "tailers/fuzz.tailer",
 ];
 /// More than the queue has: a reader that goes on is in a loop.
 const READ_MAX: usize = 10_000;
@@ -64,7 +65,8 @@ fn fill(path: &Path) -> Result<()> {
     }
     let mut messages = appender.batch();
     (0..10).try_for_each(|_| messages.push("of a batch"))?;
-    messages.commit().map(drop)
+    messages.commit()?;
+    queue.tailer("fuzz")?.read().map(drop)
 }
 
 /// What the bytes of an edit say: overwrite eight bytes, cut or extend the file, or delete it.
@@ -109,6 +111,12 @@ fn write(queue: &Queue) -> Result<()> {
     for _ in 0..3 {
         queue.append([1; 30_000])?;
     }
-    queue.tailer("fuzz")?.read()?;
+    let mut tailer = queue.tailer("fuzz")?;
+    let mut count = 0;
+    while tailer.read()?.is_some() {
+        count += 1;
+        assert!(count < READ_MAX, "a tailer does not end");
+    }
+    assert_eq!(tailer.position(), queue.ends().next, "a tailer waits for what was there");
     read(queue)
 }

@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const CACHE_LINE: usize = 64;
+
 /// A mapping of the first bytes of a file, shared.
 #[derive(Debug)]
 pub(crate) struct Map {
@@ -145,6 +148,22 @@ impl Map {
         self.pages.clone()
     }
 
+    /// Asks the CPU for bytes that are about to be written, without waiting for them.
+    #[inline]
+    pub(crate) fn prefetch(&self, from: usize, bytes: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for at in (from..from.saturating_add(bytes).min(self.len)).step_by(CACHE_LINE) {
+            // SAFETY: the address is within the mapping, and this instruction reads and writes nothing that can be seen.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+                    self.start.as_ptr().add(at).cast(),
+                )
+            };
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        let _ = (from, bytes);
+    }
+
     /// Gives resident pages back; their content stays in the file.
     pub(crate) fn forget(&self, range: Range<usize>) {
         let range = pages(range, self.len);
@@ -198,7 +217,7 @@ impl Drop for Map {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::ManuallyDrop;
+    use std::ops::{Deref, DerefMut};
     use std::sync::atomic::Ordering::{Acquire, Relaxed};
     use std::thread;
 
@@ -209,19 +228,41 @@ mod tests {
     const BYTES: usize = 4096;
     const WORDS: usize = 64;
 
-    /// Two mappings of the same memory, which is not a file's: so that miri can run this, which knows no files in memory.
+    /// A mapping of memory that is not a file's: so that miri can run this, which knows no files in memory.
     /// `cargo +nightly miri test -p mainstem-queue map::`
-    fn mappings(memory: &mut [u64; BYTES / 8]) -> [ManuallyDrop<Map>; 2] {
+    struct Mapping(Map);
+
+    impl Deref for Mapping {
+        type Target = Map;
+
+        fn deref(&self) -> &Map {
+            &self.0
+        }
+    }
+
+    impl DerefMut for Mapping {
+        fn deref_mut(&mut self) -> &mut Map {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // There is nothing that the kernel could unmap.
+            self.0.len = 0;
+        }
+    }
+
+    fn mappings<const N: usize>(memory: &mut [u64; BYTES / 8], are_writable: [bool; N]) -> [Mapping; N] {
         let start = NonNull::from(memory).cast();
-        [true, false].map(|is_writable| {
-            ManuallyDrop::new(Map { start, len: BYTES, is_writable, pages: Pages::default() })
-        })
+        are_writable
+            .map(|is_writable| Mapping(Map { start, len: BYTES, is_writable, pages: Pages::default() }))
     }
 
     #[test]
     fn one_writes_behind_what_others_read() {
         let mut memory = [0; BYTES / 8];
-        let [mut writing, reading] = mappings(&mut memory);
+        let [mut writing, reading] = mappings(&mut memory, [true, false]);
         let messages = (BYTES - WORDS) / 100;
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -252,9 +293,51 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_keeps_writers_apart_and_readers_that_sleep_are_woken() {
+        const EACH: i64 = if cfg!(miri) { 20 } else { 2_000 };
+        let [next_at, lock_at, sleepers_at, wake_at, broker_at] = [8, 16, 20, 24, 28];
+        let mut memory = [0; BYTES / 8];
+        let [one, other, reading] = mappings(&mut memory, [true, true, false]);
+        let write = |mut map: Mapping, slot: u32| {
+            for _ in 0..EACH {
+                if !protocol::try_acquire::<Shared>(map.u32(lock_at), slot) {
+                    let probe = std::time::Duration::from_millis(5);
+                    let lives = |_| Ok::<_, std::convert::Infallible>(false);
+                    let Ok(acquired) =
+                        protocol::wait_for_lock::<Shared, _>(map.u32(lock_at), slot, probe, lives);
+                    assert_eq!(acquired, protocol::Acquired::InOrder);
+                }
+                // Of the holder of the lock alone.
+                let count = map.unpublished(WORDS..WORDS + 2);
+                let next = u16::from_ne_bytes([count[0], count[1]]) + 1;
+                count.copy_from_slice(&next.to_ne_bytes());
+                let end = End { roll: 0, bytes: u32::from(next) };
+                protocol::publish::<Shared>(map.u64(0), map.i64(next_at), end, i64::from(next));
+                protocol::wake::<Shared>(map.u32(sleepers_at), map.u32(wake_at), map.u32(broker_at));
+                protocol::release::<Shared>(map.u32(lock_at));
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| write(one, 1));
+            scope.spawn(|| write(other, 2));
+            scope.spawn(|| {
+                let mut seen = 0;
+                while seen < 2 * EACH {
+                    let word =
+                        protocol::announce_sleep::<Shared>(reading.u32(sleepers_at), reading.u32(wake_at));
+                    if reading.i64(next_at).load(Acquire) == seen {
+                        <Shared as protocol::Memory>::wait(reading.u32(wake_at), word, None);
+                    }
+                    seen = reading.i64(next_at).load(Acquire);
+                }
+            });
+        });
+    }
+
+    #[test]
     fn what_is_not_mapped_is_not_reached() {
         let mut memory = [0; BYTES / 8];
-        let [mut writing, mut reading] = mappings(&mut memory);
+        let [mut writing, mut reading] = mappings(&mut memory, [true, false]);
         let refused = |reach: &mut dyn FnMut()| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(reach)).unwrap_err();
         };

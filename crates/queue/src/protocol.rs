@@ -66,6 +66,8 @@ pub(crate) trait Memory {
     const SPINS: usize;
 
     fn fence();
+    /// Stores a value for those who acquire it, and is a fence for what follows.
+    fn store_and_fence(word: &Self::I64, value: i64);
     fn spin();
     /// Sleeps unless the word is another by now. Returns false if the time is over.
     fn wait(word: &Self::U32, seen: u32, timeout: Option<Duration>) -> bool;
@@ -84,6 +86,16 @@ impl Memory for Shared {
 
     fn fence() {
         std::sync::atomic::fence(SeqCst);
+    }
+
+    fn store_and_fence(word: &AtomicI64, value: i64) {
+        if cfg!(target_arch = "x86_64") {
+            // There an exchange is a fence for all stores and loads around it, which `mfence` takes longer for.
+            word.swap(value, SeqCst);
+        } else {
+            word.store(value, Release);
+            Self::fence();
+        }
     }
 
     fn spin() {
@@ -108,11 +120,11 @@ pub(crate) fn timespec(duration: Duration) -> rustix::thread::Timespec {
     }
 }
 
-/// Publishes what was written: readers that do not sleep see it at once.
+/// Publishes what was written: readers that do not sleep see it at once. [`wake`] is for the others.
 #[inline]
 pub(crate) fn publish<M: Memory>(end: &M::U64, next: &M::I64, to: End, next_offset: i64) {
     end.store(to.pack(), Release);
-    next.store(next_offset, Release);
+    M::store_and_fence(next, next_offset);
 }
 
 /// Publishes the first byte of another segment. Its base is where that of the segment before the open one was.
@@ -141,11 +153,10 @@ pub(crate) fn open_segment<M: Memory>(end: &M::U64, bases: [&M::I64; 2]) -> (i64
     }
 }
 
-/// Wakes those who sleep; without one it is a fence and a load.
+/// Wakes those who sleep; without one it is a load. What they wait for was stored before, and a fence lies between.
 #[inline]
 pub(crate) fn wake<M: Memory>(sleepers: &M::U32, readers: &M::U32, broker: &M::U32) {
-    M::fence();
-    if sleepers.load(Relaxed) != 0 {
+    if sleepers.load(SeqCst) != 0 {
         wake_sleepers::<M>(sleepers, readers, broker);
     }
 }

@@ -77,10 +77,15 @@ impl Queue {
             fs::create_dir_all(directory).map_err(|error| QueueError::io("making", directory, error))?;
         }
         let (file, lock) = open_control(directory, options)?;
-        let kind = if is_writable { Kind::Exclusive } else { Kind::Shared };
-        let path = directory.join(FILE);
-        lock.lock(lock_bytes::OPENING, kind).map_err(|error| QueueError::io("locking", &path, error))?;
-        let control = prepare(&file, directory, options)?;
+        let control = match opened_before(&file, directory, is_writable)? {
+            Some(control) => control,
+            None => {
+                let kind = if is_writable { Kind::Exclusive } else { Kind::Shared };
+                let locked = lock.lock(lock_bytes::OPENING, kind);
+                locked.map_err(|error| QueueError::io("locking", &directory.join(FILE), error))?;
+                prepare(&file, directory, options)?
+            }
+        };
         let rules = control.rules()?;
         let inner = Inner {
             directory: directory.to_owned(),
@@ -245,7 +250,7 @@ impl Queue {
             inner.control.sync_failed().store(1, Ordering::Release);
             return Err(error);
         }
-        inner.control.synced_end().fetch_max(next, Ordering::AcqRel);
+        inner.control.publish_synced(next);
         inner.control.wake();
         Ok(next)
     }
@@ -331,6 +336,20 @@ fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)>
     Ok((file, lock::open_for_locks(directory, is_writable)?))
 }
 
+/// The control file of a queue that was opened since the machine was started, so that nothing is to be made or recovered. Without a
+/// lock: one that was stopped while it opened the queue holds up none that come later.
+fn opened_before(file: &File, directory: &Path, is_writable: bool) -> Result<Option<Control>> {
+    let path = directory.join(FILE);
+    let failed = |what, error| QueueError::io(what, &path, error);
+    if file.metadata().map_err(|error| failed("reading", error))?.len() < BYTES as u64 {
+        return Ok(None);
+    }
+    let control = Control::map(file, directory, is_writable)?;
+    let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
+    // What is wrong with the rules is an error under the lock, when no other process is about to write them.
+    Ok((control.is_of_boot(boot) && control.rules().is_ok()).then_some(control))
+}
+
 /// Maps the control file, and makes or recovers the queue if that is due. The caller holds the opening lock.
 fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> {
     let path = directory.join(FILE);
@@ -359,7 +378,7 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
         return Ok(control);
     }
     let rules = control.rules()?;
-    if control.boot() != boot {
+    if !control.is_of_boot(boot) {
         if !is_writable {
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }

@@ -14,6 +14,7 @@ use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Rules;
 use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, OpenSegment, TIME_ENTRY};
+use crate::tailers;
 use crate::writer::wall_ms;
 
 /// What was found in a segment up to the first byte that is no batch.
@@ -242,6 +243,7 @@ pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) ->
         let path = segment::path(directory, last, "log");
         return Err(QueueError::Damaged { path, position: 0, offset: next, reason });
     }
+    tailers::move_back_to(directory, next)?;
     reopen(control, directory, rules, last)?;
     control.synced_end().store(next, Relaxed);
     // A start that was moved into the segment stays.

@@ -16,7 +16,11 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
     let Ok(mut bases) = segment::list(directory) else { return };
     bases.retain(|base| *base <= open);
     let kept_from = match rules.keep_for_tailers {
-        true => tailers::slowest(directory).unwrap_or(i64::MAX),
+        true => match tailers::slowest(directory) {
+            Ok(slowest) => slowest.unwrap_or(i64::MAX),
+            // A position that cannot be read may be any.
+            Err(_) => return,
+        },
         false => i64::MAX,
     };
     let size =

@@ -21,7 +21,7 @@ use crate::tailers::Position;
 /// Compressed batches, which only a broker's clients write, may not become larger.
 const DECOMPRESSED_MAX: usize = 64 << 20;
 /// What was read longer ago than this is not kept resident by the reader.
-const RESIDENT_BYTES: usize = 16 << 20;
+const RESIDENT_BYTES: usize = 4 << 20;
 /// A reader that cannot be woken looks again after so long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -170,8 +170,9 @@ impl Tailer {
         inner.check_writable()?;
         let start = inner.control.log_start().load(Acquire);
         let named = Position::open(&inner.directory, name, start)?;
-        // What retention took while nobody read is skipped.
-        let next = named.load().max(start);
+        // What retention took while nobody read is skipped; and no reader was ever behind the end.
+        let start = inner.control.log_start().load(Acquire);
+        let next = named.load().max(start).min(inner.control.next_offset());
         let mut tailer = Tailer::at(inner, next);
         tailer.named = Some(named);
         Ok(tailer)

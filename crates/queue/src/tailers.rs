@@ -131,14 +131,27 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
 }
 
 /// The smallest position; `None` without tailers.
-pub(crate) fn slowest(directory: &Path) -> Option<i64> {
-    list(directory, 0).ok()?.into_iter().map(|tailer| tailer.position).min()
+pub(crate) fn slowest(directory: &Path) -> Result<Option<i64>> {
+    Ok(list(directory, 0)?.into_iter().map(|tailer| tailer.position).min())
 }
 
-/// `None` for a file that holds no position (yet).
+/// Moves tailers that are behind `end` there: a power cut, or a repair, took what they had read, and what is appended from then on they
+/// have not. The caller has the queue alone.
+pub(crate) fn move_back_to(directory: &Path, end: i64) -> Result<()> {
+    for tailer in list(directory, end)?.into_iter().filter(|tailer| tailer.position > end) {
+        Position::open(directory, &tailer.name, end)?.store(end);
+    }
+    Ok(())
+}
+
+/// `None` for a file that holds no position (yet), or is gone.
 fn read(path: &Path, name: String, end: i64) -> Result<Option<TailerInfo>> {
     let failed = |error| QueueError::io("reading", path, error);
-    let file = File::open(path).map_err(failed)?;
+    let file = match File::open(path) {
+        // It was removed since its name was read.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
     if file.metadata().map_err(failed)?.len() < BYTES as u64 {
         return Ok(None);
     }

@@ -139,7 +139,12 @@ fn published(directory: &Path) -> Result<Option<Published>> {
     let boot = control::boot_id().map_err(|error| QueueError::io("reading the boot id for", &path, error))?;
     let (open, end) = control.open_segment();
     let synced = control.synced_end().load(Relaxed);
-    Ok(Some(Published { open, bytes: u64::from(end.bytes), synced, is_of_this_boot: control.boot() == boot }))
+    Ok(Some(Published {
+        open,
+        bytes: u64::from(end.bytes),
+        synced,
+        is_of_this_boot: control.is_of_boot(boot),
+    }))
 }
 
 /// Checks a segment up to `bound`, or its end. Behind the last batch of one that may be open there are zeros.
@@ -359,6 +364,8 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
     };
     // What a control file says that cannot be read is not known.
     let known = if control_rebuilt { 0 } else { control.next_offset() };
+    // Who opens it meanwhile waits.
+    control.set_boot([0; 16]);
     recovery::rebuild(&mut control, directory, &rules)?;
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
     control.set_boot(boot);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord};
+use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord, SingleRecordHeader};
 
 use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
@@ -18,7 +18,9 @@ use crate::{ahead, recovery, retention};
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
 /// What was written longer ago than this is not kept resident by the writer.
-const RESIDENT_BYTES: usize = 16 << 20;
+const RESIDENT_BYTES: usize = 4 << 20;
+/// So much of the place of the next batch is asked for ahead: as much as the last one took, at most so much.
+const PREFETCH_BYTES: usize = 512;
 
 /// Where the next batch goes.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,8 @@ pub(crate) struct Writer {
     control: Arc<Control>,
     rules: Rules,
     open: OpenSegment,
+    /// Of the newest timestamp.
+    header: SingleRecordHeader,
 }
 
 impl Writer {
@@ -60,7 +64,8 @@ impl Writer {
             // It died between cutting this segment and publishing the next one.
             let next = recovery::next_offset_of(&directory, base, u64::from(end.bytes))?;
             let open = begin_segment(&directory, &control, &rules, end.roll.wrapping_add(1), next)?;
-            return Ok(Writer { directory, control, rules, open });
+            control.wake_all();
+            return Ok(Writer::over(directory, control, rules, open));
         }
         // It may have died between cutting the indexes and cutting the log.
         segment::extend_indexes(&directory, base, rules.segment_bytes)?;
@@ -70,8 +75,14 @@ impl Writer {
         let dirty_to = if touched.roll == end.roll { touched.bytes.max(end.bytes) } else { end.bytes };
         let dirty = end.bytes as usize..(dirty_to as usize).min(open.log.len());
         open.log.unpublished(dirty).fill(0);
+        // It may have died between publishing and waking.
+        control.wake_all();
         control.ahead.watch(open.present());
-        Ok(Writer { directory, control, rules, open })
+        Ok(Writer::over(directory, control, rules, open))
+    }
+
+    fn over(directory: PathBuf, control: Arc<Control>, rules: Rules, open: OpenSegment) -> Writer {
+        Writer { directory, control, rules, open, header: SingleRecordHeader::new(0) }
     }
 
     /// The same for one that is there already.
@@ -128,6 +139,8 @@ impl Writer {
         let last_offset = place.offset + count - 1;
         self.control.publish(end, last_offset + 1);
         self.control.wake();
+        // The next batch would wait for these lines of memory, which nobody has touched for long.
+        self.open.log.prefetch(end.bytes as usize, size.min(PREFETCH_BYTES));
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
             self.control.max_timestamp().store(max_timestamp, Relaxed);
             self.control.max_timestamp_offset().store(last_offset, Relaxed);
@@ -152,13 +165,22 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
-        let leader_epoch = self.leader_epoch();
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
-        layout.finish(place.offset, leader_epoch, timestamp, bytes);
-        self.publish(place, size, 1, timestamp);
+        self.finish(&layout, place, timestamp);
         Ok(place.offset)
+    }
+
+    /// Publishes a message that was written to its place, all but the header.
+    pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) {
+        if self.header.timestamp() != timestamp {
+            self.header = SingleRecordHeader::new(timestamp);
+        }
+        let (size, leader_epoch) = (layout.size(), self.leader_epoch());
+        let bytes = self.open.log.unpublished(place.position..place.position + size);
+        layout.finish(&self.header, place.offset, leader_epoch, bytes);
+        self.publish(place, size, 1, timestamp);
     }
 
     /// Appends a batch whose offsets begin at 0; returns the first offset that it got.

@@ -6,13 +6,16 @@
 
 use std::collections::HashMap;
 use std::env;
+use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstem_queue::{Options, Queue, QueueError, Start, Wait, verify};
+use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Wait, verify};
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -107,6 +110,10 @@ fn the_child() {
         "fork" => fork_with_the_lock(&directory),
         "wait" => wait_for_the_lock(&directory),
         "fill" => fill_the_disk(&directory),
+        "alone" => append_alone_for_ever(&directory, &name),
+        "sealed" => append_and_read_sealed(&directory),
+        "open" => stop_while_opening(&directory),
+        "look on" => read_as_another_user(&directory),
         other => panic!("no child does {other}"),
     }
 }
@@ -114,7 +121,19 @@ fn the_child() {
 /// Appends numbers, and says each when it is in the queue.
 fn append_for_ever(directory: &Path, name: &str) {
     let queue = open(directory);
-    let mut appender = queue.appender().unwrap();
+    append_numbers(queue.appender().unwrap(), name);
+}
+
+/// The same without a lock, with segments that are made ahead, while another thread syncs.
+fn append_alone_for_ever(directory: &Path, name: &str) {
+    let queue = open(directory);
+    let appender = queue.exclusive_appender().unwrap();
+    let _prepared = queue.prepare_ahead().unwrap();
+    let _syncing = queue.sync_every(Duration::from_millis(1)).unwrap();
+    append_numbers(appender, name);
+}
+
+fn append_numbers(mut appender: Appender, name: &str) {
     say("begin");
     let mut out = io::stdout().lock();
     for number in 0_u64.. {
@@ -201,6 +220,115 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
     assert_eq!(open(dir.path()).append("later").unwrap(), read_to);
     let found = verify(dir.path()).unwrap();
     assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
+}
+
+#[test]
+fn an_exclusive_writer_that_is_killed_leaves_what_it_has_said_and_nothing_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = open(dir.path());
+    let (mut counts, mut read_to) = (HashMap::new(), 0);
+    for round in 0..kills() / 4 {
+        let name = format!("w{round}");
+        let mut killed = child("alone", dir.path(), &name);
+        wait_for(&mut killed, "begin");
+        thread::sleep(Duration::from_micros(u64::from(round * 7919 % 6_000)));
+        signal(&killed, libc::SIGKILL);
+        let last = last_said(killed);
+        assert!(queue.ends().synced <= queue.ends().next);
+        read_to = check(&queue, read_to, &mut counts);
+        let count = counts.remove(&name).unwrap_or_default();
+        assert!(last.is_none_or(|last| count > last), "round {round}: {count} of more than {last:?}");
+    }
+    assert_eq!(queue.exclusive_appender().unwrap().append("later").unwrap(), read_to);
+    let found = verify(dir.path()).unwrap();
+    assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
+}
+
+/// Forks a process of one thread, which may but read, write and end from then on: it appends and reads. Says how it ended.
+fn append_and_read_sealed(directory: &Path) {
+    // SAFETY: the child has this thread alone, which holds no lock of another one.
+    let pid = match unsafe { libc::fork() } {
+        0 => append_and_read_without_system_calls(directory),
+        pid => pid,
+    };
+    let mut status = 0;
+    // SAFETY: the process is this one's child.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    say(&format!("ended {status}"));
+}
+
+fn append_and_read_without_system_calls(directory: &Path) -> ! {
+    let exclusive = Queue::open(directory.join("exclusive")).unwrap();
+    let shared = Queue::open(directory.join("shared")).unwrap();
+    let mut all = [
+        (exclusive.exclusive_appender().unwrap(), exclusive.reader(Start::Earliest).unwrap()),
+        (shared.appender().unwrap(), shared.tailer("me").unwrap()),
+    ];
+    let mut append_and_read = |count: usize| {
+        for (appender, reader) in &mut all {
+            for _ in 0..count {
+                appender.append([1; 100]).unwrap();
+                assert!(reader.read().unwrap().is_some());
+            }
+        }
+    };
+    // The first message has pages made present, the first 64 KiB of them.
+    append_and_read(1);
+    // SAFETY: from here on this thread makes other calls at the cost of its life.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
+    append_and_read(300);
+    // SAFETY: it ends here, without what the program would do at its end.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("it has ended")
+}
+
+#[test]
+fn appends_and_reads_make_no_system_call_while_no_reader_sleeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sealed = child("sealed", dir.path(), "");
+    let status: i32 = wait_for(&mut sealed, "ended ").trim().parse().unwrap();
+    assert_eq!(status, 0, "killed by signal {}", libc::WTERMSIG(status));
+    sealed.wait().unwrap();
+    for name in ["exclusive", "shared"] {
+        assert_eq!(Queue::open(dir.path().join(name)).unwrap().ends().next, 301);
+    }
+}
+
+/// Reads as one who may not write, and says what.
+fn read_as_another_user(directory: &Path) {
+    // SAFETY: this process has no thread that would stay another user.
+    if unsafe { libc::geteuid() } == 0 {
+        // SAFETY: as above; no one's files are written by this user.
+        assert_eq!(unsafe { libc::setgid(65_534) | libc::setuid(65_534) }, 0);
+    }
+    let error = Queue::open(directory).unwrap_err();
+    assert!(matches!(&error, QueueError::Io { .. }), "{error}");
+    let queue = Options::new().read_only(true).open(directory).unwrap();
+    let mut reader = queue.reader(Start::Earliest).unwrap();
+    for message in reader.follow(Wait::Sleep) {
+        say(&format!("read {}", str::from_utf8(message.unwrap().value()).unwrap()));
+    }
+}
+
+#[test]
+fn a_process_without_write_permission_reads_what_others_append() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("q");
+    let queue = Options::new().segment_bytes(1).open(&path).unwrap();
+    queue.append("before").unwrap();
+    let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(dir.path(), 0o755);
+    mode(&path, 0o755);
+    fs::read_dir(&path).unwrap().for_each(|entry| mode(&entry.unwrap().path(), 0o444));
+    let mut reader = child("look on", &path, "");
+    assert_eq!(wait_for(&mut reader, "read "), "before");
+    for number in 0..1_000 {
+        queue.append(format!("{number} {}", "z".repeat(100))).unwrap();
+    }
+    // Segments that were made meanwhile may be read too, as the mask of this process says.
+    wait_for(&mut reader, "read 999 ");
+    reader.kill().unwrap();
+    reader.wait().unwrap();
 }
 
 /// Takes the writer lock, says so, and keeps it.
@@ -338,6 +466,41 @@ fn processes_of_one_pid_in_two_namespaces_are_told_apart() {
     waiter.stdin.as_mut().unwrap().write_all(b"x").unwrap();
     assert_eq!(wait_for(&mut waiter, "appended "), "0");
     waiter.wait().unwrap();
+}
+
+/// Holds what a process holds that opens the queue.
+fn stop_while_opening(directory: &Path) {
+    let control = fs::File::options().read(true).write(true).open(directory.join("queue.control")).unwrap();
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 1 << 40,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the file is open, and the structure is the kernel's.
+    assert_eq!(unsafe { libc::fcntl(control.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) }, 0);
+    say("opening");
+    let _ = io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn one_that_is_stopped_while_it_opens_the_queue_holds_up_no_one() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).append("before").unwrap();
+    let mut opening = child("open", dir.path(), "");
+    wait_for(&mut opening, "opening");
+    signal(&opening, libc::SIGSTOP);
+    let (done, opened) = std::sync::mpsc::channel();
+    let path = dir.path().to_owned();
+    thread::spawn(move || {
+        let read_only = Options::new().read_only(true).open(&path).unwrap();
+        assert_eq!(read_only.reader(Start::Earliest).unwrap().by_ref().count(), 1);
+        done.send(open(&path).append("after").unwrap()).unwrap();
+    });
+    assert_eq!(opened.recv_timeout(Duration::from_secs(20)), Ok(1));
+    opening.kill().unwrap();
+    opening.wait().unwrap();
 }
 
 /// Appends until there is no space, and again when there is some.

@@ -385,6 +385,34 @@ fn power_cuts_take_nothing_that_was_synced() {
 }
 
 #[test]
+fn a_tailer_passes_over_nothing_that_comes_in_place_of_what_a_power_cut_took() {
+    let dir = Dir::new();
+    for is_repaired in [false, true] {
+        let queue = dir.small();
+        let first = queue.ends().next;
+        fill(&queue, first..first + 50, |number| format!("{number}"));
+        assert_eq!(queue.sync().unwrap(), first + 50);
+        fill(&queue, first + 50..first + 100, |_| "read, and taken".to_owned());
+        let mut tailer = queue.tailer("me").unwrap();
+        while tailer.read().unwrap().is_some() {}
+        assert_eq!(tailer.position(), first + 100);
+        drop((queue, tailer));
+        let log = dir.path().join("00000000000000000000.log");
+        let kept = bytes_before(&fs::read(&log).unwrap(), first + 50);
+        overwrite(&log, kept as u64, &[0; 4_096]);
+        match is_repaired {
+            true => assert_eq!(repair(dir.path(), &Options::new()).unwrap().lost, 50),
+            false => forget_boot(&dir.path()),
+        }
+        let queue = dir.small();
+        fill(&queue, first + 50..first + 120, |number| format!("new {number}"));
+        let read = values(queue.tailer("me").unwrap());
+        assert_eq!(read, (first + 50..first + 120).map(|number| format!("new {number}")).collect::<Vec<_>>());
+        queue.sync().unwrap();
+    }
+}
+
+#[test]
 fn a_power_cut_that_takes_what_was_synced_is_named() {
     let dir = Dir::new();
     let queue = dir.small();

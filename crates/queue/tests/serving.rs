@@ -47,6 +47,31 @@ fn one_broker_at_a_time_serves_a_queue_and_appends_between_the_others() {
 }
 
 #[test]
+fn who_holds_the_lock_rolls_and_deletes_by_the_rules_of_the_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules =
+        Options::new().segment_bytes(64 << 10).roll_after(Duration::from_millis(30)).retention_bytes(0);
+    let queue = rules.open(directory.path()).unwrap();
+    // A broker opens it as it is: what it would make it with counts for nothing.
+    let of_broker = Options::new().retention(Duration::from_secs(1)).open(directory.path()).unwrap();
+    let serving = of_broker.serve().unwrap();
+    assert_eq!(serving.queue().rules(), queue.rules());
+    assert_eq!(serving.queue().rules().roll_ms, Some(30));
+    let id = serving.topic_id().unwrap();
+    let mut appender = of_broker.appender().unwrap();
+    queue.append("one").unwrap();
+    appender.try_lock().unwrap().unwrap().maintain().unwrap();
+    assert_eq!(queue.ends().start, 0, "it is not old yet");
+    std::thread::sleep(Duration::from_millis(50));
+    appender.try_lock().unwrap().unwrap().maintain().unwrap();
+    assert_eq!(queue.ends().start, 1, "it is closed, and not kept");
+    assert_eq!(queue.append("two").unwrap(), 1);
+    assert_eq!(values(&queue), ["two"]);
+    drop(serving);
+    assert_eq!(queue.serve().unwrap().topic_id().unwrap(), id);
+}
+
+#[test]
 fn the_lock_is_only_tried() {
     let directory = tempfile::tempdir().unwrap();
     let queue = Queue::open(directory.path()).unwrap();

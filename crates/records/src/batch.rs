@@ -3,6 +3,7 @@
 //! The offsets below repeat the byte diagram in docs/format.md.
 
 use crate::builder::ProducerFields;
+use crate::crc;
 use crate::error::BatchError;
 
 /// Bytes of a batch header, up to the first record.
@@ -333,7 +334,7 @@ impl<'a> Batch<'a> {
     /// The CRC-32C over what the header's covers.
     #[inline]
     pub fn computed_crc(&self) -> u32 {
-        crc32c::crc32c(&self.bytes[ATTRIBUTES_AT..])
+        crc::crc32c(&self.bytes[ATTRIBUTES_AT..])
     }
 
     /// Whether the header's CRC is right.
@@ -462,7 +463,7 @@ impl BatchCrc {
     pub fn update(&mut self, bytes: &[u8]) {
         let covered = bytes.get(self.uncovered..).unwrap_or_default();
         self.uncovered -= self.uncovered.min(bytes.len());
-        self.computed = crc32c::crc32c_append(self.computed, covered);
+        self.computed = crc::append(self.computed, covered);
     }
 
     /// Returns true if all of the batch has come and is as it was written.
@@ -507,12 +508,12 @@ impl BatchHeader {
     /// # Panics
     /// If the batch would be longer than its length field can say; builders check that first.
     pub(crate) fn encode(&self, payload: &[u8]) -> [u8; HEADER_BYTES] {
-        let length = i32::try_from(HEADER_BYTES - LOG_OVERHEAD_BYTES + payload.len())
-            .expect("a batch is at most 2 GiB: its parts were checked when they were added");
+        self.template().complete(self.base_offset, self.partition_leader_epoch, payload)
+    }
+
+    /// The header without what differs between batches of equal fields.
+    pub(crate) fn template(&self) -> HeaderTemplate {
         let mut bytes = [0; HEADER_BYTES];
-        put(&mut bytes, 0, self.base_offset.to_be_bytes());
-        put(&mut bytes, LENGTH_AT, length.to_be_bytes());
-        put(&mut bytes, LEADER_EPOCH_AT, self.partition_leader_epoch.to_be_bytes());
         put(&mut bytes, MAGIC_AT, MAGIC.to_be_bytes());
         put(&mut bytes, ATTRIBUTES_AT, self.attributes.bits().to_be_bytes());
         put(&mut bytes, LAST_OFFSET_DELTA_AT, self.last_offset_delta.to_be_bytes());
@@ -522,8 +523,32 @@ impl BatchHeader {
         put(&mut bytes, PRODUCER_EPOCH_AT, self.producer_epoch.to_be_bytes());
         put(&mut bytes, BASE_SEQUENCE_AT, self.base_sequence.to_be_bytes());
         put(&mut bytes, RECORD_COUNT_AT, self.record_count.to_be_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[ATTRIBUTES_AT..]), payload);
-        put(&mut bytes, CRC_AT, crc.to_be_bytes());
+        HeaderTemplate { bytes, crc: crc::crc32c(&bytes[ATTRIBUTES_AT..]) }
+    }
+}
+
+/// An encoded header of batches that differ in their offsets, leader epochs and records alone.
+#[derive(Debug, Clone)]
+pub(crate) struct HeaderTemplate {
+    bytes: [u8; HEADER_BYTES],
+    /// Of what lies between the CRC and the records.
+    crc: u32,
+}
+
+impl HeaderTemplate {
+    /// The header of one of them.
+    ///
+    /// # Panics
+    /// If the batch would be longer than its length field can say; builders check that first.
+    #[inline]
+    pub(crate) fn complete(&self, base_offset: i64, leader_epoch: i32, payload: &[u8]) -> [u8; HEADER_BYTES] {
+        let length = i32::try_from(HEADER_BYTES - LOG_OVERHEAD_BYTES + payload.len())
+            .expect("a batch is at most 2 GiB: its parts were checked when they were added");
+        let mut bytes = self.bytes;
+        put(&mut bytes, 0, base_offset.to_be_bytes());
+        put(&mut bytes, LENGTH_AT, length.to_be_bytes());
+        put(&mut bytes, LEADER_EPOCH_AT, leader_epoch.to_be_bytes());
+        put(&mut bytes, CRC_AT, crc::append(self.crc, payload).to_be_bytes());
         bytes
     }
 }

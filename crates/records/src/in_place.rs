@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::batch::{Attributes, BatchHeader, HEADER_BYTES, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE};
+use crate::batch::{
+    Attributes, BatchHeader, HEADER_BYTES, HeaderTemplate, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE,
+};
 use crate::builder::{BATCH_BYTES_MAX, BuildError};
 use crate::record::Header;
 use crate::varint::varlong_bytes;
@@ -23,6 +25,7 @@ impl SingleRecord {
     ///
     /// # Errors
     /// [`BuildError::TooLarge`] if the batch's length field cannot say so much.
+    #[inline]
     pub fn new(
         key: Option<&[u8]>,
         value_bytes: usize,
@@ -44,11 +47,13 @@ impl SingleRecord {
     }
 
     /// The size of the batch in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Where the value lies in the batch.
+    #[inline]
     pub fn value(&self) -> Range<usize> {
         self.value.clone()
     }
@@ -57,6 +62,7 @@ impl SingleRecord {
     ///
     /// # Panics
     /// If `out` is not of [`SingleRecord::size`] bytes, or key and headers are others.
+    #[inline]
     pub fn begin(&self, key: Option<&[u8]>, headers: &[Header<'_>], out: &mut [u8]) {
         let mut cursor = Cursor { out, at: HEADER_BYTES };
         cursor.varlong(self.body_bytes as i64);
@@ -73,16 +79,39 @@ impl SingleRecord {
         assert_eq!(cursor.at, self.size, "key and headers are those of the layout");
     }
 
-    /// Writes the header with the CRC of what is there, which makes it a batch. `timestamp` is in ms.
+    /// Writes the header with the CRC of what is there, which makes it a batch.
     ///
     /// # Panics
     /// If `out` is not of [`SingleRecord::size`] bytes.
-    pub fn finish(&self, base_offset: i64, partition_leader_epoch: i32, timestamp: i64, out: &mut [u8]) {
+    #[inline]
+    pub fn finish(
+        &self,
+        header: &SingleRecordHeader,
+        base_offset: i64,
+        partition_leader_epoch: i32,
+        out: &mut [u8],
+    ) {
         assert_eq!(out.len(), self.size, "the batch has the size of the layout");
+        let (head, records) = out.split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header.template.complete(base_offset, partition_leader_epoch, records));
+    }
+}
+
+/// The header of batches of one record and one timestamp, to be used again until the clock goes on.
+#[derive(Debug, Clone)]
+pub struct SingleRecordHeader {
+    timestamp: i64,
+    template: HeaderTemplate,
+}
+
+impl SingleRecordHeader {
+    /// For a timestamp in ms.
+    pub fn new(timestamp: i64) -> SingleRecordHeader {
         let header = BatchHeader {
-            base_offset,
-            size: 0, // like the CRC, `encode` takes it from the records
-            partition_leader_epoch,
+            // What is zero here is of each batch.
+            base_offset: 0,
+            size: 0,
+            partition_leader_epoch: 0,
             crc: 0,
             attributes: Attributes::default(),
             last_offset_delta: 0,
@@ -93,11 +122,17 @@ impl SingleRecord {
             base_sequence: NO_SEQUENCE,
             record_count: 1,
         };
-        let (head, records) = out.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.encode(records));
+        SingleRecordHeader { timestamp, template: header.template() }
+    }
+
+    /// Its timestamp.
+    #[inline]
+    pub fn timestamp(&self) -> i64 {
+        self.timestamp
     }
 }
 
+#[inline]
 fn nullable_bytes(field: Option<&[u8]>) -> usize {
     field.map_or(varlong_bytes(-1), |bytes| varlong_bytes(bytes.len() as i64) + bytes.len())
 }
@@ -108,11 +143,13 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
+    #[inline]
     fn bytes(&mut self, bytes: &[u8]) {
         self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
     }
 
+    #[inline]
     fn varlong(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)) as u64;
         while rest >= 0x80 {
@@ -124,6 +161,7 @@ impl Cursor<'_> {
         self.at += 1;
     }
 
+    #[inline]
     fn nullable(&mut self, field: Option<&[u8]>) {
         match field {
             Some(bytes) => {
@@ -161,7 +199,7 @@ mod tests {
             let mut built = vec![0xee; layout.size()];
             layout.begin(key.as_deref(), &headers, &mut built);
             built[layout.value()].copy_from_slice(&value);
-            layout.finish(base_offset, 7, timestamp, &mut built);
+            layout.finish(&SingleRecordHeader::new(timestamp), base_offset, 7, &mut built);
             let options =
                 BatchOptions { base_offset, partition_leader_epoch: 7, ..BatchOptions::default() };
             let mut builder = BatchBuilder::new(options);

@@ -11,6 +11,7 @@ mod batch;
 mod builder;
 mod codec;
 mod control;
+mod crc;
 mod error;
 mod filter;
 #[doc(hidden)]
@@ -35,7 +36,7 @@ pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use filter::{KeyedRecord, RecordFilter, Selection, empty_batch};
-pub use in_place::SingleRecord;
+pub use in_place::{SingleRecord, SingleRecordHeader};
 pub use record::{Header, Headers, Record, RecordCursor, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};
 pub use scan::RecordStamp;

@@ -59,6 +59,12 @@ impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
         fence(SeqCst);
     }
 
+    fn store_and_fence(word: &AtomicI64, value: i64) {
+        // Loom knows no order of all accesses, only of fences.
+        word.store(value, Release);
+        fence(SeqCst);
+    }
+
     fn spin() {}
 
     fn wait(word: &Futex, seen: u32, timeout: Option<Duration>) -> bool {

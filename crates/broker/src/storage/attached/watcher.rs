@@ -4,10 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use mainstem_queue::{Serving, WAIT_ANY_MAX, wait_any};
 
 use super::Attached;
+
+/// A local process may die between its append and the wake-up that it owes: after so long the thread looks by itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The threads: one, unless there are more queues than the kernel waits on at once.
 pub(crate) struct Watcher {
@@ -44,7 +48,7 @@ fn watch(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {
         queues.iter().map(|queue| (queue.serving(), queue.serving().sequence())).collect();
     queues.iter().for_each(|queue| queue.look());
     while !stopped.load(Ordering::Acquire) {
-        match wait_any(&seen, None) {
+        match wait_any(&seen, Some(LOOK_AGAIN)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 return watch_each(queues, stopped);
@@ -54,11 +58,16 @@ fn watch(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {
                 return;
             }
         }
+        let mut is_woken = false;
         for (queue, (serving, sequence)) in queues.iter().zip(&mut seen) {
             let now = serving.sequence();
             if std::mem::replace(sequence, now) != now {
+                is_woken = true;
                 queue.look();
             }
+        }
+        if !is_woken {
+            queues.iter().for_each(|queue| queue.look());
         }
     }
 }
