@@ -904,6 +904,15 @@ impl Replica {
         matched
     }
 
+    /// How many offsets of the log each other voter lacks, of a leader: exactly, or about where that is many. One that has
+    /// said nothing since this replica leads is left out.
+    pub fn lacking(&self) -> impl Iterator<Item = (ReplicaId, i64)> {
+        let (index, own) = (&self.node.store().index, self.own.0);
+        let others = self.voters().filter(move |(id, progress)| *id != own && progress.matched > 0);
+        let end = index.end_offset();
+        others.map(move |(id, progress)| (ReplicaId(id), end - index.offset_about(progress.matched)))
+    }
+
     /// Index and term of the last entry, and the index up to which entries are committed.
     pub fn last_and_committed(&self) -> (u64, u64, u64) {
         let index = &self.node.store().index;
