@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::binary;
+use mainstem_tests::cluster::replica;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -163,6 +164,18 @@ impl Nodes {
         }
     }
 
+    /// Whether a record with this value is in the files of a node.
+    fn has(&self, id: u16, value: &str) -> bool {
+        let dirs =
+            fs::read_dir(self.dir(id)).expect("it is there").map(|entry| entry.expect("it is there").path());
+        let of_topic = |dir: &PathBuf| {
+            dir.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("t-"))
+        };
+        let records =
+            dirs.filter(of_topic).flat_map(|dir| replica::read(&dir)).flat_map(|batch| batch.records());
+        records.into_iter().any(|(_, found)| found == value.as_bytes())
+    }
+
     fn kill(&mut self, id: u16) {
         let mut child = self.running.remove(&id).expect("it runs");
         child.kill().expect("it can be killed");
@@ -199,6 +212,14 @@ impl Nodes {
         self.await_line(1, here, said.0);
         self.await_line(3, there, said.1);
         assert_eq!(ready.recv_timeout(Duration::from_millis(500)).ok(), None, "it is ready");
+        // What is written now is for nodes alone.
+        let secret = format!("for nodes alone, not for {}", self.log(3).len());
+        let mut produce = self.tool(1, user, &["produce", "t"]);
+        let mut child = produce.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary runs");
+        child.stdin.take().expect("it is piped").write_all(secret.as_bytes()).expect("it reads");
+        assert!(child.wait().expect("it ends").success());
+        let others = [1, 2].into_iter().filter(|node| self.has(*node, &secret)).count();
+        assert_eq!((others, self.has(3, &secret)), (2, false), "a stranger has got records");
         let after = self.status(1, user);
         assert_eq!(before["metadata_leader"], after["metadata_leader"], "{before}\n{after}");
         let log = self.log(3);
@@ -390,4 +411,42 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
     nodes.kill(2);
     nodes.start(2);
+}
+
+/// Certificates of another authority take the place of the old ones while all nodes serve: links that are there stay, and new
+/// ones have the new certificates at both ends.
+#[test]
+fn certificates_of_nodes_are_replaced_while_they_serve() {
+    let mut nodes = Nodes::new(&[
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:SSL"),
+        ("listener.name.controller.ssl.client.auth", "required"),
+        ("super.users", "User:CN=node;User:ANONYMOUS"),
+    ]);
+    for id in 1..=3 {
+        fs::remove_file(nodes.dir(id).join("bootstrap.checkpoint")).expect("it is there");
+    }
+    fs::write(nodes.path("own/anonymous.properties"), "security.protocol=PLAINTEXT\n")
+        .expect("it can be written");
+    nodes.start_all();
+    succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
+    nodes.kill(3);
+    // Node 3 has the new ones alone, and the others trust both authorities.
+    let foreign = stores(&nodes.path("foreign"), "node.pem");
+    let read = |nodes: &Nodes, name: &str| fs::read_to_string(nodes.path(name)).expect("it is there");
+    let both = [read(&nodes, "own/ca.pem"), read(&nodes, "foreign/ca.pem")].concat();
+    let ready = nodes.start_with(3, &foreign);
+    nodes.await_line(3, 0, &["TLS"]);
+    assert!(ready.try_recv().is_err(), "it is ready");
+    // As a person does it: a new file in the place of the old one.
+    for (name, text) in [("own/ca.pem", both), ("own/node.pem", read(&nodes, "foreign/node.pem"))] {
+        let new = nodes.path("new.pem");
+        fs::write(&new, text).expect("it can be written");
+        fs::rename(&new, nodes.path(name)).expect("it can be renamed");
+    }
+    nodes.await_ready(3, &ready);
+    let deadline = Instant::now() + SAID_MAX;
+    while nodes.status(3, "anonymous")["under_replicated"] != Value::Array(Vec::new()) {
+        assert!(Instant::now() < deadline, "{}", nodes.status(3, "anonymous"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

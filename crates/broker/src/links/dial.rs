@@ -21,6 +21,9 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// A connection, and the answer to a hello, take at most so long.
 const DIAL_TIME: Duration = Duration::from_secs(2);
+/// How often it is looked whether a peer has proven who it is, and when it is said that it does not.
+const PROOF_EVERY: Duration = Duration::from_millis(10);
+const PROOF_TIME: Duration = Duration::from_secs(3);
 /// Frames up to this size are gathered before they are written.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Heartbeats in one frame.
@@ -46,10 +49,12 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let mut is_gone = false;
     while !links.is_stopping() {
         match dial(links, peer) {
-            Ok(channel) => {
+            Ok(mut channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
-                serve(links, peer, channel);
+                if await_proof(links, peer, &mut channel) {
+                    serve(links, peer, channel);
+                }
                 // At once: a peer that refuses now has died.
                 continue;
             }
@@ -131,6 +136,40 @@ fn unproven(error: io::Error) -> DialError {
         io::ErrorKind::InvalidData => DialError::Refused(error.to_string()),
         _ => DialError::Unreachable(error),
     }
+}
+
+/// Where a peer does not prove who it is when it is dialled, it does so by a link of its own: until that is there, nothing
+/// goes to it but signs of life. Returns false if the link has ended.
+fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
+    if !links.gate.wants_proof() {
+        return true;
+    }
+    let node = peer.peer.node;
+    let (begun, mut sign_at, mut is_said) = (Instant::now(), Instant::now(), false);
+    let mut sign = Vec::new();
+    link::heartbeats(&[], &mut sign);
+    while !peer.incoming.is_alive(links.now_ms()) {
+        if links.is_stopping() {
+            return false;
+        }
+        if !is_said && begun.elapsed() >= PROOF_TIME {
+            is_said = true;
+            tracing::warn!(
+                node,
+                "nothing is sent to node {node}, which takes this node's link, until it has proven who it is by a link of \
+                 its own; its log, or this one, says why it does not"
+            );
+        }
+        if sign_at.elapsed() >= KEEP_ALIVE {
+            sign_at = Instant::now();
+            if channel.writer.write_all(&sign).is_err() {
+                std::thread::sleep(BACK_OFF_MIN);
+                return false;
+            }
+        }
+        std::thread::sleep(PROOF_EVERY);
+    }
+    true
 }
 
 /// Writes until the link ends.
