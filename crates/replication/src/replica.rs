@@ -891,6 +891,16 @@ impl Replica {
         in_sync
     }
 
+    /// Whether a replica has fallen out of sync, and the others are enough to go on without it: what it is sent may take its
+    /// time. Of a leader.
+    pub fn is_catching_up(&self, id: ReplicaId, now_ms: u64, lag_max_ms: u64) -> bool {
+        if self.role.state != RoleState::Leader || self.lag.is_in_sync(id.0, now_ms, lag_max_ms) {
+            return false;
+        }
+        let in_sync = self.in_sync(now_ms, lag_max_ms).len();
+        in_sync > self.configuration.voters.len() / 2
+    }
+
     fn voters(&self) -> impl Iterator<Item = (u64, &raft::Progress)> {
         let voters = |id: u64| self.configuration.voters.contains(&ReplicaId(id));
         self.node.raft.prs().iter().map(|(id, progress)| (*id, progress)).filter(move |(id, _)| voters(*id))

@@ -23,7 +23,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 const DIAL_TIME: Duration = Duration::from_secs(2);
 /// How often it is looked whether a peer has proven who it is, and when it is said that it does not.
 const PROOF_EVERY: Duration = Duration::from_millis(10);
-const PROOF_TIME: Duration = Duration::from_secs(3);
+const PROOF_TIME: Duration = Duration::from_secs(2);
 /// Frames up to this size are gathered before they are written.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Heartbeats in one frame.
@@ -197,7 +197,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         })
     };
     let written = match &answers {
-        Ok(_) => Writer::new(writer).run(peer),
+        Ok(_) => Writer::new(writer, links.clone()).run(peer),
         Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
     };
     let waiting = peer.outbox.lock().close();
@@ -236,6 +236,7 @@ fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
 /// Writes frames to a connection.
 struct Writer {
     stream: ChannelWriter,
+    links: Arc<Links>,
     /// The numbers of groups on this link, by group and receiver.
     aliases: HashMap<(GroupId, ReplicaId), u32>,
     out: Vec<u8>,
@@ -244,9 +245,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(stream: ChannelWriter) -> Writer {
+    fn new(stream: ChannelWriter, links: Arc<Links>) -> Writer {
         Writer {
             stream,
+            links,
             aliases: HashMap::new(),
             out: Vec::new(),
             batches: Vec::new(),
@@ -268,11 +270,21 @@ impl Writer {
             if !outbox.is_open() {
                 return None;
             }
-            let batch = outbox.take();
+            // Only those who catch up have to be asked about.
+            let pause = match outbox.has_behind() {
+                true => self.links.throttle.pause(Instant::now()),
+                false => Duration::ZERO,
+            };
+            let batch = outbox.take(pause.is_zero());
+            if batch.is_throttled {
+                let bytes = batch.append.as_ref().map_or(0, |item| item.outgoing.bytes);
+                self.links.throttle.charge(Instant::now(), bytes);
+            }
             if !batch.is_empty() || !self.out.is_empty() || self.written_at.elapsed() >= KEEP_ALIVE {
                 return Some(batch);
             }
-            peer.wake.wait_for(&mut outbox, KEEP_ALIVE);
+            let time = if outbox.has_behind() { pause.min(KEEP_ALIVE) } else { KEEP_ALIVE };
+            peer.wake.wait_for(&mut outbox, time);
         }
     }
 

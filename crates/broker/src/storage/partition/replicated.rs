@@ -850,7 +850,10 @@ impl Partition {
         } = effects;
         aftermath.flush = flush;
         if !messages.is_empty() {
-            let (wakes, lost) = replication.links.send(self, replication.group, replication.own, messages);
+            let links = &replication.links;
+            let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
+            let catches_up = |to| member.replica.is_catching_up(to, now_ms, lag_max_ms);
+            let (wakes, lost) = links.send(self, replication.group, replication.own, messages, catches_up);
             aftermath.wakes = wakes;
             lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
         }
