@@ -13,7 +13,9 @@ use mainstem_tests::broker::binary;
 use mainstem_tests::client::Client;
 use mainstem_tests::cluster::replica::ReplicaBatch;
 use mainstem_tests::cluster::{Cluster, Setup, System};
-use mainstem_tests::kafka::batch;
+use mainstem_tests::kafka::{batch, refusal};
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -21,6 +23,8 @@ const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 /// A topic with one replica of each partition.
 const ALONE: &str = "alone";
+/// A topic all of whose replicas have to be in sync.
+const STRICT: &str = "strict";
 /// A topic with fewer replicas than nodes.
 const SPREAD: &str = "spread";
 /// For an election, a session that runs out, and what a slow machine adds.
@@ -143,18 +147,23 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         .set("replica.lag.time.max.ms", 1_500)
         .set("leader.imbalance.check.interval.seconds", 5);
     let alone = NewTopic { replication_factor: Some(1), ..NewTopic::new(ALONE).partitions(3) };
-    let (mut cluster, runtime) = start(setup, &[replicated(PARTITIONS, 3), alone]);
+    let strict = NewTopic { replication_factor: Some(3), ..NewTopic::new(STRICT) };
+    let strict = strict.config("min.insync.replicas", "3");
+    let (mut cluster, runtime) = start(setup, &[replicated(PARTITIONS, 3), alone, strict]);
     let all = cluster.ids();
     let count = i64::from(PARTITIONS);
     await_sums(
         &cluster,
         &all,
-        &[(LED, count + 3), (HOSTED, 3 * count + 3), (UNDER_REPLICATED, 0), (OFFLINE, 0), (FENCED, 0)],
+        &[(LED, count + 4), (HOSTED, 3 * count + 6), (UNDER_REPLICATED, 0), (OFFLINE, 0), (FENCED, 0)],
     );
     assert_eq!((sum(&cluster, &all, UNCLEAN), sum(&cluster, &all, SHRINKS)), (0, 0));
     let elections = sum(&cluster, &all, ELECTIONS);
     assert!(elections >= count, "{elections} elections of {count} leaders");
-    all.iter().for_each(|node| _ = await_may_stop(&cluster, *node, true));
+    all.iter().for_each(|node| {
+        let why = await_may_stop(&cluster, *node, false);
+        assert!(why.contains("strict-0 has only 2 other"), "{why}");
+    });
 
     // The controller sleeps: what it misses is a lag, until it counts as dead.
     let gone = controller(&cluster, &all);
@@ -183,23 +192,29 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         &cluster,
         &left,
         &[
-            (LED, count + 2),
-            (UNDER_REPLICATED, count),
+            (LED, count + 3),
+            (UNDER_REPLICATED, count + 1),
             // Those of one replica need that one.
             (AT_MIN, count + 2),
-            (UNDER_MIN, 0),
+            (UNDER_MIN, 1),
             // The one partition that has no other replica.
             (OFFLINE, 1),
             // Both nodes know of it.
             (FENCED, 2),
         ],
     );
+    // Where all three are wanted, acks=all is refused, and nothing else.
+    let strict = runtime.block_on(Admin::new(cluster.client()).topic(STRICT)).expect("it is there");
+    let mut client = connect(&cluster, strict.partitions[0].leader.expect("two of three elect one"));
+    let refused = refusal(client.produce(STRICT, 0, -1, &batch(&[b"refused"])));
+    assert_eq!(refused, ErrorCode::NOT_ENOUGH_REPLICAS);
+    assert!(matches!(client.produce(STRICT, 0, 1, &batch(&[b"taken"])), Ok(0)));
     let shrinks = sum(&cluster, &left, SHRINKS);
     assert!(shrinks >= count, "{shrinks} shrinks of {count} partitions");
     assert!(sum(&cluster, &left, ELECTIONS) >= lost, "{lost} leaders were lost");
     for node in &left {
         let why = await_may_stop(&cluster, *node, false);
-        assert!(why.contains("only 1 other"), "{why}");
+        assert!(why.contains("only 1 other") || why.contains("strict-0 has only"), "{why}");
     }
     let elsewhere = left.iter().copied().find(|node| *node != new).expect("two are left");
     assert_eq!(Scrape::of(&cluster, elsewhere).get(OFFLINE), 0, "the controller alone counts them");
@@ -209,7 +224,8 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     };
     // Two of six cannot be led by the first of their replicas, nor can the one that has no other.
     assert_eq!(not_preferred(&cluster), 2);
-    await_sums(&cluster, &left, &[(IMBALANCE, 3)]);
+    let is_led_elsewhere = strict.partitions[0].leader != Some(strict.partitions[0].replicas[0]);
+    await_sums(&cluster, &left, &[(IMBALANCE, 3 + i64::from(is_led_elsewhere))]);
 
     let expands = sum(&cluster, &left, EXPANDS);
     cluster.start_node(gone);
@@ -217,13 +233,14 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     await_sums(
         &cluster,
         &all,
-        &[(UNDER_REPLICATED, 0), (AT_MIN, 3), (OFFLINE, 0), (FENCED, 0), (MAX_LAG, 0), (LED, count + 3)],
+        &[(UNDER_REPLICATED, 0), (AT_MIN, 4), (OFFLINE, 0), (FENCED, 0), (MAX_LAG, 0), (LED, count + 4)],
     );
     let expanded = sum(&cluster, &left, EXPANDS) - expands;
     assert!(expanded >= count, "{expanded} expands of {count} partitions");
     // Preferred replicas lead again by themselves.
     await_sums(&cluster, &all, &[(IMBALANCE, 0)]);
     assert_eq!(not_preferred(&cluster), 0);
+    runtime.block_on(Admin::new(cluster.client()).delete_topic(STRICT)).expect("it is deleted");
     all.iter().for_each(|node| _ = await_may_stop(&cluster, *node, true));
 
     // A partition that is given to another node makes that one its preferred leader.
@@ -310,7 +327,21 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
 /// nothing of it that they would have to report.
 #[test]
 fn a_rolling_restart_is_no_error_to_clients() {
-    let (mut cluster, runtime) = start(Setup::new("cluster-rolling", System::Mainstem), &[replicated(3, 3)]);
+    let setup = Setup::new("cluster-rolling", System::Mainstem).set("auto.create.topics.enable", true);
+    let (mut cluster, runtime) = start(setup, &[replicated(3, 3)]);
+    // A topic that any node is asked for comes to be, with as many replicas as all of its kind.
+    for node in cluster.ids() {
+        let name = format!("automatic-{node}");
+        let topics = vec![MetadataRequestTopic { name: Some(name.as_str().into()), ..Default::default() }];
+        let request = MetadataRequest {
+            topics: Some(topics),
+            allow_auto_topic_creation: true,
+            ..MetadataRequest::default()
+        };
+        connect(&cluster, node).call(&request, 9);
+        let created = runtime.block_on(cluster.wait_until_in_sync(&name));
+        assert_eq!(created.partitions[0].replicas.len(), 3, "{created:?}");
+    }
     let is_over = Arc::new(AtomicBool::new(false));
     let sent = {
         let (config, is_over) = (ProducerConfig::new(cluster.client()), is_over.clone());

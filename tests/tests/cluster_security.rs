@@ -11,7 +11,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::binary;
-use mainstem_tests::cluster::replica;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -164,16 +163,22 @@ impl Nodes {
         }
     }
 
-    /// Whether a record with this value is in the files of a node.
-    fn has(&self, id: u16, value: &str) -> bool {
-        let dirs =
-            fs::read_dir(self.dir(id)).expect("it is there").map(|entry| entry.expect("it is there").path());
-        let of_topic = |dir: &PathBuf| {
-            dir.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("t-"))
-        };
-        let records =
-            dirs.filter(of_topic).flat_map(|dir| replica::read(&dir)).flat_map(|batch| batch.records());
-        records.into_iter().any(|(_, found)| found == value.as_bytes())
+    /// Waits for as long as node 1 needs to say that it sends nothing to node 3, whether it does or not.
+    fn await_silence(&self, behind: usize) {
+        let deadline = Instant::now() + Duration::from_millis(2_500);
+        let is_said =
+            || self.log(1).get(behind..).is_some_and(|log| log.contains("nothing is sent to node 3"));
+        while Instant::now() < deadline && !is_said() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether a text is in the metadata log of a node.
+    fn has(&self, id: u16, text: &str) -> bool {
+        let files = fs::read_dir(self.dir(id).join("__cluster_metadata-0")).expect("it is there");
+        let mut files =
+            files.map(|entry| fs::read(entry.expect("it is there").path()).expect("it can be read"));
+        files.any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
     }
 
     fn kill(&mut self, id: u16) {
@@ -212,20 +217,25 @@ impl Nodes {
         self.await_line(1, here, said.0);
         self.await_line(3, there, said.1);
         assert_eq!(ready.recv_timeout(Duration::from_millis(500)).ok(), None, "it is ready");
-        // What is written now is for nodes alone.
-        let secret = format!("for nodes alone, not for {}", self.log(3).len());
-        let mut produce = self.tool(1, user, &["produce", "t"]);
-        let mut child = produce.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary runs");
-        child.stdin.take().expect("it is piped").write_all(secret.as_bytes()).expect("it reads");
-        assert!(child.wait().expect("it ends").success());
-        let others = [1, 2].into_iter().filter(|node| self.has(*node, &secret)).count();
-        assert_eq!((others, self.has(3, &secret)), (2, false), "a stranger has got records");
+        // What is said now is for nodes alone.
+        let secret = format!("for-nodes-alone-{}", self.log(3).len());
+        succeed(&mut self.tool(1, user, &["topic", "create", &secret, "--replication-factor", "2"]));
+        let deadline = Instant::now() + SAID_MAX;
+        while ![1, 2].iter().all(|node| self.has(*node, &secret)) {
+            assert!(Instant::now() < deadline, "nodes do not know of the topic");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Until the others would have said something to it, if they believed it.
+        self.await_silence(here);
+        assert!(!self.has(3, &secret), "a stranger has got the metadata");
         let after = self.status(1, user);
         assert_eq!(before["metadata_leader"], after["metadata_leader"], "{before}\n{after}");
         let log = self.log(3);
         let own = log.get(there..).unwrap_or_default();
         assert!(!own.contains("linked to node"), "{own}");
         assert!(!own.contains("this node is the metadata leader"), "{own}");
+        let log = self.log(1);
+        assert!(!log.get(here..).unwrap_or_default().contains("linked to node 3"), "{log}");
         self.kill(3);
     }
 }
@@ -328,11 +338,14 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
     nodes.refuses("admin", &foreign, (&["127.0.0.1", "refused", "alert"], &["no link to", "TLS"]));
     // The certificate is right, and the password is not.
     let wrong = setting(LOGIN, login("node", "guessed"));
+    let begun = nodes.log(1).len();
     nodes.refuses(
         "admin",
         &wrong,
         (&["127.0.0.1", "refused", "Invalid username or password"], &["no link to", "PLAIN as user node"]),
     );
+    // It takes the links of the others, who know its certificate, and they wait for its own.
+    nodes.await_line(1, begun, &["nothing is sent to node 3", "until it has proven who it is"]);
     // Everything is right, but it is not a node.
     let mallory = setting(LOGIN, login("mallory", "known"));
     nodes.refuses(
