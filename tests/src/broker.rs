@@ -326,14 +326,22 @@ impl Broker {
     /// The answer of the operator's listener to GET.
     pub fn http(&self, path: &str) -> String {
         let address = self.ready()["http"].as_str().expect("the operator's listener is open");
-        let mut stream = TcpStream::connect(address).expect("it accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("sockets have time-outs");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        answer
+        get(address, path)
     }
+}
+
+/// What an operator's listener answers, with its head.
+///
+/// # Panics
+/// When it does not answer.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("sockets have time-outs");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
 }
 
 impl Drop for Broker {

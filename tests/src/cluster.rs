@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use self::network::Network;
 use self::node::{Node, Ports};
 use self::replica::ReplicaBatch;
-use crate::broker::target_dir;
+use crate::broker::{get, target_dir};
 use crate::kafka_node::{NEWEST, jars};
 
 /// A cluster of JVMs on a busy machine takes its time.
@@ -74,6 +74,8 @@ pub struct Setup {
     system: System,
     nodes: i32,
     settings: BTreeMap<String, String>,
+    /// Those of single nodes.
+    own: BTreeMap<i32, BTreeMap<String, String>>,
     is_proxied: bool,
 }
 
@@ -81,7 +83,8 @@ impl Setup {
     /// Three nodes for the test `name`.
     pub fn new(name: &str, system: System) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Setup { name: name.to_owned(), system, nodes: 3, settings: settings.collect(), is_proxied: false }
+        let (name, settings) = (name.to_owned(), settings.collect());
+        Setup { name, system, nodes: 3, settings, own: BTreeMap::new(), is_proxied: false }
     }
 
     /// With so many nodes.
@@ -93,6 +96,12 @@ impl Setup {
     /// With a setting of all nodes, by Kafka's name.
     pub fn set(mut self, key: &str, value: impl ToString) -> Setup {
         self.settings.insert(key.to_owned(), value.to_string());
+        self
+    }
+
+    /// With a setting of one node.
+    pub fn set_on(mut self, node: i32, key: &str, value: impl ToString) -> Setup {
+        self.own.entry(node).or_default().insert(key.to_owned(), value.to_string());
         self
     }
 
@@ -118,7 +127,9 @@ impl Setup {
         let public = network.as_ref().map_or_else(|| ports.clone(), |network| network.ports().to_vec());
         let nodes = (1..=self.nodes).zip(&ports).map(|(id, own)| {
             let node = Node::new(id, home.path(), jars.clone());
-            node.write_properties(*own, &public, &self.settings);
+            let mut settings = self.settings.clone();
+            settings.extend(self.own.get(&id).cloned().unwrap_or_default());
+            node.write_properties(*own, &public, &settings);
             node
         });
         let nodes: Vec<Node> = nodes.collect();
@@ -233,6 +244,19 @@ impl Cluster {
     /// What a node has printed since its first start.
     pub fn log(&self, id: i32) -> String {
         self.node(id).log()
+    }
+
+    /// What a node answers to GET on the operator's listener (`mainstem.http.listener`), without the head.
+    ///
+    /// # Panics
+    /// When the node has not said where that is, or does not answer.
+    pub fn http(&self, id: i32, path: &str) -> String {
+        let log = self.log(id);
+        let (_, said) =
+            log.rsplit_once("metrics on http://").expect("the node is ready and has the listener");
+        let (address, _) = said.split_once('/').expect("a path follows");
+        let answer = get(address, path);
+        answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
     }
 
     /// Where the directories and logs of its nodes are, and room for those of a test.

@@ -12,6 +12,17 @@ use mainstem_tests::client::Client;
 use mainstem_tests::cluster::{Cluster, Setup, System};
 use mainstem_tests::kafka::{BY_NAME, Failure, batch, produce_request, refusal};
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnRequest, AddPartitionsToTxnTopic,
+};
+use mainstem_wire::messages::delete_groups_request::DeleteGroupsRequest;
+use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
+use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 
 const TOPIC: &str = "t";
@@ -199,4 +210,108 @@ fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken()
         });
     }
     assert!(answered > 0, "no coordinator was asked for what it had in memory");
+}
+
+/// The same of what it says of groups and transactions: another coordinator has deleted one and ended the other meanwhile.
+#[test]
+fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken() {
+    let (cluster, _runtime) = start(Setup::new("cluster-stopped-groups", System::Mainstem));
+    let mut client = connect(&cluster, 1);
+    let old = wait_for(&cluster, "a coordinator", || client.find_coordinator(GROUP).ok());
+    commit(&cluster, old, 1);
+    // A transactional id of the same node.
+    let id = (0..100)
+        .map(|number| format!("tx-{number}"))
+        .find(|id| Some(old) == transaction_coordinator(&cluster, &mut client, id, None));
+    let id = id.expect("each node has some");
+    let mut producer = connect(&cluster, old);
+    let (producer_id, producer_epoch) = wait_for(&cluster, "a producer id", || {
+        let request = InitProducerIdRequest {
+            transactional_id: Some(id.as_str().into()),
+            transaction_timeout_ms: 60_000,
+            ..Default::default()
+        };
+        let response = producer.call(&request, 4);
+        (response.error_code == 0).then_some((response.producer_id, response.producer_epoch))
+    });
+    wait_for(&cluster, "a transaction", || {
+        let topic = AddPartitionsToTxnTopic { name: TOPIC.into(), partitions: vec![0], ..Default::default() };
+        let request = AddPartitionsToTxnRequest {
+            v3_and_below_transactional_id: id.as_str().into(),
+            v3_and_below_producer_id: producer_id,
+            v3_and_below_producer_epoch: producer_epoch,
+            v3_and_below_topics: vec![topic],
+            ..Default::default()
+        };
+        let response = producer.call(&request, 3);
+        let result = &response.results_by_topic_v3_and_below[0].results_by_partition[0];
+        (result.partition_error_code == 0).then_some(())
+    });
+    assert_eq!(describe(&mut producer, &id), (0, "Empty".to_owned(), true, 0, "Ongoing".to_owned(), true));
+
+    let mut asking = connect(&cluster, old);
+    cluster.pause(old);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| describe(&mut asking, &id));
+        let new = coordinator(&cluster, Some(old));
+        let mut admin = connect(&cluster, new);
+        wait_for(&cluster, "the deletion", || {
+            let request = DeleteGroupsRequest { groups_names: vec![GROUP.into()], ..Default::default() };
+            (admin.call(&request, 2).results[0].error_code == 0).then_some(())
+        });
+        let others: Vec<_> = cluster.ids().into_iter().filter(|node| *node != old).collect();
+        let mut client = connect(&cluster, others[0]);
+        let new = wait_for(&cluster, "a coordinator", || {
+            transaction_coordinator(&cluster, &mut client, &id, Some(old))
+        });
+        let mut admin = connect(&cluster, new);
+        wait_for(&cluster, "the end of the transaction", || {
+            let request = EndTxnRequest {
+                transactional_id: id.as_str().into(),
+                producer_id,
+                producer_epoch,
+                committed: true,
+                ..Default::default()
+            };
+            (admin.call(&request, 3).error_code == 0).then_some(())
+        });
+        cluster.resume(old);
+        let (group_error, group, is_group_listed, error, transaction, is_listed) =
+            asked.join().expect("no panic");
+        let refused = ErrorCode::NOT_COORDINATOR.code();
+        assert_eq!((group_error, group.as_str()), (refused, ""), "a group that others have deleted");
+        assert_eq!((error, transaction.as_str()), (refused, ""), "a transaction that others have ended");
+        assert!(!is_group_listed && !is_listed, "it lists what others coordinate");
+    });
+}
+
+/// What a node says of the group and of a transactional id: error, state, and whether it lists it.
+fn describe(client: &mut Client, id: &str) -> (i16, String, bool, i16, String, bool) {
+    let request = DescribeGroupsRequest { groups: vec![GROUP.into()], ..Default::default() };
+    let response = client.call(&request, 5);
+    let (group_error, group) = (response.groups[0].error_code, response.groups[0].group_state.to_string());
+    let listed = client.call(&ListGroupsRequest::default(), 4);
+    let is_group_listed = listed.groups.iter().any(|group| group.group_id == GROUP);
+    let request = DescribeTransactionsRequest { transactional_ids: vec![id.into()], ..Default::default() };
+    let response = client.call(&request, 0);
+    let state = &response.transaction_states[0];
+    let (error, transaction) = (state.error_code, state.transaction_state.to_string());
+    let listed = client.call(&ListTransactionsRequest::default(), 0);
+    let is_listed = listed.transaction_states.iter().any(|state| state.transactional_id == id);
+    (group_error, group, is_group_listed, error, transaction, is_listed)
+}
+
+/// The coordinator of a transactional id, unless it is `not`.
+fn transaction_coordinator(
+    cluster: &Cluster,
+    client: &mut Client,
+    id: &str,
+    not: Option<i32>,
+) -> Option<i32> {
+    let request = FindCoordinatorRequest { key: id.into(), key_type: 1, ..Default::default() };
+    let node = wait_for(cluster, "an answer", || {
+        let response = client.call(&request, 3);
+        (response.error_code == 0).then_some(response.node_id)
+    });
+    (Some(node) != not).then_some(node)
 }

@@ -163,6 +163,24 @@ impl Nodes {
         }
     }
 
+    /// Waits for as long as node 1 needs to say that it sends nothing to node 3, whether it does or not.
+    fn await_silence(&self, behind: usize) {
+        let deadline = Instant::now() + Duration::from_millis(2_500);
+        let is_said =
+            || self.log(1).get(behind..).is_some_and(|log| log.contains("nothing is sent to node 3"));
+        while Instant::now() < deadline && !is_said() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether a text is in the metadata log of a node.
+    fn has(&self, id: u16, text: &str) -> bool {
+        let files = fs::read_dir(self.dir(id).join("__cluster_metadata-0")).expect("it is there");
+        let mut files =
+            files.map(|entry| fs::read(entry.expect("it is there").path()).expect("it can be read"));
+        files.any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    }
+
     fn kill(&mut self, id: u16) {
         let mut child = self.running.remove(&id).expect("it runs");
         child.kill().expect("it can be killed");
@@ -199,12 +217,25 @@ impl Nodes {
         self.await_line(1, here, said.0);
         self.await_line(3, there, said.1);
         assert_eq!(ready.recv_timeout(Duration::from_millis(500)).ok(), None, "it is ready");
+        // What is said now is for nodes alone.
+        let secret = format!("for-nodes-alone-{}", self.log(3).len());
+        succeed(&mut self.tool(1, user, &["topic", "create", &secret, "--replication-factor", "2"]));
+        let deadline = Instant::now() + SAID_MAX;
+        while ![1, 2].iter().all(|node| self.has(*node, &secret)) {
+            assert!(Instant::now() < deadline, "nodes do not know of the topic");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Until the others would have said something to it, if they believed it.
+        self.await_silence(here);
+        assert!(!self.has(3, &secret), "a stranger has got the metadata");
         let after = self.status(1, user);
         assert_eq!(before["metadata_leader"], after["metadata_leader"], "{before}\n{after}");
         let log = self.log(3);
         let own = log.get(there..).unwrap_or_default();
         assert!(!own.contains("linked to node"), "{own}");
         assert!(!own.contains("this node is the metadata leader"), "{own}");
+        let log = self.log(1);
+        assert!(!log.get(here..).unwrap_or_default().contains("linked to node 3"), "{log}");
         self.kill(3);
     }
 }
@@ -307,11 +338,14 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
     nodes.refuses("admin", &foreign, (&["127.0.0.1", "refused", "alert"], &["no link to", "TLS"]));
     // The certificate is right, and the password is not.
     let wrong = setting(LOGIN, login("node", "guessed"));
+    let begun = nodes.log(1).len();
     nodes.refuses(
         "admin",
         &wrong,
         (&["127.0.0.1", "refused", "Invalid username or password"], &["no link to", "PLAIN as user node"]),
     );
+    // It takes the links of the others, who know its certificate, and they wait for its own.
+    nodes.await_line(1, begun, &["nothing is sent to node 3", "until it has proven who it is"]);
     // Everything is right, but it is not a node.
     let mallory = setting(LOGIN, login("mallory", "known"));
     nodes.refuses(
@@ -390,4 +424,42 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
     nodes.kill(2);
     nodes.start(2);
+}
+
+/// Certificates of another authority take the place of the old ones while all nodes serve: links that are there stay, and new
+/// ones have the new certificates at both ends.
+#[test]
+fn certificates_of_nodes_are_replaced_while_they_serve() {
+    let mut nodes = Nodes::new(&[
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:SSL"),
+        ("listener.name.controller.ssl.client.auth", "required"),
+        ("super.users", "User:CN=node;User:ANONYMOUS"),
+    ]);
+    for id in 1..=3 {
+        fs::remove_file(nodes.dir(id).join("bootstrap.checkpoint")).expect("it is there");
+    }
+    fs::write(nodes.path("own/anonymous.properties"), "security.protocol=PLAINTEXT\n")
+        .expect("it can be written");
+    nodes.start_all();
+    succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
+    nodes.kill(3);
+    // Node 3 has the new ones alone, and the others trust both authorities.
+    let foreign = stores(&nodes.path("foreign"), "node.pem");
+    let read = |nodes: &Nodes, name: &str| fs::read_to_string(nodes.path(name)).expect("it is there");
+    let both = [read(&nodes, "own/ca.pem"), read(&nodes, "foreign/ca.pem")].concat();
+    let ready = nodes.start_with(3, &foreign);
+    nodes.await_line(3, 0, &["TLS"]);
+    assert!(ready.try_recv().is_err(), "it is ready");
+    // As a person does it: a new file in the place of the old one.
+    for (name, text) in [("own/ca.pem", both), ("own/node.pem", read(&nodes, "foreign/node.pem"))] {
+        let new = nodes.path("new.pem");
+        fs::write(&new, text).expect("it can be written");
+        fs::rename(&new, nodes.path(name)).expect("it can be renamed");
+    }
+    nodes.await_ready(3, &ready);
+    let deadline = Instant::now() + SAID_MAX;
+    while nodes.status(3, "anonymous")["under_replicated"] != Value::Array(Vec::new()) {
+        assert!(Instant::now() < deadline, "{}", nodes.status(3, "anonymous"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

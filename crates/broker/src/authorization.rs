@@ -117,12 +117,7 @@ impl Authorization {
 }
 
 fn question<'a>(context: &'a RequestContext, operation: Operation, resource: Resource<'a>) -> Question<'a> {
-    let (resource_type, name) = match resource {
-        Resource::Topic(name) => (ResourceType::Topic, name),
-        Resource::Group(name) => (ResourceType::Group, name),
-        Resource::Cluster => (ResourceType::Cluster, CLUSTER_NAME),
-        Resource::TransactionalId(name) => (ResourceType::TransactionalId, name),
-    };
+    let (resource_type, name) = resource.as_acl();
     let host: IpAddr = context.connection.peer.ip();
     Question {
         principal: &context.connection.principal,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -96,6 +97,31 @@ pub(crate) struct Cluster {
     reporting: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
     catching_up: Mutex<Vec<OnCurrent>>,
+    /// What has happened to the partitions that this node leads.
+    pub(crate) led: LedCounters,
+}
+
+/// What has happened to the partitions that this node leads or led, since its start.
+#[derive(Debug, Default)]
+pub(crate) struct LedCounters {
+    /// Replicas were found out of sync, once for each look at a partition that found any.
+    pub(crate) isr_shrinks: AtomicU64,
+    /// Replicas were found in sync again, likewise.
+    pub(crate) isr_expands: AtomicU64,
+    /// This node was elected.
+    pub(crate) elections: AtomicU64,
+}
+
+impl LedCounters {
+    /// Takes note of who is in sync now, and who was; nobody, before the first look.
+    fn in_sync(&self, before: &[i32], now: &[i32]) {
+        if before.is_empty() {
+            return;
+        }
+        let lacks = |nodes: &[i32], of: &[i32]| of.iter().any(|node| !nodes.contains(node));
+        self.isr_shrinks.fetch_add(u64::from(lacks(now, before)), Ordering::Relaxed);
+        self.isr_expands.fetch_add(u64::from(lacks(before, now)), Ordering::Relaxed);
+    }
 }
 
 /// Called once with whether this node knows what the metadata leader knows.
@@ -141,6 +167,7 @@ impl Cluster {
             loading: Worker::new("coordinator-loading"),
             reporting: Worker::new("cluster-reports"),
             catching_up: Mutex::default(),
+            led: LedCounters::default(),
         })
     }
 
@@ -211,13 +238,17 @@ impl Cluster {
         }
     }
 
-    /// Whether this node may stop without partitions becoming unwritable or lost.
+    /// Whether this node may stop without partitions that have other replicas having to wait for it.
     ///
     /// # Errors
     /// Why not, for a person.
     pub(crate) fn may_stop(&self, broker: &Broker) -> Result<(), String> {
         if broker.controller.leader(self.own).is_none() {
             return Err(self.missing_majority());
+        }
+        let others = self.quorum.ids().filter(|id| *id != self.own && self.is_reachable(*id)).count();
+        if !suffice(others, self.quorum.voters.len(), 1) {
+            return Err(format!("the metadata have only {others} other nodes that can be reached"));
         }
         for topic in broker.topics.all() {
             for partition in topic.partitions.iter().filter(|partition| partition.is_replicated()) {
@@ -228,8 +259,8 @@ impl Cluster {
                 let others =
                     leader.isr.iter().filter(|node| **node != self.own && self.is_reachable(**node)).count();
                 let wanted = usize::try_from(partition.settings().min_insync_replicas).unwrap_or(1);
-                // A majority elects; acks=all wants so many.
-                if others < wanted.max(leader.isr.len() / 2) {
+                let replicas = partition.replica_count();
+                if !suffice(others, replicas, wanted) {
                     return Err(format!("partition {name} has only {others} other replicas in sync"));
                 }
             }
@@ -688,6 +719,7 @@ impl Cluster {
         }
         let is_new = state.led.get(&id).is_none_or(|led| led.epoch != leadership.epoch);
         if is_new {
+            self.led.elections.fetch_add(u64::from(!is_alone), Ordering::Relaxed);
             let led = LedHere { partition: partition.clone(), epoch: leadership.epoch, isr: Vec::new() };
             if state.led.insert(id, led).is_some() {
                 self.give_up_coordination(broker, &partition);
@@ -729,6 +761,7 @@ impl Cluster {
         if isr.is_empty() || (isr == led.isr) {
             return;
         }
+        self.led.in_sync(&led.isr, &isr);
         led.isr = isr;
         let note = led.note(id, self.own);
         if self.leaders.note(&note) {
@@ -766,6 +799,12 @@ impl Cluster {
             self.links.call_then(node, ASK, encode(&Ask::Leaders(said)), Box::new(on_answer));
         }
     }
+}
+
+/// Whether so many replicas of a partition can go on by themselves: a majority elects and commits, and acks=all may want
+/// more (`min.insync.replicas`).
+fn suffice(live: usize, replicas: usize, min_insync: usize) -> bool {
+    live > replicas / 2 && live >= min_insync
 }
 
 fn key_of(partition: &Partition) -> (Arc<str>, i32) {
@@ -812,5 +851,40 @@ struct LedHere {
 impl LedHere {
     fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
         LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_goes_on_if_acks_all_wants_no_more() {
+        for (live, replicas, min_insync, expected) in [
+            (2, 3, 1, true),
+            (2, 3, 2, true),
+            (2, 3, 3, false),
+            (1, 3, 1, false),
+            (1, 2, 1, false),
+            (2, 4, 1, false),
+            (3, 5, 2, true),
+            (2, 5, 1, false),
+        ] {
+            assert_eq!(suffice(live, replicas, min_insync), expected, "{live} of {replicas}, {min_insync}");
+        }
+    }
+
+    #[test]
+    fn a_replica_that_leaves_and_one_that_comes_back_count_once_each() {
+        let led = LedCounters::default();
+        let counts = || (led.isr_shrinks.load(Ordering::Relaxed), led.isr_expands.load(Ordering::Relaxed));
+        led.in_sync(&[], &[1, 2, 3]);
+        assert_eq!(counts(), (0, 0), "it leads from now on");
+        led.in_sync(&[1, 2, 3], &[1]);
+        assert_eq!(counts(), (1, 0));
+        led.in_sync(&[1], &[1, 2]);
+        assert_eq!(counts(), (1, 1));
+        led.in_sync(&[1, 2], &[1, 3]);
+        assert_eq!(counts(), (2, 2));
     }
 }

@@ -19,6 +19,7 @@ mod dial;
 mod gate;
 mod hello;
 mod outbox;
+mod throttle;
 
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -41,6 +42,8 @@ use crate::storage::partition::{Partition, Pulse, is_append};
 use accept::Incoming;
 use calls::{Callers, OnAnswer};
 use outbox::{Item, Outbox};
+pub(crate) use throttle::CATCH_UP_RATE;
+use throttle::Throttle;
 
 /// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
@@ -81,6 +84,8 @@ pub(crate) struct LinksOptions {
     pub(crate) clock: Clock,
     /// `replica.lag.time.max.ms`.
     pub(crate) replica_lag_max_ms: u64,
+    /// Bytes a second for replicas that catch up.
+    pub(crate) catch_up_rate: u64,
 }
 
 /// Links whose writers are to be woken, as bits in the order of peers.
@@ -109,6 +114,7 @@ pub(crate) struct Links {
     callers: Callers,
     counters: Counters,
     gate: Arc<NodeGate>,
+    throttle: Throttle,
     is_stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -181,6 +187,7 @@ impl Links {
             callers: Callers::default(),
             counters: Counters::default(),
             gate,
+            throttle: Throttle::new(options.catch_up_rate),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
         });
@@ -268,21 +275,25 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the partition's lock, which keeps their order.
-    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
+    /// `catches_up` says of a replica whether its appends may take their time. Returns whose writers are to be woken
+    /// ([`Links::wake`]) and which replicas have to be reported unreachable.
     pub(crate) fn send(
         &self,
         partition: &Partition,
         group: GroupId,
         from: ReplicaId,
         messages: Vec<Outgoing>,
+        catches_up: impl Fn(ReplicaId) -> bool,
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
             // Who counts on it has to hear that it did not go.
             let (to, counts) = (outgoing.to, is_append(&outgoing.message) || outgoing.stands);
+            let catches_up = outgoing.bytes > 0 && catches_up(to);
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
-                let taken = outbox.push(Item { group, from, partition: partition.weak(), outgoing });
+                let taken =
+                    outbox.push(Item { group, from, partition: partition.weak(), outgoing, catches_up });
                 if outbox.wants_wake() {
                     wakes.0 |= 1 << peer.rank;
                 }

@@ -94,12 +94,12 @@ pub(crate) fn may_be_altered(broker: &Broker, context: &RequestContext, named: (
 }
 
 /// What the authorizer is asked about for the configuration of a resource.
-fn authorized_as<'a>(
+pub(crate) fn authorized_as<'a>(
     broker: &Broker,
     context: &RequestContext,
     (kind, name): (i8, &'a str),
 ) -> Result<Resource<'a>, Refused> {
-    let asked = context.connection.asked_node.unwrap_or(broker.node.id);
+    let asked = context.connection.asked.as_ref().map_or(broker.node.id, |asked| asked.id);
     Ok(match ConfigTarget::parse(kind, name, asked)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),

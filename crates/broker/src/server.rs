@@ -35,7 +35,7 @@ use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
-use crate::links::{LinkIdentity, Links, LinksOptions, NodeGate, Peer};
+use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -368,7 +368,11 @@ impl Server {
         };
         let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
         let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });
-        let options = LinksOptions { clock, replica_lag_max_ms: config.replication.lag_time_max_ms };
+        let options = LinksOptions {
+            clock,
+            replica_lag_max_ms: config.replication.lag_time_max_ms,
+            catch_up_rate: CATCH_UP_RATE,
+        };
         let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);
         Ok(Founded { links, answering })

@@ -267,6 +267,34 @@ impl EntryIndex {
         }
     }
 
+    /// The offset behind an entry, without a look at the log: of an old one about where it is, by the marks around it.
+    pub fn offset_about(&self, index: u64) -> i64 {
+        if index >= self.last {
+            return self.end_offset;
+        }
+        if let Some(position) = self.recent(index).or_else(|| self.internal_position(index)) {
+            return position.next_offset;
+        }
+        // Places as the index of the next entry and its offset: an internal entry takes none.
+        let marks = self.marks.iter().map(|mark| (mark.index, mark.offset));
+        let entries = self.internal.iter();
+        let entries =
+            entries.flat_map(|entry| [(entry.index, entry.offset), (entry.index + 1, entry.offset)]);
+        let recent =
+            self.recent.front().map(|first| (self.last + 1 - self.recent.len() as u64, first.offset));
+        let mut before = (self.start.index + 1, self.start.offset);
+        let mut behind = (self.last + 1, self.end_offset);
+        for place in marks.chain(entries).chain(recent) {
+            match place.0 <= index + 1 {
+                true => before = before.max(place),
+                false => behind = behind.min(place),
+            }
+        }
+        let (counted, all) = ((index + 1).saturating_sub(before.0), (behind.0 - before.0).max(1));
+        let share = i128::from(behind.1 - before.1) * i128::from(counted) / i128::from(all);
+        before.1 + i64::try_from(share).expect("it is a part of a span of offsets")
+    }
+
     fn internal_position(&self, index: u64) -> Option<Position> {
         let offset = self.internal(index)?.offset;
         Some(Position { offset, next_offset: offset, size: 0 })
@@ -327,4 +355,44 @@ fn push_bounded(recent: &mut VecDeque<Position>, position: Position, max: usize)
         recent.pop_front();
     }
     recent.push_back(position);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_an_old_entry_is_lies_between_the_marks_around_it() {
+        let start = Start { index: 0, term: 1, offset: 0 };
+        let mut index = EntryIndex {
+            start,
+            internal: Vec::new(),
+            marks: Vec::new(),
+            recent: VecDeque::new(),
+            last: 0,
+            end_offset: 0,
+        };
+        let batch = |offset: i64| Position { offset, next_offset: offset + 10, size: 100 };
+        index.push_internal(InternalEntry {
+            index: 1,
+            term: 1,
+            offset: 0,
+            kind: EntryKind::NoOp,
+            data: Vec::new(),
+        });
+        for entry in 2..=1_001 {
+            if entry == 402 {
+                index.mark(Mark { index: entry, offset: index.end_offset() });
+            }
+            index.push_batch(batch(index.end_offset()));
+        }
+        assert_eq!((index.last(), index.end_offset()), (1_001, 10_000));
+        index.forget_committed(index.last());
+        assert_eq!((index.recent(900), index.recent(1_000).map(|one| one.next_offset)), (None, Some(9_990)));
+        let exact = |entry: u64| (entry as i64 - 1) * 10;
+        for entry in [0, 1, 2, 17, 400, 401, 402, 403, 700, 937, 938, 1_000, 1_001, 5_000] {
+            let expected = exact(entry.clamp(1, 1_001));
+            assert_eq!(index.offset_about(entry), expected, "entry {entry}");
+        }
+    }
 }

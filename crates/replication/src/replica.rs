@@ -891,6 +891,16 @@ impl Replica {
         in_sync
     }
 
+    /// Whether a replica has fallen out of sync, and the others are enough to go on without it: what it is sent may take its
+    /// time. Of a leader.
+    pub fn is_catching_up(&self, id: ReplicaId, now_ms: u64, lag_max_ms: u64) -> bool {
+        if self.role.state != RoleState::Leader || self.lag.is_in_sync(id.0, now_ms, lag_max_ms) {
+            return false;
+        }
+        let in_sync = self.in_sync(now_ms, lag_max_ms).len();
+        in_sync > self.configuration.voters.len() / 2
+    }
+
     fn voters(&self) -> impl Iterator<Item = (u64, &raft::Progress)> {
         let voters = |id: u64| self.configuration.voters.contains(&ReplicaId(id));
         self.node.raft.prs().iter().map(|(id, progress)| (*id, progress)).filter(move |(id, _)| voters(*id))
@@ -902,6 +912,15 @@ impl Replica {
             self.node.raft.prs().iter().map(|(id, progress)| (ReplicaId(*id), progress.matched)).collect();
         matched.sort_unstable();
         matched
+    }
+
+    /// How many offsets of the log each other voter lacks, of a leader: exactly, or about where that is many. One that has
+    /// said nothing since this replica leads is left out.
+    pub fn lacking(&self) -> impl Iterator<Item = (ReplicaId, i64)> {
+        let (index, own) = (&self.node.store().index, self.own.0);
+        let others = self.voters().filter(move |(id, progress)| *id != own && progress.matched > 0);
+        let end = index.end_offset();
+        others.map(move |(id, progress)| (ReplicaId(id), end - index.offset_about(progress.matched)))
     }
 
     /// Index and term of the last entry, and the index up to which entries are committed.

@@ -8,7 +8,8 @@ use mainstem_wire::messages::consumer_group_describe_response::{Assignment, Desc
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::groups;
+use crate::coordinators::driver::Keys;
+use crate::coordinators::groups::Groups;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -31,11 +32,17 @@ pub(crate) fn serve(
     });
     let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
-    let request = Request::ConsumerGroupDescribe(request);
-    Ok(groups::answer(broker, context, request, out, move |context, reply, out| {
+    let keys = Keys::These(request.group_ids.iter().map(ToString::to_string).collect());
+    let request = (Request::ConsumerGroupDescribe(request), keys);
+    let behind = broker.clone();
+    Ok(Groups::answer_confirmed(broker, context, request, out, move |context, reply, overtaken, out| {
         let Reply::ConsumerGroupDescribe(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
+        let is_overtaken = |group: &&mut DescribedGroup<'_>| overtaken.has(&behind.groups, &group.group_id);
+        for group in response.groups.iter_mut().filter(is_overtaken) {
+            *group = refuse(group.group_id.clone().into_owned(), ErrorCode::NOT_COORDINATOR);
+        }
         for group in response.groups.iter_mut().filter(|group| group.error_code == 0) {
             if !memory.take(memory_of(group)) {
                 *group = refuse(group.group_id.clone().into_owned(), ErrorCode::COORDINATOR_NOT_AVAILABLE);

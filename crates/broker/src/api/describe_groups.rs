@@ -8,7 +8,9 @@ use mainstem_wire::messages::describe_groups_response::DescribedGroup;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::{groups, tailers};
+use crate::coordinators::driver::Keys;
+use crate::coordinators::groups::Groups;
+use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -32,12 +34,16 @@ pub(crate) fn serve(
     let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
     let behind = broker.clone();
-    let request = Request::DescribeGroups(request);
-    Ok(groups::answer(broker, context, request, out, move |context, reply, out| {
+    let keys = Keys::These(request.groups.iter().map(ToString::to_string).collect());
+    let request = (Request::DescribeGroups(request), keys);
+    Ok(Groups::answer_confirmed(broker, context, request, out, move |context, reply, overtaken, out| {
         let Reply::DescribeGroups(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
         for group in &mut response.groups {
+            if overtaken.has(&behind.groups, &group.group_id) {
+                *group = refuse(&group.group_id, ErrorCode::NOT_COORDINATOR);
+            }
             tailers::describe(&behind, group);
             if !memory.take(memory_of(group)) {
                 *group = refuse(&group.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE);

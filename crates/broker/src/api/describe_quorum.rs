@@ -112,11 +112,12 @@ fn describe_cluster(
 ) -> PartitionData<'static> {
     let log = broker.controller.log();
     let Some((matched, last)) = log.matched() else {
+        let leader = broker.controller.leader(broker.node.id);
         // As Kafka's voters do: the client asks the leader.
         return PartitionData {
             error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
-            error_message: None,
-            leader_id: broker.controller.leader(broker.node.id).unwrap_or(-1),
+            error_message: leader.is_none().then(|| cluster.missing_majority().into()),
+            leader_id: leader.unwrap_or(-1),
             leader_epoch: broker.controller.epoch(),
             ..Default::default()
         };

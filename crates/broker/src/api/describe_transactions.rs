@@ -6,9 +6,10 @@ use std::sync::Arc;
 use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
 use mainstem_wire::messages::describe_transactions_response::TransactionState;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
+use crate::coordinators::driver::Keys;
 use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
@@ -38,16 +39,31 @@ pub(crate) fn serve(
             }
         }
     });
-    let request = Request::DescribeTransactions(request);
-    Ok(Transactions::answer(broker, context, request, out, |context, reply, out| {
-        let Reply::DescribeTransactions(mut response) = reply else {
-            unreachable!("the coordinator answers in kind, not {reply:?}")
-        };
-        let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
-        for state in &mut response.transaction_states {
-            state.topics.retain(|topic| may(&topic.topic));
-        }
-        response.transaction_states.extend(refused);
-        respond(context, response, out)
-    }))
+    let keys = Keys::These(request.transactional_ids.iter().map(ToString::to_string).collect());
+    let request = (Request::DescribeTransactions(request), keys);
+    let behind = broker.clone();
+    Ok(Transactions::answer_confirmed(
+        broker,
+        context,
+        request,
+        out,
+        move |context, reply, overtaken, out| {
+            let Reply::DescribeTransactions(mut response) = reply else {
+                unreachable!("the coordinator answers in kind, not {reply:?}")
+            };
+            let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
+            for state in &mut response.transaction_states {
+                if overtaken.has(&behind.transactions, &state.transactional_id) {
+                    *state = TransactionState {
+                        transactional_id: state.transactional_id.clone(),
+                        error_code: ErrorCode::NOT_COORDINATOR.code(),
+                        ..Default::default()
+                    };
+                }
+                state.topics.retain(|topic| may(&topic.topic));
+            }
+            response.transaction_states.extend(refused);
+            respond(context, response, out)
+        },
+    ))
 }

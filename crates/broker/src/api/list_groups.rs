@@ -7,7 +7,9 @@ use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::coordinators::{groups, tailers};
+use crate::coordinators::driver::Keys;
+use crate::coordinators::groups::Groups;
+use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -25,11 +27,13 @@ pub(crate) fn serve(
     };
     let filters = (owned(&request.states_filter), owned(&request.types_filter));
     let behind = broker.clone();
-    let request = Request::ListGroups(request);
-    Ok(groups::answer(broker, context.clone(), request, out, move |context, reply, out| {
+    let request = (Request::ListGroups(request), Keys::All);
+    Ok(Groups::answer_confirmed_here(broker, context, request, out, move |context, reply, overtaken, out| {
         let Reply::ListGroups(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
+        // Another node lists those.
+        response.groups.retain(|group| !overtaken.has(&behind.groups, &group.group_id));
         if response.error_code == 0 {
             tailers::list(&behind, &mut response.groups, (&filters.0, &filters.1));
         }

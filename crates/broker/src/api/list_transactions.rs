@@ -7,6 +7,7 @@ use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
+use crate::coordinators::driver::Keys;
 use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
@@ -20,13 +21,24 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListTransactionsRequest<'_> = body(decoder, context.version)?;
-    let request = Request::ListTransactions(request);
-    Ok(Transactions::answer(broker, context.clone(), request, out, |context, reply, out| {
-        let Reply::ListTransactions(mut response) = reply else {
-            unreachable!("the coordinator answers in kind, not {reply:?}")
-        };
-        let may = |id: &str| permits(context, Operation::Describe, Resource::TransactionalId(id));
-        response.transaction_states.retain(|state| may(&state.transactional_id));
-        respond(context, response, out)
-    }))
+    let request = (Request::ListTransactions(request), Keys::All);
+    let behind = broker.clone();
+    Ok(Transactions::answer_confirmed_here(
+        broker,
+        context,
+        request,
+        out,
+        move |context, reply, overtaken, out| {
+            let Reply::ListTransactions(mut response) = reply else {
+                unreachable!("the coordinator answers in kind, not {reply:?}")
+            };
+            let may = |id: &str| permits(context, Operation::Describe, Resource::TransactionalId(id));
+            // Another node lists those that are not confirmed.
+            let is_here = |id: &str| !overtaken.has(&behind.transactions, id);
+            response
+                .transaction_states
+                .retain(|state| may(&state.transactional_id) && is_here(&state.transactional_id));
+            respond(context, response, out)
+        },
+    ))
 }

@@ -134,7 +134,7 @@ fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataR
 }
 
 /// Whether a request may create a topic by naming it.
-fn may_create(context: &RequestContext, name: &str) -> bool {
+pub(crate) fn may_create(context: &RequestContext, name: &str) -> bool {
     permits(context, Operation::Create, Resource::Cluster)
         || permits(context, Operation::Create, Resource::Topic(name))
 }

@@ -130,8 +130,13 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
             controller.decide(broker, |heart| heart.raise_leader_epochs(node, &shorter)).map(done)
         }
         Ask::CreateMissing { names, who } => {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let context = who.map(|who| who.context(broker)).transpose()?;
+            // The node that was asked has judged, too.
+            let is_denied = |name: &&str| {
+                context.as_ref().is_some_and(|context| !crate::api::metadata::may_create(context, name))
+            };
+            let (denied, names): (Vec<&str>, Vec<&str>) =
+                names.iter().map(String::as_str).partition(|name| is_denied(name));
             let created = match &context {
                 None => controller.create_missing_topics(broker, &names, &mut |_| true),
                 Some(context) => {
@@ -143,7 +148,11 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
                 let message = result.error_message.map(|message| message.into_owned());
                 (result.name.into_owned(), result.error_code, message)
             });
-            Ok(Answer::Created(result.collect()))
+            let error = ErrorCode::TOPIC_AUTHORIZATION_FAILED;
+            let denied = denied
+                .into_iter()
+                .map(|name| (name.to_owned(), error.code(), Some(error.message().to_owned())));
+            Ok(Answer::Created(result.chain(denied).collect()))
         }
         _ => Err(ErrorCode::INVALID_REQUEST),
     }

@@ -1,5 +1,6 @@
 //! What nodes ask of each other: small requests as JSON, and requests of clients as they came.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mainstem_config::{Endpoint, SecurityProtocol};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
-use crate::net::context::{ConnectionContext, RequestContext};
+use crate::net::context::{AskedNode, ConnectionContext, Denial, RequestContext};
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,6 +107,9 @@ pub(crate) struct Who {
     pub(crate) api: i16,
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
+    /// What the rules of the node that was asked deny of what the request is about.
+    #[serde(default)]
+    pub(crate) denied: BTreeSet<Denial>,
 }
 
 impl Who {
@@ -121,6 +125,7 @@ impl Who {
             api: context.api.key(),
             version: context.version,
             correlation_id: context.correlation_id,
+            denied: BTreeSet::new(),
         }
     }
 
@@ -143,7 +148,7 @@ impl Who {
             authorization: broker.security.authorization().cloned(),
             quotas: broker.quotas.clone(),
             software: Mutex::default(),
-            asked_node: Some(self.node),
+            asked: Some(Arc::new(AskedNode { id: self.node, denied: self.denied.clone() })),
         };
         let api = ApiKey::try_from(self.api).map_err(|_| ErrorCode::INVALID_REQUEST)?;
         if !api.versions().contains(&self.version) {
@@ -306,6 +311,7 @@ pub(crate) fn decode_forwarded(bytes: &[u8]) -> Option<(Who, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::context::{Operation, Resource};
 
     fn who() -> Who {
         Who {
@@ -317,6 +323,7 @@ mod tests {
             api: 19,
             version: 7,
             correlation_id: -1,
+            denied: [Denial::of(Operation::Create, Resource::Topic("t"))].into(),
         }
     }
 

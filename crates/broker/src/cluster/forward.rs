@@ -2,6 +2,7 @@
 //! client, and authorised there. What the node that was asked would deny altogether, it denies itself: it does not go
 //! anywhere. The node that was asked answers once it knows of the result itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,10 @@ use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
 use crate::background::Blocking;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, permits};
+use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
-use crate::resources::{BROKER_LOGGER, may_be_altered};
+use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered};
 
 /// What an answer begins with.
 const SERVED: u8 = 1;
@@ -62,7 +63,8 @@ pub(crate) fn serve(
         return serve(broker, context, decoder, out);
     }
     let deadline = Instant::now() + PATIENCE;
-    let body = encode_forwarded(&Who::of(broker, context), decoder.rest());
+    let who = Who { denied: denied_here(broker, context, decoder), ..Who::of(broker, context) };
+    let body = encode_forwarded(&who, decoder.rest());
     loop {
         // At the end, the answer says what is wrong.
         if broker.controller.decides() || broker.stopping.is_stopping() || Instant::now() >= deadline {
@@ -82,8 +84,65 @@ pub(crate) fn serve(
     }
 }
 
-/// Whether everything that a request asks for is denied by what this node knows. Of what is allowed in part, the metadata
-/// leader says which part.
+/// What the rules of this node deny of what a request is about: the metadata leader, which may know other rules by now, denies
+/// it as well, and answers for each part. A topic that is named by an id that this node does not know has no name to
+/// judge by.
+fn denied_here(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -> BTreeSet<Denial> {
+    let mut denied = BTreeSet::new();
+    if context.connection.authorization.is_none() {
+        return denied;
+    }
+    let mut judge = |operation, resource: Resource<'_>| {
+        if !permits(context, operation, resource) {
+            denied.insert(Denial::of(operation, resource));
+        }
+    };
+    let (mut decoder, version) = (decoder.clone(), context.version);
+    match context.api {
+        ApiKey::CreateTopics => {
+            let Ok(request) = CreateTopicsRequest::decode(&mut decoder, version) else { return denied };
+            judge(Operation::Create, Resource::Cluster);
+            for topic in &request.topics {
+                judge(Operation::Create, Resource::Topic(&topic.name));
+                judge(Operation::DescribeConfigs, Resource::Topic(&topic.name));
+            }
+        }
+        ApiKey::DeleteTopics => {
+            let Ok(request) = DeleteTopicsRequest::decode(&mut decoder, version) else { return denied };
+            judge(Operation::Delete, Resource::Cluster);
+            let image = broker.controller.image();
+            let by_id = request.topics.iter().filter_map(|topic| image.topic_by_id(topic.topic_id));
+            let names = by_id.map(|topic| topic.name.as_str());
+            let names = names.chain(request.topics.iter().filter_map(|topic| topic.name.as_deref()));
+            for name in names.chain(request.topic_names.iter().map(|name| &**name)) {
+                judge(Operation::Delete, Resource::Topic(name));
+                judge(Operation::Describe, Resource::Topic(name));
+            }
+        }
+        ApiKey::CreatePartitions => {
+            let Ok(request) = CreatePartitionsRequest::decode(&mut decoder, version) else { return denied };
+            request.topics.iter().for_each(|topic| judge(Operation::Alter, Resource::Topic(&topic.name)));
+        }
+        ApiKey::AlterConfigs => {
+            let Ok(request) = AlterConfigsRequest::decode(&mut decoder, version) else { return denied };
+            let named = request.resources.iter().map(|one| (one.resource_type, &*one.resource_name));
+            let named = named.filter_map(|one| authorized_as(broker, context, one).ok());
+            named.for_each(|resource| judge(Operation::AlterConfigs, resource));
+        }
+        ApiKey::IncrementalAlterConfigs => {
+            let request = IncrementalAlterConfigsRequest::decode(&mut decoder, version);
+            let Ok(request) = request else { return denied };
+            let named = request.resources.iter().map(|one| (one.resource_type, &*one.resource_name));
+            let named = named.filter_map(|one| authorized_as(broker, context, one).ok());
+            named.for_each(|resource| judge(Operation::AlterConfigs, resource));
+        }
+        // What is about the cluster is denied altogether, or not.
+        _ => {}
+    }
+    denied
+}
+
+/// Whether everything that a request asks for is denied by what this node knows.
 fn is_denied(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -> bool {
     let version = context.version;
     let may = |operation, resource: Resource<'_>| permits(context, operation, resource);
@@ -184,5 +243,105 @@ pub(super) fn in_own_thread(work: impl FnOnce() + Send + 'static) {
     let spawned = std::thread::Builder::new().name("cluster-answer".into()).spawn(work);
     if let Err(error) = spawned {
         tracing::error!("a question of another node is not answered, since no thread can be made: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_wire::messages::create_topics_request::CreatableTopic;
+    use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
+    use mainstem_wire::{Encoder, ErrorCode};
+
+    use super::*;
+    use crate::EmbeddedBroker;
+
+    const VERSION: i16 = 5;
+
+    fn create(names: &[&str]) -> Vec<u8> {
+        let topics = names.iter().map(|name| CreatableTopic {
+            name: (*name).into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            ..CreatableTopic::default()
+        });
+        let topics = topics.collect();
+        let request = CreateTopicsRequest { topics, timeout_ms: 1_000, ..Default::default() };
+        let mut bytes = Vec::new();
+        request.encode(&mut Encoder::new(&mut bytes), VERSION).expect("it can be encoded");
+        bytes
+    }
+
+    fn who(denied: BTreeSet<Denial>) -> Who {
+        Who {
+            node: 7,
+            principal: "User:a".into(),
+            listener: "PLAINTEXT".into(),
+            peer: "127.0.0.1:5".into(),
+            client_id: None,
+            api: ApiKey::CreateTopics as i16,
+            version: VERSION,
+            correlation_id: 3,
+            denied,
+        }
+    }
+
+    /// What the metadata leader answers for each topic, where its own rules allow all.
+    fn served(denied: BTreeSet<Denial>, names: &[&str]) -> Vec<(String, ErrorCode)> {
+        let embedded = EmbeddedBroker::start(&[]);
+        let answer = serve_here(embedded.broker(), &who(denied), &create(names));
+        let (_, response) = open_answer(&answer).expect("it was served");
+        // Length, correlation id, tagged fields of the header.
+        let mut decoder = Decoder::new(&response[9..]);
+        let response = CreateTopicsResponse::decode(&mut decoder, VERSION).expect("a response");
+        let topics = response.topics.iter();
+        topics.map(|topic| (topic.name.to_string(), ErrorCode(topic.error_code))).collect()
+    }
+
+    #[test]
+    fn the_asked_node_judges_each_entry() {
+        let embedded = EmbeddedBroker::start(&[
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("super.users", "User:admin"),
+        ]);
+        let body = create(&["one", "two"]);
+        let judged = |principal: &str| {
+            let who = Who { principal: principal.into(), ..who(BTreeSet::new()) };
+            let context = who.context(embedded.broker()).expect("it makes sense");
+            denied_here(embedded.broker(), &context, &request_decoder(&body))
+        };
+        let of = |operation, resource: Resource<'_>| Denial::of(operation, resource);
+        let expected: BTreeSet<_> = [
+            of(Operation::Create, Resource::Cluster),
+            of(Operation::Create, Resource::Topic("one")),
+            of(Operation::Create, Resource::Topic("two")),
+            of(Operation::DescribeConfigs, Resource::Topic("one")),
+            of(Operation::DescribeConfigs, Resource::Topic("two")),
+        ]
+        .into();
+        assert_eq!(judged("User:a"), expected);
+        assert_eq!(judged("User:admin"), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_the_asked_node_denies_the_leader_does_not_do() {
+        let names = ["allowed", "denied"];
+        let of = |operation, resource: Resource<'_>| Denial::of(operation, resource);
+        let denied = [
+            of(Operation::Create, Resource::Cluster),
+            of(Operation::Create, Resource::Topic("denied")),
+            // Another operation, and another kind of resource of that name.
+            of(Operation::Delete, Resource::Topic("allowed")),
+            of(Operation::Create, Resource::Group("allowed")),
+        ];
+        let denied_topic = ErrorCode::TOPIC_AUTHORIZATION_FAILED;
+        let mut served_in_part = served(denied.clone().into(), &names);
+        served_in_part.sort();
+        assert_eq!(
+            served_in_part,
+            [("allowed".to_owned(), ErrorCode::NONE), ("denied".to_owned(), denied_topic)]
+        );
+        // Who may create on the cluster may create every topic.
+        let on_cluster = denied[1..].iter().cloned().collect();
+        assert!(served(on_cluster, &names).iter().all(|(_, error)| *error == ErrorCode::NONE));
     }
 }

@@ -5,7 +5,7 @@
 //! machine decides under one short lock. Its appends are made without that lock, in the order in which they were
 //! decided, one at a time for each partition; what becomes of them comes back when they are durable.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -280,6 +280,27 @@ impl<C: Coordinator> Driver<C> {
         Asked::Later(receiver)
     }
 
+    /// The same of all partitions of some keys, or of all that were taken over.
+    fn leases(&self, broker: &Broker, keys: Keys) -> Vec<(Arc<Partition>, i32)> {
+        if broker.cluster.is_none() {
+            return Vec::new();
+        }
+        let core = self.core.lock();
+        let epochs: BTreeMap<i32, i32> = match keys {
+            Keys::All => core.epochs.iter().map(|(index, epoch)| (*index, *epoch)).collect(),
+            Keys::These(keys) => {
+                let indexes = keys.iter().map(|key| core.machine.partition_for(key));
+                indexes.filter_map(|index| Some((index, *core.epochs.get(&index)?))).collect()
+            }
+        };
+        drop(core);
+        let lease = |(index, epoch)| {
+            let partition = broker.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
+            Some((partition, epoch))
+        };
+        epochs.into_iter().filter_map(lease).collect()
+    }
+
     /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if
     /// `begin` finds that it may be written now. `on_written` is called once: also when it may not.
     pub(crate) fn write_marker(
@@ -515,6 +536,105 @@ impl<C: Coordinator> Driver<C> {
             later => Handled::Later { response: Box::pin(answer_later(context, later, encode)), holds: true },
         }
     }
+
+    /// The same for what is answered from memory: held until a majority has confirmed that this node leads the partitions of
+    /// the keys. Of which it did not, `encode` is told.
+    pub(crate) fn answer_confirmed(
+        broker: &Arc<Broker>,
+        context: RequestContext,
+        (request, keys): (C::Request<'_>, Keys),
+        out: &mut ResponseBuffer,
+        encode: impl FnOnce(&RequestContext, C::Reply, &Overtaken, &mut ResponseBuffer) -> Handled
+        + Send
+        + 'static,
+    ) -> Handled {
+        let driver = C::driver(broker);
+        let leases = driver.leases(broker, keys);
+        match driver.ask(broker, &context, request) {
+            Asked::Now(reply) if leases.is_empty() => encode(&context, reply, &Overtaken::default(), out),
+            asked => {
+                let response = async move {
+                    let overtaken = Overtaken::of(leases).await;
+                    answer_later(context, asked, move |context, reply, out| {
+                        encode(context, reply, &overtaken, out)
+                    })
+                    .await
+                };
+                Handled::Later { response: Box::pin(response), holds: true }
+            }
+        }
+    }
+
+    /// The same on a thread where waiting is allowed, of a request that is answered at once.
+    pub(crate) fn answer_confirmed_here(
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        (request, keys): (C::Request<'_>, Keys),
+        out: &mut ResponseBuffer,
+        encode: impl FnOnce(&RequestContext, C::Reply, &Overtaken, &mut ResponseBuffer) -> Handled,
+    ) -> Handled {
+        let driver = C::driver(broker);
+        let leases = driver.leases(broker, keys);
+        let Asked::Now(reply) = driver.ask(broker, context, request) else {
+            unreachable!("what is in memory is not waited for")
+        };
+        encode(context, reply, &Overtaken::wait(leases), out)
+    }
+}
+
+/// What a request that is answered from memory is about.
+pub(crate) enum Keys {
+    /// All groups, or transactional ids, that this node coordinates.
+    All,
+    /// These.
+    These(Vec<String>),
+}
+
+/// Partitions of a coordinator's topic that this node may not have led any more when it was asked: what it has in memory of
+/// their keys, others may have changed since.
+#[derive(Debug, Default)]
+pub(crate) struct Overtaken(BTreeSet<i32>);
+
+impl Overtaken {
+    /// Whether a key may have another coordinator.
+    pub(crate) fn has<C: Coordinator>(&self, coordinator: &Driver<C>, key: &str) -> bool {
+        !self.0.is_empty() && self.0.contains(&coordinator.partition_for(key))
+    }
+
+    async fn of(leases: Vec<(Arc<Partition>, i32)>) -> Overtaken {
+        let mut overtaken = Overtaken::default();
+        for (index, confirmed) in ask_majorities(leases) {
+            overtaken.note(index, confirmed.await.unwrap_or(false));
+        }
+        overtaken
+    }
+
+    /// The same on a thread where waiting is allowed.
+    fn wait(leases: Vec<(Arc<Partition>, i32)>) -> Overtaken {
+        let mut overtaken = Overtaken::default();
+        for (index, confirmed) in ask_majorities(leases) {
+            overtaken.note(index, confirmed.blocking_recv().unwrap_or(false));
+        }
+        overtaken
+    }
+
+    fn note(&mut self, partition: i32, is_confirmed: bool) {
+        if !is_confirmed {
+            self.0.insert(partition);
+        }
+    }
+}
+
+/// Asks whether this node still leads partitions: all of them before the first answer is waited for.
+fn ask_majorities(leases: Vec<(Arc<Partition>, i32)>) -> Vec<(i32, oneshot::Receiver<bool>)> {
+    let ask = |(partition, epoch): (Arc<Partition>, i32)| {
+        let (sender, receiver) = oneshot::channel();
+        // The connection may be gone.
+        let confirmed = move |result: Result<(), ErrorCode>| _ = sender.send(result.is_ok());
+        partition.when_confirmed(epoch, Durable::Call(Box::new(confirmed)));
+        (partition.index, receiver)
+    };
+    leases.into_iter().map(ask).collect()
 }
 
 async fn answer_later<R>(

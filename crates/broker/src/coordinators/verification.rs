@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::cluster::calls::{Answer, Answered, Ask, VerifyNote, Who};
 use crate::coordinators::driver::Asked;
-use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
+use crate::coordinators::transactions::{TRANSACTIONS_TOPIC, Transactions};
 use crate::net::context::RequestContext;
 
 /// What the version of a request says of its client.
@@ -107,15 +107,15 @@ impl Verification {
         }) {
             return Verification { terms, asked };
         }
-        let request = Request::AddPartitions(AddPartitionsToTxnTransaction {
+        let request = AddPartitionsToTxnTransaction {
             transactional_id: transactional_id.into(),
             producer_id: producer.id,
             producer_epoch: producer.epoch,
             verify_only: !terms.adds,
             topics: topics.map(topic_of).collect(),
             ..Default::default()
-        });
-        Verification { terms, asked: broker.transactions.ask(broker, context, request) }
+        };
+        Verification { terms, asked: ask_here(broker, context, request) }
     }
 
     /// What the coordinator refused, if it has answered already.
@@ -140,6 +140,26 @@ impl Verification {
 
 fn topic_of((name, partitions): (String, Vec<i32>)) -> AddPartitionsToTxnTopic<'static> {
     AddPartitionsToTxnTopic { name: name.into(), partitions, ..Default::default() }
+}
+
+/// Asks the coordinator on this node. What it says from memory has to be confirmed: another one may have ended the transaction
+/// since, and a batch that is let through then begins one that nobody ends.
+fn ask_here(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: AddPartitionsToTxnTransaction<'_>,
+) -> Asked<Reply> {
+    let Some(lease) = broker.transactions.lease(broker, &request.transactional_id) else {
+        return broker.transactions.ask(broker, context, Request::AddPartitions(request));
+    };
+    let code = ErrorCode::NOT_COORDINATOR.code();
+    let all = request
+        .topics
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(move |index| (topic.name.to_string(), *index, code)));
+    let refusal = Reply::AddPartitions(result_of(all.collect()));
+    let asked = broker.transactions.ask(broker, context, Request::AddPartitions(request));
+    Transactions::confirm(lease, asked, refusal)
 }
 
 /// Asks the coordinator on another node, if the transactional id has one there.
@@ -199,15 +219,15 @@ fn result_of(results: Vec<(String, i32, i16)>) -> AddPartitionsToTxnResult<'stat
 /// When the question is malformed, or this node stops.
 pub(crate) fn answer(broker: &Arc<Broker>, note: &VerifyNote) -> Result<Vec<(String, i32, i16)>, ErrorCode> {
     let context = note.who.context(broker)?;
-    let request = Request::AddPartitions(AddPartitionsToTxnTransaction {
+    let request = AddPartitionsToTxnTransaction {
         transactional_id: note.transactional_id.as_str().into(),
         producer_id: note.producer_id,
         producer_epoch: note.producer_epoch,
         verify_only: note.verify_only,
         topics: note.topics.iter().cloned().map(topic_of).collect(),
         ..Default::default()
-    });
-    let Reply::AddPartitions(result) = broker.transactions.ask(broker, &context, request).wait()? else {
+    };
+    let Reply::AddPartitions(result) = ask_here(broker, &context, request).wait()? else {
         return Err(ErrorCode::UNKNOWN_SERVER_ERROR);
     };
     let results = result.topic_results.into_iter().flat_map(|topic| {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::calls::{Answers, CallKind};
 use super::channel::{Channel, ChannelReader};
 use super::gate::{Arrived, NodeGate};
 use super::hello::{Hello, Welcome};
-use super::{BODY_BYTES_MAX, Links, PeerLink, SILENCE_MAX, set_silence_max};
+use super::{BODY_BYTES_MAX, KEEP_ALIVE, Links, PeerLink, SILENCE_MAX, set_silence_max};
 use crate::storage::partition::Partition;
 
 /// Bytes that are read at once.
@@ -25,6 +25,8 @@ const READ_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Groups on one link.
 const ALIASES_MAX: usize = 1 << 20;
+/// A peer that is there says something within this time: it keeps its link alive.
+const ALIVE_MAX: Duration = KEEP_ALIVE.saturating_mul(3);
 /// How often it is looked whether the peer may still speak as a node.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,8 @@ pub(super) struct Incoming {
     current: Mutex<Current>,
     /// Held while frames are taken: a new link begins when the old one is out of the way.
     turn: Mutex<()>,
+    /// When something came over it last.
+    heard_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -47,6 +51,16 @@ struct Current {
 impl Incoming {
     pub(super) fn end(&self) {
         self.current.lock().shut_down();
+    }
+
+    /// Whether the peer has a link that was accepted, and has said something on it lately.
+    pub(super) fn is_alive(&self, now_ms: u64) -> bool {
+        let silent_ms = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed));
+        self.current.lock().stream.is_some() && Duration::from_millis(silent_ms) < ALIVE_MAX
+    }
+
+    fn heard(&self, now_ms: u64) {
+        self.heard_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// A link takes the place of the one that is there. Returns its number.
@@ -104,6 +118,7 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     }
     let Ok(control) = channel.control() else { return };
     let Channel { reader, writer } = channel;
+    peer.incoming.heard(links.now_ms());
     let number = peer.incoming.replace(hello.generation, control);
     {
         let _turn = peer.incoming.turn.lock();
@@ -123,6 +138,11 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
+            if error.kind() == io::ErrorKind::PermissionDenied {
+                // It is to hear nothing either.
+                peer.outbox.lock().end();
+                peer.wake.notify_one();
+            }
         }
     }
     peer.incoming.release(number);
@@ -225,6 +245,7 @@ impl Receiver<'_> {
             if !input.fill(&mut stream)? {
                 return Ok(());
             }
+            self.peer.incoming.heard(self.links.now_ms());
             self.leave.check(&self.links.gate)?;
         }
     }

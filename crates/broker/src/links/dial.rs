@@ -21,6 +21,9 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// A connection, and the answer to a hello, take at most so long.
 const DIAL_TIME: Duration = Duration::from_secs(2);
+/// How often it is looked whether a peer has proven who it is, and when it is said that it does not.
+const PROOF_EVERY: Duration = Duration::from_millis(10);
+const PROOF_TIME: Duration = Duration::from_secs(2);
 /// Frames up to this size are gathered before they are written.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Heartbeats in one frame.
@@ -46,10 +49,12 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let mut is_gone = false;
     while !links.is_stopping() {
         match dial(links, peer) {
-            Ok(channel) => {
+            Ok(mut channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
-                serve(links, peer, channel);
+                if await_proof(links, peer, &mut channel) {
+                    serve(links, peer, channel);
+                }
                 // At once: a peer that refuses now has died.
                 continue;
             }
@@ -133,6 +138,40 @@ fn unproven(error: io::Error) -> DialError {
     }
 }
 
+/// Where a peer does not prove who it is when it is dialled, it does so by a link of its own: until that is there, nothing
+/// goes to it but signs of life. Returns false if the link has ended.
+fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
+    if !links.gate.wants_proof() {
+        return true;
+    }
+    let node = peer.peer.node;
+    let (begun, mut sign_at, mut is_said) = (Instant::now(), Instant::now(), false);
+    let mut sign = Vec::new();
+    link::heartbeats(&[], &mut sign);
+    while !peer.incoming.is_alive(links.now_ms()) {
+        if links.is_stopping() {
+            return false;
+        }
+        if !is_said && begun.elapsed() >= PROOF_TIME {
+            is_said = true;
+            tracing::warn!(
+                node,
+                "nothing is sent to node {node}, which takes this node's link, until it has proven who it is by a link of \
+                 its own; its log, or this one, says why it does not"
+            );
+        }
+        if sign_at.elapsed() >= KEEP_ALIVE {
+            sign_at = Instant::now();
+            if channel.writer.write_all(&sign).is_err() {
+                std::thread::sleep(BACK_OFF_MIN);
+                return false;
+            }
+        }
+        std::thread::sleep(PROOF_EVERY);
+    }
+    true
+}
+
 /// Writes until the link ends.
 fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
     let Ok(control) = channel.control() else {
@@ -158,7 +197,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         })
     };
     let written = match &answers {
-        Ok(_) => Writer::new(writer).run(peer),
+        Ok(_) => Writer::new(writer, links.clone()).run(peer),
         Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
     };
     let waiting = peer.outbox.lock().close();
@@ -197,6 +236,7 @@ fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
 /// Writes frames to a connection.
 struct Writer {
     stream: ChannelWriter,
+    links: Arc<Links>,
     /// The numbers of groups on this link, by group and receiver.
     aliases: HashMap<(GroupId, ReplicaId), u32>,
     out: Vec<u8>,
@@ -205,9 +245,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(stream: ChannelWriter) -> Writer {
+    fn new(stream: ChannelWriter, links: Arc<Links>) -> Writer {
         Writer {
             stream,
+            links,
             aliases: HashMap::new(),
             out: Vec::new(),
             batches: Vec::new(),
@@ -229,11 +270,21 @@ impl Writer {
             if !outbox.is_open() {
                 return None;
             }
-            let batch = outbox.take();
+            // Only those who catch up have to be asked about.
+            let pause = match outbox.has_behind() {
+                true => self.links.throttle.pause(Instant::now()),
+                false => Duration::ZERO,
+            };
+            let batch = outbox.take(pause.is_zero());
+            if batch.is_throttled {
+                let bytes = batch.append.as_ref().map_or(0, |item| item.outgoing.bytes);
+                self.links.throttle.charge(Instant::now(), bytes);
+            }
             if !batch.is_empty() || !self.out.is_empty() || self.written_at.elapsed() >= KEEP_ALIVE {
                 return Some(batch);
             }
-            peer.wake.wait_for(&mut outbox, KEEP_ALIVE);
+            let time = if outbox.has_behind() { pause.min(KEEP_ALIVE) } else { KEEP_ALIVE };
+            peer.wake.wait_for(&mut outbox, time);
         }
     }
 

@@ -230,6 +230,12 @@ impl NodeGate {
         Ok(channel)
     }
 
+    /// Whether a node that was dialled has yet to prove who it is, beyond the name in its certificate: by PLAIN it says
+    /// nothing of itself, and by SCRAM no more than that it knows this node's user.
+    pub(crate) fn wants_proof(&self) -> bool {
+        self.sasl.is_some()
+    }
+
     /// Whether a principal may speak as a node.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ pub(super) struct Item {
     /// In whose log the batches are.
     pub(super) partition: Weak<Partition>,
     pub(super) outgoing: Outgoing,
+    /// An append to a replica that catches up, which may take its time.
+    pub(super) catches_up: bool,
 }
 
 impl Item {
@@ -78,6 +80,8 @@ pub(super) struct Batch {
     pub(super) calls: VecDeque<Call>,
     /// One append.
     pub(super) append: Option<Item>,
+    /// It was taken from what may take its time.
+    pub(super) is_throttled: bool,
 }
 
 impl Batch {
@@ -101,7 +105,13 @@ pub(super) struct Outbox {
     repeat: Option<u64>,
     answer: Option<RepeatAnswer>,
     control: VecDeque<Item>,
-    appends: VecDeque<Item>,
+    /// Each with its number in the order in which they came.
+    appends: VecDeque<(u64, Item)>,
+    /// Those that may take their time, and all that follow them in their groups, whose order stays.
+    behind: VecDeque<(u64, Item)>,
+    /// How many of these each group has.
+    behind_of: HashMap<GroupId, usize>,
+    next_append: u64,
     bytes: usize,
     calls: VecDeque<Call>,
     calls_bytes: usize,
@@ -130,6 +140,8 @@ impl Outbox {
         (self.repeat, self.answer) = (None, None);
         self.control.clear();
         self.appends.clear();
+        self.behind.clear();
+        self.behind_of.clear();
         self.calls.clear();
         (self.bytes, self.calls_bytes) = (0, 0);
         self.waiting.drain().map(|(_, on_answer)| on_answer).collect()
@@ -162,14 +174,44 @@ impl Outbox {
             self.control.push_back(item);
             return true;
         }
-        match self.appends.back_mut().filter(|last| last.joins(&item)) {
+        let is_behind = item.catches_up || self.behind_of.contains_key(&item.group);
+        let lane = if is_behind { &mut self.behind } else { &mut self.appends };
+        match lane.back_mut().map(|(_, last)| last).filter(|last| last.joins(&item)) {
             Some(last) => {
                 last.join(item);
                 self.bytes -= MESSAGE_BYTES;
             }
-            None => self.appends.push_back(item),
+            None => {
+                if is_behind {
+                    *self.behind_of.entry(item.group).or_insert(0) += 1;
+                }
+                lane.push_back((self.next_append, item));
+                self.next_append += 1;
+            }
         }
         true
+    }
+
+    /// Whether there is something that may take its time.
+    pub(super) fn has_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    /// The next append: of those that take their time, where they may go and nothing older waits. Then it is true.
+    fn take_append(&mut self, may_throttled: bool) -> Option<(Item, bool)> {
+        let behind = self.behind.front().filter(|_| may_throttled).map(|(number, _)| *number);
+        let next = self.appends.front().map(|(number, _)| *number);
+        if behind.is_some_and(|behind| next.is_none_or(|next| behind < next)) {
+            let (_, item) = self.behind.pop_front()?;
+            if let Some(count) = self.behind_of.get_mut(&item.group) {
+                *count -= 1;
+                if *count == 0 {
+                    self.behind_of.remove(&item.group);
+                }
+            }
+            return Some((item, true));
+        }
+        self.appends.pop_front().map(|(_, item)| (item, false))
     }
 
     /// Has all heartbeats that stand repeated.
@@ -219,15 +261,17 @@ impl Outbox {
         std::mem::take(&mut self.is_idle)
     }
 
-    /// What is to be written next: all that is urgent, and one append.
-    pub(super) fn take(&mut self) -> Batch {
+    /// What is to be written next: all that is urgent, and one append. `may_throttled`: also one that may take its time.
+    pub(super) fn take(&mut self, may_throttled: bool) -> Batch {
+        let (append, is_throttled) = self.take_append(may_throttled).unzip();
         let batch = Batch {
             heartbeats: std::mem::take(&mut self.heartbeats),
             repeat: self.repeat.take(),
             answer: self.answer.take(),
             control: std::mem::take(&mut self.control),
             calls: std::mem::take(&mut self.calls),
-            append: self.appends.pop_front(),
+            append,
+            is_throttled: is_throttled.unwrap_or(false),
         };
         self.calls_bytes = 0;
         self.bytes -= batch.control.iter().chain(&batch.append).map(Item::memory).sum::<usize>();

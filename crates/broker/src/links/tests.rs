@@ -160,6 +160,38 @@ fn records_are_deleted_on_all_replicas() {
     assert_eq!(follower.delete_records_before(11, wait), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
 }
 
+/// What a replica missed while it was away goes to it at a rate; those that are there do not wait for it.
+#[test]
+fn a_replica_that_catches_up_takes_its_time_and_holds_up_nobody() {
+    const RATE: u64 = 1 << 20;
+    let mut cluster = Cluster::that_catch_up(7, 300, RATE);
+    let leader = cluster.leader();
+    let away = (leader + 1) % 3;
+    assert_eq!(cluster.produce(leader, 0), Ok(()));
+    cluster.kill(away);
+    wait_for("out of sync", || (cluster.partition(leader).in_sync().len() == 2).then_some(()));
+    let missed: Vec<_> = (0..700).map(|_| cluster.begin_bytes(leader, &[7; 3_000])).collect();
+    for fate in missed {
+        assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())));
+    }
+    cluster.restart(away);
+    let (begun, mut written, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let end = |cluster: &Cluster, node: usize| cluster.partition(node).ends().map(|ends| ends.log_end);
+    while end(&cluster, away) != end(&cluster, leader) {
+        assert!(begun.elapsed() < SOON, "it does not catch up: {:?}", end(&cluster, away));
+        let asked = Instant::now();
+        assert_eq!(cluster.produce(leader, 1 + written), Ok(()));
+        (written, slowest) = (written + 1, slowest.max(asked.elapsed()));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let took = begun.elapsed();
+    // 2.1 MB, of which the first 256 KiB are sent at once.
+    assert!(took > Duration::from_millis(1_500), "it caught up within {took:?}");
+    assert!(written > 20, "{written} acknowledgements in {took:?}");
+    println!("caught up within {took:?}; {written} acknowledgements, the slowest after {slowest:?}");
+    wait_for("in sync", || (cluster.partition(leader).in_sync().len() == 3).then_some(()));
+}
+
 /// Faults by seed: nodes are killed, cut off and come back while one producer sends on.
 #[test]
 fn nothing_acknowledged_is_lost_whatever_happens_to_links_and_nodes() {
@@ -218,7 +250,8 @@ struct Alone {
 impl Alone {
     fn start(peers: Vec<Peer>) -> Alone {
         let identity = LinkIdentity { node: 1, generation: 5, cluster_id: "c".into() };
-        let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
+        let options =
+            LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
         let links = Links::start(identity, peers, options, cluster::gate()).expect("threads can be made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -362,7 +395,8 @@ fn a_node_asks_another_and_gets_its_answer() {
     served.links.serve_calls(Arc::new(Backwards));
     let asking = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
     let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port: served.port }];
-    let options = LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000 };
+    let options =
+        LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
     let links = Links::start(asking, peers, options, cluster::gate()).expect("threads can be made");
     let ask = |kind, body: &[u8]| links.call_blocking(1, CallKind(kind), body.to_vec(), SOON);
     wait_for("a link", || (links.connected() == [1]).then_some(()));

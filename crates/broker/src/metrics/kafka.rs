@@ -1,13 +1,16 @@
 //! Kafka's metrics, under the names that the common configurations of Prometheus' JMX exporter for Kafka give them
 //! (kafka-2_0_0.yml, kafka-kraft-3_0_0.yml), for which most dashboards are made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::exposition::{Exposition, Kind};
 use super::latency::Part;
 use super::load;
 use crate::api;
 use crate::broker::Broker;
+use crate::controller::cluster::Leaders;
 use crate::storage::partition::{Partition, ReplicationHealth};
 use crate::storage::topics::Topic;
 
@@ -48,6 +51,7 @@ struct View<'a> {
     topics: &'a [Arc<Topic>],
     /// Partitions that have their own series.
     shown: &'a [Arc<Partition>],
+    /// Partitions that have a replica here, and those of them whose files cannot be used.
     partitions: usize,
     offline: usize,
 }
@@ -61,10 +65,12 @@ pub(super) fn expose(
 ) {
     let all = || topics.iter().flat_map(|topic| &topic.partitions);
     let offline = all().filter(|partition| partition.is_offline()).count();
-    let view = View { broker, topics, shown, partitions: all().count(), offline };
+    let partitions = all().filter(|partition| !partition.is_elsewhere()).count();
+    let view = View { broker, topics, shown, partitions, offline };
     view.traffic(text);
     view.requests(text);
     view.replicas(text);
+    view.changes(text);
     view.controller(text);
     view.connections(text);
     view.groups(text);
@@ -170,7 +176,7 @@ impl View<'_> {
         let count = |is: fn(&ReplicationHealth) -> bool| health.iter().filter(|one| is(one)).count();
         gauge("leadercount", "Partitions that this node leads.", count(|one| one.is_leader));
         gauge("offlinereplicacount", "Partitions whose files cannot be used.", self.offline);
-        let under = count(|one| one.in_sync < one.replicas);
+        let under = count(ReplicationHealth::is_under_replicated);
         gauge("underreplicatedpartitions", "Partitions led here with replicas that are behind.", under);
         let under = count(|one| one.is_leader && one.in_sync < one.min_insync);
         gauge(
@@ -194,6 +200,15 @@ impl View<'_> {
     }
 
     fn controller(&self, text: &mut Exposition) {
+        let (is_active, offline, imbalanced) = match &self.broker.cluster {
+            None => (true, self.offline, 0),
+            Some(_) if self.broker.controller.decides() => {
+                let (offline, imbalanced) = self.led_by_none_and_by_others();
+                (true, offline, imbalanced)
+            }
+            // One node of the cluster counts what is the cluster's.
+            Some(_) => (false, 0, 0),
+        };
         let image = self.broker.controller.image();
         let topics: usize = image.topics().count();
         let partitions: usize = image.topics().map(|topic| topic.partitions.len()).sum();
@@ -204,13 +219,89 @@ impl View<'_> {
             let name = format!("kafka_controller_kafkacontroller_{name}");
             text.one(&name, Kind::Gauge, help, value as f64);
         };
-        gauge("activecontrollercount", "Whether this node is the controller.", 1);
+        gauge("activecontrollercount", "Whether this node is the controller.", usize::from(is_active));
         gauge("globaltopiccount", "Topics of the cluster.", topics);
         gauge("globalpartitioncount", "Partitions of the cluster.", partitions);
-        gauge("offlinepartitionscount", "Partitions without a leader.", self.offline);
-        gauge("preferredreplicaimbalancecount", "Partitions that another than the first replica leads.", 0);
+        gauge("offlinepartitionscount", "Partitions without a leader, at the controller.", offline);
+        gauge(
+            "preferredreplicaimbalancecount",
+            "Partitions that another than the first replica leads, or none, at the controller.",
+            imbalanced,
+        );
         gauge("activebrokercount", "Nodes that take part.", active);
         gauge("fencedbrokercount", "Nodes that do not.", fenced);
+    }
+
+    /// Partitions of the cluster that have no leader, and those that the first of their replicas does not lead.
+    fn led_by_none_and_by_others(&self) -> (usize, usize) {
+        let image = self.broker.controller.image();
+        let (mut offline, mut imbalanced) = (0, 0);
+        for topic in image.topics() {
+            let leaders = Leaders::of(self.broker, &image, topic);
+            for (index, partition) in (0..).zip(&topic.partitions) {
+                let leader = leaders.get(index, partition).leader_id;
+                offline += usize::from(leader < 0);
+                imbalanced += usize::from(partition.replicas.first() != Some(&leader));
+            }
+        }
+        (offline, imbalanced)
+    }
+
+    /// Elections, replicas that fall behind and catch up, and how far they are behind: each node has those of the partitions
+    /// that it leads, so that sums over all nodes are those of the cluster.
+    fn changes(&self, text: &mut Exposition) {
+        let led = self.broker.cluster.as_ref().map(|cluster| &cluster.led);
+        let mut counter = |name: &str, help: &str, value: Option<&AtomicU64>| {
+            text.one(name, Kind::Counter, help, value.map_or(0.0, load));
+        };
+        counter(
+            "kafka_server_replicamanager_isrshrinks_total",
+            "Times that a partition led here was found with replicas that had fallen out of sync.",
+            led.map(|led| &led.isr_shrinks),
+        );
+        counter(
+            "kafka_server_replicamanager_isrexpands_total",
+            "Times that a partition led here was found with replicas that were in sync again.",
+            led.map(|led| &led.isr_expands),
+        );
+        counter(
+            "kafka_controller_controllerstats_leaderelectionrateandtimems_count",
+            "Elections that made this node the leader of a partition.",
+            led.map(|led| &led.elections),
+        );
+        counter(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "Elections that may have lost acknowledged records. A replica without them is never elected.",
+            None,
+        );
+        let lag = self.broker.cluster.as_ref().map(|_| self.lag()).unwrap_or_default();
+        let name = "kafka_server_replicafetchermanager_maxlag";
+        text.describe(
+            name,
+            Kind::Gauge,
+            "Most records that a replica lacks of a partition that is led here.",
+        );
+        let most = lag.values().max().copied().unwrap_or(0);
+        text.sample(name, &[("clientid", "Replica")], most as f64);
+        if !lag.is_empty() {
+            let name = "mainstem_replica_lag_records_max";
+            text.describe(name, Kind::Gauge, "The same of each node that has such replicas.");
+            for (node, records) in &lag {
+                text.sample(name, &[("node", &node.to_string())], *records as f64);
+            }
+        }
+    }
+
+    /// The most that replicas lack of a partition that is led here, by their node.
+    fn lag(&self) -> BTreeMap<i32, i64> {
+        let mut most = BTreeMap::new();
+        for partition in self.topics.iter().flat_map(|topic| &topic.partitions) {
+            for (node, records) in partition.lacking() {
+                let known = most.entry(node).or_insert(0);
+                *known = records.max(*known);
+            }
+        }
+        most
     }
 
     fn connections(&self, text: &mut Exposition) {

@@ -1,11 +1,13 @@
 //! Who asks: the connection and the request, as every API sees them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mainstem_security::acl::AclOperation;
+use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType};
 use mainstem_wire::{ApiKey, ErrorCode};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::authorization::Authorization;
 use crate::quotas::{Quotas, ThreadTime};
@@ -30,7 +32,32 @@ pub(crate) struct ConnectionContext {
     /// Name and version that the client's library gave in ApiVersions (KIP-511).
     pub(crate) software: Mutex<Option<(String, String)>>,
     /// The node that the client asked, where that one handed its request on to this one.
-    pub(crate) asked_node: Option<i32>,
+    pub(crate) asked: Option<Arc<AskedNode>>,
+}
+
+/// A node that a client asked, and that handed the request on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AskedNode {
+    /// Its `node.id`.
+    pub(crate) id: i32,
+    /// What its rules deny the client of what the request is about: it is denied here as well.
+    pub(crate) denied: BTreeSet<Denial>,
+}
+
+/// An operation on a resource that is denied, by the protocol's codes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Denial {
+    operation: u8,
+    resource_type: i8,
+    name: String,
+}
+
+impl Denial {
+    /// Of an operation on a resource.
+    pub(crate) fn of(operation: Operation, resource: Resource<'_>) -> Denial {
+        let (resource_type, name) = resource.as_acl();
+        Denial { operation: operation as u8, resource_type: resource_type.code(), name: name.to_owned() }
+    }
 }
 
 impl ConnectionContext {
@@ -44,7 +71,7 @@ impl ConnectionContext {
             authorization: self.authorization.clone(),
             quotas: self.quotas.clone(),
             software: Mutex::new(self.software.lock().clone()),
-            asked_node: self.asked_node,
+            asked: self.asked.clone(),
         }
     }
 }
@@ -108,7 +135,17 @@ impl Operation {
     }
 }
 
-impl Resource<'_> {
+impl<'a> Resource<'a> {
+    /// As rules name it.
+    pub(crate) fn as_acl(self) -> (ResourceType, &'a str) {
+        match self {
+            Resource::Topic(name) => (ResourceType::Topic, name),
+            Resource::Group(name) => (ResourceType::Group, name),
+            Resource::Cluster => (ResourceType::Cluster, CLUSTER_NAME),
+            Resource::TransactionalId(name) => (ResourceType::TransactionalId, name),
+        }
+    }
+
     /// The error of who is denied it.
     fn denied(self) -> ErrorCode {
         match self {
@@ -129,6 +166,9 @@ pub(crate) fn authorize(
     operation: Operation,
     resource: Resource<'_>,
 ) -> Result<(), ErrorCode> {
+    if is_denied_where_it_was_asked(context, operation, resource) {
+        return Err(resource.denied());
+    }
     match &context.connection.authorization {
         Some(authorization) if !authorization.allows(context, operation, resource) => Err(resource.denied()),
         _ => Ok(()),
@@ -139,7 +179,18 @@ pub(crate) fn authorize(
 /// logged.
 pub(crate) fn permits(context: &RequestContext, operation: Operation, resource: Resource<'_>) -> bool {
     let authorization = context.connection.authorization.as_ref();
-    authorization.is_none_or(|authorization| authorization.permits(context, operation, resource))
+    !is_denied_where_it_was_asked(context, operation, resource)
+        && authorization.is_none_or(|authorization| authorization.permits(context, operation, resource))
+}
+
+/// Whether the node that was asked denies it: that was logged there.
+fn is_denied_where_it_was_asked(
+    context: &RequestContext,
+    operation: Operation,
+    resource: Resource<'_>,
+) -> bool {
+    let asked = context.connection.asked.as_ref().filter(|asked| !asked.denied.is_empty());
+    asked.is_some_and(|asked| asked.denied.contains(&Denial::of(operation, resource)))
 }
 
 /// Whether the principal may write to any topic at all (KIP-679).

@@ -252,7 +252,7 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
         authorization: broker.security.authorization().cloned(),
         quotas: broker.quotas.clone(),
         software: Mutex::default(),
-        asked_node: None,
+        asked: None,
     };
     let prepared = stream
         .set_nodelay(true)

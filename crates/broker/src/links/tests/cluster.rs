@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::super::hello::read_frame;
-use super::{LinkIdentity, Links, LinksOptions, NodeGate, Peer, SOON, wait_for};
+use super::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SOON, wait_for};
 use crate::clock::Clock;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
@@ -169,6 +169,8 @@ pub(super) struct Cluster {
     clock: Clock,
     seed: u64,
     write_caching: bool,
+    replica_lag_max_ms: u64,
+    catch_up_rate: u64,
     generation: u64,
     acknowledged: BTreeMap<i64, u64>,
 }
@@ -177,6 +179,14 @@ impl Cluster {
     /// Nodes that reach each other without anything between.
     pub(super) fn start(seed: u64) -> Cluster {
         let mut cluster = Self::prepare(seed, false);
+        (0..3).for_each(|node| cluster.restart(node));
+        cluster
+    }
+
+    /// Nodes that count as out of sync after so long, and catch up at so many bytes a second.
+    pub(super) fn that_catch_up(seed: u64, replica_lag_max_ms: u64, catch_up_rate: u64) -> Cluster {
+        let mut cluster = Self::prepare(seed, false);
+        (cluster.replica_lag_max_ms, cluster.catch_up_rate) = (replica_lag_max_ms, catch_up_rate);
         (0..3).for_each(|node| cluster.restart(node));
         cluster
     }
@@ -205,6 +215,8 @@ impl Cluster {
             clock: Clock::start(),
             seed,
             write_caching,
+            replica_lag_max_ms: 30_000,
+            catch_up_rate: CATCH_UP_RATE,
             generation: 0,
             acknowledged: BTreeMap::new(),
         }
@@ -227,7 +239,8 @@ impl Cluster {
         let peers = self.nodes.iter().enumerate().map(peer).collect();
         let identity =
             LinkIdentity { node: node as i32 + 1, generation: self.generation, cluster_id: "cluster".into() };
-        let options = LinksOptions { clock: self.clock, replica_lag_max_ms: 30_000 };
+        let Cluster { clock, replica_lag_max_ms, catch_up_rate, .. } = *self;
+        let options = LinksOptions { clock, replica_lag_max_ms, catch_up_rate };
         Links::start(identity, peers, options, gate()).expect("threads can be made")
     }
 
@@ -332,6 +345,11 @@ impl Cluster {
 
     /// Appends a value, and returns where it is seen what becomes of it.
     pub(super) fn begin(&mut self, node: usize, value: u64) -> Fate {
+        self.begin_bytes(node, &value.to_be_bytes())
+    }
+
+    /// The same with any value.
+    pub(super) fn begin_bytes(&mut self, node: usize, value: &[u8]) -> Fate {
         let (wait, fate) = waiter();
         match self.append(node, value) {
             Ok((offset, epoch)) => self.partition(node).when_committed(offset + 1, epoch, wait),
@@ -340,9 +358,9 @@ impl Cluster {
         fate
     }
 
-    fn append(&mut self, node: usize, value: u64) -> Result<(i64, i32), ErrorCode> {
+    fn append(&mut self, node: usize, value: &[u8]) -> Result<(i64, i32), ErrorCode> {
         let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(1, None, Some(&value.to_be_bytes()), &[]).expect("a record");
+        batch.append(1, None, Some(value), &[]).expect("a record");
         let bytes = batch.build().expect("a batch");
         let partition = self.partition(node);
         let appended = partition.append(&bytes, Origin::Client, &self.clock, &mut Scratch::new());
@@ -351,7 +369,7 @@ impl Cluster {
 
     /// Appends a value and waits for it.
     pub(super) fn produce(&mut self, node: usize, value: u64) -> Result<(), ErrorCode> {
-        let (offset, epoch) = self.append(node, value)?;
+        let (offset, epoch) = self.append(node, &value.to_be_bytes())?;
         let (wait, fate) = waiter();
         self.partition(node).when_committed(offset + 1, epoch, wait);
         let result = fate.recv_timeout(SOON).expect("an answer in time");

@@ -66,6 +66,13 @@ pub(crate) struct ReplicationHealth {
     pub(crate) min_insync: usize,
 }
 
+impl ReplicationHealth {
+    /// Whether replicas are not in sync, of a partition that is led here.
+    pub(crate) fn is_under_replicated(&self) -> bool {
+        self.in_sync < self.replicas
+    }
+}
+
 /// What is of interest outside of a group's replica. Called without any lock of the partition, in the order in which it
 /// happened, on the thread that drove the replica: implementations must not block.
 pub(crate) trait ReplicaEvents: Send + Sync {
@@ -392,6 +399,14 @@ impl Partition {
         self.replication.is_some()
     }
 
+    /// How many replicas its group has; 0 where none of them is in use here.
+    pub(crate) fn replica_count(&self) -> usize {
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) => member.replica.configuration().voters.len(),
+            _ => 0,
+        }
+    }
+
     /// What is known of its replica without its lock, if it is replicated.
     pub(crate) fn pulse(&self) -> Option<Arc<Pulse>> {
         self.replication.as_ref().map(|replication| replication.pulse.clone())
@@ -437,6 +452,21 @@ impl Partition {
             _ => return ReplicationHealth::default(),
         };
         ReplicationHealth { is_leader: true, replicas, in_sync, min_insync: self.min_insync() }
+    }
+
+    /// How many offsets each other node lacks, as far as it is known, if this node leads; otherwise none.
+    pub(crate) fn lacking(&self) -> Vec<(i32, i64)> {
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                member.replica.lacking().map(|(id, count)| (id.node(), count)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether its replicas are all on other nodes.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.lock().log, Err(NoLog::Elsewhere))
     }
 
     /// The nodes whose replicas are in sync, if this node leads; otherwise none.
@@ -820,7 +850,10 @@ impl Partition {
         } = effects;
         aftermath.flush = flush;
         if !messages.is_empty() {
-            let (wakes, lost) = replication.links.send(self, replication.group, replication.own, messages);
+            let links = &replication.links;
+            let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
+            let catches_up = |to| member.replica.is_catching_up(to, now_ms, lag_max_ms);
+            let (wakes, lost) = links.send(self, replication.group, replication.own, messages, catches_up);
             aftermath.wakes = wakes;
             lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
         }

@@ -1,17 +1,25 @@
 //! `mainstem cluster status`: nodes, votes, leaders, and what lacks replicas.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use mainstem_client::{Admin, Quorum};
+use mainstem_client::{Admin, BrokerDescription, Quorum};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
+use super::NOBODY;
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
 /// Partitions without a leader that are named; more are counted.
 const NAMED_MAX: usize = 20;
+
+/// How long a metadata leader is waited for: longer than an election takes.
+const QUORUM_TIME: Duration = Duration::from_secs(4);
+/// How long a node may take to accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// What `cluster status` takes.
 #[derive(Debug, Args)]
@@ -34,6 +42,8 @@ struct Found {
     /// Fewer replicas in sync than there are.
     under_replicated: Vec<String>,
     without_leader: Vec<String>,
+    /// Where there is no metadata leader: nodes that take no connection.
+    unreachable: Vec<i32>,
 }
 
 #[derive(Debug, Default)]
@@ -56,36 +66,76 @@ pub(crate) async fn run(status: &Status) -> Result<()> {
     let admin = status.target.connect().await?;
     let found = collect(&admin).await?;
     match status.json {
-        true => print_json(&found.to_json()),
-        false => print(&found.to_text()),
+        true => print_json(&found.to_json())?,
+        false => print(&found.to_text())?,
+    }
+    match found.why_no_leader() {
+        None => Ok(()),
+        Some(why) => bail!("no metadata leader: {why}"),
     }
 }
 
 async fn collect(admin: &Admin) -> Result<Found> {
     let cluster = admin.cluster().await?;
-    let quorum = admin.quorum().await?;
-    let mut found = Found {
-        id: cluster.cluster_id,
-        metadata_leader: quorum.leader,
-        metadata_epoch: quorum.leader_epoch,
-        ..Found::default()
-    };
-    found.note_voters(&quorum);
-    for (id, broker) in cluster.brokers {
-        let node = found.nodes.entry(id).or_default();
+    let mut found = Found { id: cluster.cluster_id, metadata_leader: NOBODY, ..Found::default() };
+    let brokers = cluster.brokers;
+    for (id, broker) in &brokers {
+        let node = found.nodes.entry(*id).or_default();
         node.address = Some(format!("{}:{}", broker.host, broker.port));
-        node.rack = broker.rack;
+        node.rack = broker.rack.clone();
     }
     for topic in admin.topics().await? {
         for partition in &topic.partitions {
             found.note(&topic.name, partition);
         }
     }
+    match tokio::time::timeout(QUORUM_TIME, admin.quorum()).await {
+        Ok(quorum) => found.note_quorum(&quorum?),
+        // No node knows more than that: who can be reached from here is the next best.
+        Err(_) => found.unreachable = unreachable(&brokers).await,
+    }
     Ok(found)
 }
 
+/// The nodes that take no connection.
+async fn unreachable(brokers: &BTreeMap<i32, BrokerDescription>) -> Vec<i32> {
+    let mut silent = Vec::new();
+    for (id, broker) in brokers {
+        // No node listens at another one.
+        let port = u16::try_from(broker.port).unwrap_or(0);
+        let dialled = TcpStream::connect((broker.host.as_str(), port));
+        let connected = tokio::time::timeout(CONNECT_TIME, dialled).await;
+        if !connected.is_ok_and(|connected| connected.is_ok()) {
+            silent.push(*id);
+        }
+    }
+    silent
+}
+
 impl Found {
-    fn note_voters(&mut self, quorum: &Quorum) {
+    /// What to do where no node leads the metadata.
+    fn why_no_leader(&self) -> Option<String> {
+        if self.metadata_leader != NOBODY {
+            return None;
+        }
+        let named = |id: &i32| match self.nodes.get(id).and_then(|node| node.address.as_ref()) {
+            Some(address) => format!("{id} ({address})"),
+            None => id.to_string(),
+        };
+        let unreachable: Vec<_> = self.unreachable.iter().map(named).collect();
+        Some(match unreachable.is_empty() {
+            true => "the nodes elect one, or do not reach each other; try again, and look at their logs"
+                .to_owned(),
+            false => format!(
+                "a majority of the nodes is needed, and these cannot be reached from here: {}; start them, or look at the \
+                 network",
+                unreachable.join(", ")
+            ),
+        })
+    }
+
+    fn note_quorum(&mut self, quorum: &Quorum) {
+        (self.metadata_leader, self.metadata_epoch) = (quorum.leader, quorum.leader_epoch);
         let end = quorum.voters.iter().filter_map(|voter| voter.log_end_offset).max().unwrap_or(0);
         for voter in &quorum.voters {
             let node = self.nodes.entry(voter.node).or_default();
@@ -138,6 +188,7 @@ impl Found {
             "partitions": self.partitions,
             "under_replicated": self.under_replicated,
             "without_leader": self.without_leader,
+            "unreachable": self.unreachable,
         })
     }
 
@@ -160,8 +211,12 @@ impl Found {
             ]
         };
         let columns = [">NODE", "ADDRESS", "RACK", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
+        let leader = match self.metadata_leader {
+            NOBODY => "no metadata leader".to_owned(),
+            leader => format!("metadata leader {leader}"),
+        };
         let mut lines = vec![
-            format!("cluster {}, metadata leader {}", self.id, self.metadata_leader),
+            format!("cluster {}, {leader}", self.id),
             table(&columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];

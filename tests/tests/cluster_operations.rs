@@ -1,0 +1,395 @@
+//! What operators see of nodes: metrics under Kafka's names, whether a node may be restarted, how many may be gone.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mainstem_client::{
+    Admin, ConsumerConfig, GroupConfig, GroupConsumer, NewTopic, Position, Producer, ProducerConfig, Record,
+};
+use mainstem_tests::broker::binary;
+use mainstem_tests::client::Client;
+use mainstem_tests::cluster::replica::ReplicaBatch;
+use mainstem_tests::cluster::{Cluster, Setup, System};
+use mainstem_tests::kafka::{batch, refusal};
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+const TOPIC: &str = "t";
+const PARTITIONS: i32 = 6;
+/// A topic with one replica of each partition.
+const ALONE: &str = "alone";
+/// A topic all of whose replicas have to be in sync.
+const STRICT: &str = "strict";
+/// A topic with fewer replicas than nodes.
+const SPREAD: &str = "spread";
+/// For an election, a session that runs out, and what a slow machine adds.
+const SEEN_MAX: Duration = Duration::from_secs(20);
+/// A group that reads nothing for so long has read all.
+const QUIET: Duration = Duration::from_secs(4);
+/// Records that a node that sleeps misses.
+const MISSED: i64 = 25;
+
+const ACTIVE: &str = "kafka_controller_kafkacontroller_activecontrollercount";
+const OFFLINE: &str = "kafka_controller_kafkacontroller_offlinepartitionscount";
+const IMBALANCE: &str = "kafka_controller_kafkacontroller_preferredreplicaimbalancecount";
+const FENCED: &str = "kafka_controller_kafkacontroller_fencedbrokercount";
+const ELECTIONS: &str = "kafka_controller_controllerstats_leaderelectionrateandtimems_count";
+const UNCLEAN: &str = "kafka_controller_controllerstats_uncleanleaderelections_total";
+const LED: &str = "kafka_server_replicamanager_leadercount";
+const HOSTED: &str = "kafka_server_replicamanager_partitioncount";
+const UNDER_REPLICATED: &str = "kafka_server_replicamanager_underreplicatedpartitions";
+const UNDER_MIN: &str = "kafka_server_replicamanager_underminisrpartitioncount";
+const AT_MIN: &str = "kafka_server_replicamanager_atminisrpartitioncount";
+const SHRINKS: &str = "kafka_server_replicamanager_isrshrinks_total";
+const EXPANDS: &str = "kafka_server_replicamanager_isrexpands_total";
+const MAX_LAG: &str = "kafka_server_replicafetchermanager_maxlag{clientid=\"Replica\"}";
+
+fn start(setup: Setup, topics: &[NewTopic]) -> (Cluster, Runtime) {
+    let mut cluster = setup.set("mainstem.http.listener", "127.0.0.1:0").start().expect("our own binary");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async {
+        cluster.wait_until_ready().await;
+        for topic in topics {
+            Admin::new(cluster.client()).create_topic(topic).await.expect("a topic");
+            cluster.wait_until_in_sync(&topic.name).await;
+        }
+    });
+    (cluster, runtime)
+}
+
+fn replicated(partitions: i32, replicas: i16) -> NewTopic {
+    NewTopic { replication_factor: Some(replicas), ..NewTopic::new(TOPIC).partitions(partitions) }
+}
+
+fn connect(cluster: &Cluster, node: i32) -> Client {
+    let addresses = cluster.bootstrap();
+    let address = addresses.split(',').nth(node as usize - 1).expect("there is such a node");
+    Client::connect(address).expect("it listens")
+}
+
+/// The metrics of a node.
+struct Scrape(String);
+
+impl Scrape {
+    fn of(cluster: &Cluster, node: i32) -> Scrape {
+        Scrape(cluster.http(node, "/metrics"))
+    }
+
+    #[track_caller]
+    fn get(&self, sample: &str) -> i64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        let value: f64 =
+            line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no sample {sample}"));
+        value as i64
+    }
+}
+
+#[track_caller]
+fn sum(cluster: &Cluster, nodes: &[i32], sample: &str) -> i64 {
+    nodes.iter().map(|node| Scrape::of(cluster, *node).get(sample)).sum()
+}
+
+/// Looks again until metrics have these sums over all nodes that live.
+#[track_caller]
+fn await_sums(cluster: &Cluster, nodes: &[i32], expected: &[(&str, i64)]) {
+    let deadline = Instant::now() + SEEN_MAX;
+    loop {
+        let found: Vec<_> = expected.iter().map(|(name, _)| (*name, sum(cluster, nodes, name))).collect();
+        if found == expected {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "not {expected:?} within {SEEN_MAX:?}, but {found:?}\n{}",
+            cluster.tails()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Looks again until `/health` of a node says whether it may be stopped; why not.
+#[track_caller]
+fn await_may_stop(cluster: &Cluster, node: i32, may_stop: bool) -> String {
+    let deadline = Instant::now() + SEEN_MAX;
+    loop {
+        let health: Value = serde_json::from_str(&cluster.http(node, "/health")).expect("JSON");
+        if health["may_stop"] == may_stop {
+            return health["reason"].as_str().unwrap_or_default().to_owned();
+        }
+        assert!(Instant::now() < deadline, "node {node}: {health}, not within {SEEN_MAX:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Leader and first replica of each partition, as the cluster says.
+fn leaders(cluster: &Cluster, runtime: &Runtime) -> Vec<(Option<i32>, i32)> {
+    let topic = runtime.block_on(Admin::new(cluster.client()).topic(TOPIC)).expect("it is there");
+    topic.partitions.iter().map(|one| (one.leader, one.replicas[0])).collect()
+}
+
+/// The node that says of itself, and it alone, that it is the controller.
+#[track_caller]
+fn controller(cluster: &Cluster, nodes: &[i32]) -> i32 {
+    await_sums(cluster, nodes, &[(ACTIVE, 1)]);
+    let is_it = |node: &&i32| Scrape::of(cluster, **node).get(ACTIVE) == 1;
+    *nodes.iter().find(is_it).expect("the sum is 1")
+}
+
+#[test]
+fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
+    let setup = Setup::new("cluster-metrics", System::Mainstem)
+        .set("replica.lag.time.max.ms", 1_500)
+        .set("leader.imbalance.check.interval.seconds", 5);
+    let alone = NewTopic { replication_factor: Some(1), ..NewTopic::new(ALONE).partitions(3) };
+    let strict = NewTopic { replication_factor: Some(3), ..NewTopic::new(STRICT) };
+    let strict = strict.config("min.insync.replicas", "3");
+    let (mut cluster, runtime) = start(setup, &[replicated(PARTITIONS, 3), alone, strict]);
+    let all = cluster.ids();
+    let count = i64::from(PARTITIONS);
+    await_sums(
+        &cluster,
+        &all,
+        &[(LED, count + 4), (HOSTED, 3 * count + 6), (UNDER_REPLICATED, 0), (OFFLINE, 0), (FENCED, 0)],
+    );
+    assert_eq!((sum(&cluster, &all, UNCLEAN), sum(&cluster, &all, SHRINKS)), (0, 0));
+    let elections = sum(&cluster, &all, ELECTIONS);
+    assert!(elections >= count, "{elections} elections of {count} leaders");
+    all.iter().for_each(|node| {
+        let why = await_may_stop(&cluster, *node, false);
+        assert!(why.contains("strict-0 has only 2 other"), "{why}");
+    });
+
+    // The controller sleeps: what it misses is a lag, until it counts as dead.
+    let gone = controller(&cluster, &all);
+    let lost = leaders(&cluster, &runtime).iter().filter(|(leader, _)| *leader == Some(gone)).count() as i64;
+    let (index, (leader, _)) = (0..)
+        .zip(leaders(&cluster, &runtime))
+        .find(|(_, (leader, _))| leader.is_some_and(|leader| leader != gone))
+        .expect("others lead, too");
+    let leader = leader.expect("it was found");
+    let mut client = connect(&cluster, leader);
+    client.produce(TOPIC, index, -1, &batch(&[b"known"])).expect("all are there");
+    await_sums(&cluster, &all, &[(MAX_LAG, 0)]);
+    cluster.pause(gone);
+    for _ in 0..MISSED {
+        client.produce(TOPIC, index, -1, &batch(&[b"missed"])).expect("two of three are enough");
+    }
+    let scrape = Scrape::of(&cluster, leader);
+    let of_node = format!("mainstem_replica_lag_records_max{{node=\"{gone}\"}}");
+    assert_eq!((scrape.get(MAX_LAG), scrape.get(&of_node)), (MISSED, MISSED));
+
+    cluster.kill(gone);
+    let left: Vec<_> = all.iter().copied().filter(|node| *node != gone).collect();
+    let new = controller(&cluster, &left);
+    assert_ne!(new, gone);
+    await_sums(
+        &cluster,
+        &left,
+        &[
+            (LED, count + 3),
+            (UNDER_REPLICATED, count + 1),
+            // Those of one replica need that one.
+            (AT_MIN, count + 2),
+            (UNDER_MIN, 1),
+            // The one partition that has no other replica.
+            (OFFLINE, 1),
+            // Both nodes know of it.
+            (FENCED, 2),
+        ],
+    );
+    // Where all three are wanted, acks=all is refused, and nothing else.
+    let strict = runtime.block_on(Admin::new(cluster.client()).topic(STRICT)).expect("it is there");
+    let mut client = connect(&cluster, strict.partitions[0].leader.expect("two of three elect one"));
+    let refused = refusal(client.produce(STRICT, 0, -1, &batch(&[b"refused"])));
+    assert_eq!(refused, ErrorCode::NOT_ENOUGH_REPLICAS);
+    assert!(matches!(client.produce(STRICT, 0, 1, &batch(&[b"taken"])), Ok(0)));
+    let shrinks = sum(&cluster, &left, SHRINKS);
+    assert!(shrinks >= count, "{shrinks} shrinks of {count} partitions");
+    assert!(sum(&cluster, &left, ELECTIONS) >= lost, "{lost} leaders were lost");
+    for node in &left {
+        let why = await_may_stop(&cluster, *node, false);
+        assert!(why.contains("only 1 other") || why.contains("strict-0 has only"), "{why}");
+    }
+    let elsewhere = left.iter().copied().find(|node| *node != new).expect("two are left");
+    assert_eq!(Scrape::of(&cluster, elsewhere).get(OFFLINE), 0, "the controller alone counts them");
+    let not_preferred = |cluster: &Cluster| {
+        let leaders = leaders(cluster, &runtime);
+        leaders.iter().filter(|(leader, preferred)| *leader != Some(*preferred)).count() as i64
+    };
+    // Two of six cannot be led by the first of their replicas, nor can the one that has no other.
+    assert_eq!(not_preferred(&cluster), 2);
+    let is_led_elsewhere = strict.partitions[0].leader != Some(strict.partitions[0].replicas[0]);
+    await_sums(&cluster, &left, &[(IMBALANCE, 3 + i64::from(is_led_elsewhere))]);
+
+    let expands = sum(&cluster, &left, EXPANDS);
+    cluster.start_node(gone);
+    runtime.block_on(cluster.wait_until_in_sync(TOPIC));
+    await_sums(
+        &cluster,
+        &all,
+        &[(UNDER_REPLICATED, 0), (AT_MIN, 4), (OFFLINE, 0), (FENCED, 0), (MAX_LAG, 0), (LED, count + 4)],
+    );
+    let expanded = sum(&cluster, &left, EXPANDS) - expands;
+    assert!(expanded >= count, "{expanded} expands of {count} partitions");
+    // Preferred replicas lead again by themselves.
+    await_sums(&cluster, &all, &[(IMBALANCE, 0)]);
+    assert_eq!(not_preferred(&cluster), 0);
+    runtime.block_on(Admin::new(cluster.client()).delete_topic(STRICT)).expect("it is deleted");
+    all.iter().for_each(|node| _ = await_may_stop(&cluster, *node, true));
+
+    // A partition that is given to another node makes that one its preferred leader.
+    let (leader, _) = leaders(&cluster, &runtime)[0];
+    let to = all.iter().copied().find(|node| Some(*node) != leader).expect("three nodes");
+    let output = Command::new(binary())
+        .args(["cluster", "transfer", TOPIC, "0", &to.to_string(), "--json"])
+        .args(["--bootstrap", &cluster.bootstrap()])
+        .output()
+        .expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let expected = json!({ "topic": TOPIC, "partition": 0, "leader": to, "was_transferred": true });
+    assert_eq!(said, expected);
+    assert_eq!(leaders(&cluster, &runtime)[0], (Some(to), to));
+}
+
+#[test]
+fn five_replicas_on_five_nodes_go_on_without_two() {
+    let mut setup = Setup::new("cluster-five", System::Mainstem).nodes(5).set("min.insync.replicas", 3);
+    let rack_of = |node: i32| ["a", "a", "b", "b", "c"][node as usize - 1];
+    for node in 1..=5 {
+        setup = setup.set_on(node, "broker.rack", rack_of(node));
+    }
+    let spread = NewTopic { replication_factor: Some(3), ..NewTopic::new(SPREAD).partitions(10) };
+    let (mut cluster, runtime) = start(setup, &[replicated(3, 5), spread]);
+    let spread = runtime.block_on(Admin::new(cluster.client()).topic(SPREAD)).expect("it is there");
+    for partition in &spread.partitions {
+        let racks: BTreeSet<_> = partition.replicas.iter().map(|node| rack_of(*node)).collect();
+        assert_eq!(racks.len(), 3, "a rack has two of the replicas {:?}", partition.replicas);
+    }
+    let producer = {
+        let _context = runtime.enter();
+        Producer::new(ProducerConfig::new(cluster.client())).expect("the settings agree")
+    };
+    let mut acknowledged: i64 = 0;
+    // One after the other, so that the order of values is known.
+    let mut send = |count: i64| {
+        for _ in 0..count {
+            let record = Record::new(TOPIC, acknowledged.to_string()).partition(0);
+            let outcome = runtime.block_on(async { producer.send(record).await?.outcome().await });
+            assert_eq!(outcome.expect("three of five are enough").offset, Some(acknowledged));
+            acknowledged += 1;
+        }
+    };
+    send(100);
+    // The leader, and the next one.
+    let mut gone = BTreeSet::new();
+    for _ in 0..2 {
+        let leader = leaders(&cluster, &runtime)[0].0.expect("a leader");
+        cluster.kill(leader);
+        gone.insert(leader);
+        send(100);
+    }
+    let left: Vec<_> = cluster.ids().into_iter().filter(|node| !gone.contains(node)).collect();
+    assert_eq!((left.len(), gone.len()), (3, 2));
+    for node in &left {
+        let why = await_may_stop(&cluster, *node, false);
+        assert!(why.contains("only 2 other"), "{why}");
+    }
+    gone.iter().for_each(|node| cluster.start_node(*node));
+    runtime.block_on(cluster.wait_until_in_sync(TOPIC));
+    send(10);
+    runtime.block_on(producer.close());
+    // Who was away has caught up when its files say so: it counts as in sync for as long as it may lag.
+    let expected: Vec<_> =
+        (0..acknowledged).map(|offset| (offset, offset.to_string().into_bytes())).collect();
+    let deadline = Instant::now() + SEEN_MAX;
+    for node in cluster.ids() {
+        loop {
+            let batches = cluster.replica(TOPIC, 0, node);
+            let records: Vec<_> = batches.iter().flat_map(ReplicaBatch::records).collect();
+            if records == expected {
+                break;
+            }
+            let (found, wanted) = (records.len(), expected.len());
+            assert!(Instant::now() < deadline, "node {node} has {found} records of {wanted}, or other ones");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// One node after the other stops in order and starts again, when `/health` says that it may: a producer and a group notice
+/// nothing of it that they would have to report.
+#[test]
+fn a_rolling_restart_is_no_error_to_clients() {
+    let setup = Setup::new("cluster-rolling", System::Mainstem).set("auto.create.topics.enable", true);
+    let (mut cluster, runtime) = start(setup, &[replicated(3, 3)]);
+    // A topic that any node is asked for comes to be, with as many replicas as all of its kind.
+    for node in cluster.ids() {
+        let name = format!("automatic-{node}");
+        let topics = vec![MetadataRequestTopic { name: Some(name.as_str().into()), ..Default::default() }];
+        let request = MetadataRequest {
+            topics: Some(topics),
+            allow_auto_topic_creation: true,
+            ..MetadataRequest::default()
+        };
+        connect(&cluster, node).call(&request, 9);
+        let created = runtime.block_on(cluster.wait_until_in_sync(&name));
+        assert_eq!(created.partitions[0].replicas.len(), 3, "{created:?}");
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sent = {
+        let (config, is_over) = (ProducerConfig::new(cluster.client()), is_over.clone());
+        runtime.spawn(async move {
+            let producer = Producer::new(config).expect("the settings agree");
+            let (mut sent, mut slowest) = (0_u64, Duration::ZERO);
+            while !is_over.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                let delivery =
+                    producer.send(Record::new(TOPIC, sent.to_string())).await.expect("it is taken");
+                delivery.outcome().await.expect("it is acknowledged");
+                slowest = slowest.max(begun.elapsed());
+                sent += 1;
+            }
+            producer.close().await;
+            (sent, slowest)
+        })
+    };
+    let read = {
+        let config = GroupConfig {
+            start: Position::Beginning,
+            ..GroupConfig::new("rolling", [TOPIC], ConsumerConfig::new(cluster.client()))
+        };
+        runtime.spawn(async move {
+            let mut consumer = GroupConsumer::new(config).expect("the settings agree");
+            let mut values = BTreeSet::new();
+            // Behind the last one comes nothing.
+            while let Ok(batch) = tokio::time::timeout(QUIET, consumer.next()).await {
+                for record in batch.expect("no error").owned_records() {
+                    let value = record.expect("it is whole").value.expect("a value");
+                    let value = std::str::from_utf8(&value).expect("text");
+                    values.insert(value.parse::<u64>().expect("a number"));
+                }
+            }
+            consumer.close().await.expect("its offsets are committed");
+            values
+        })
+    };
+    for node in cluster.ids() {
+        await_may_stop(&cluster, node, true);
+        cluster.stop(node);
+        cluster.start_node(node);
+        runtime.block_on(cluster.wait_until_in_sync(TOPIC));
+    }
+    is_over.store(true, Ordering::Release);
+    let (sent, slowest) = runtime.block_on(sent).expect("the producer");
+    let values = runtime.block_on(read).expect("the group");
+    assert!(values.iter().copied().eq(0..sent), "{} of {sent} records were read", values.len());
+    assert!(slowest < Duration::from_secs(3), "an acknowledgement took {slowest:?}");
+    println!("{sent} records, the slowest acknowledgement took {slowest:?}");
+}
