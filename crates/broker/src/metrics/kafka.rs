@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::exposition::{Exposition, Kind};
+use mainstem_operator::{Exposition, Kind};
+
 use super::latency::Part;
 use super::load;
 use crate::api;
