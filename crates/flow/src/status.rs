@@ -131,7 +131,7 @@ impl Status {
         }
         for shared in &self.now.lock().partitions {
             let progress = shared.progress.lock();
-            let unfinished = unfinished(&progress);
+            let unfinished = unfinished(shared, &progress);
             let Some(window) = progress.window.as_ref().filter(|_| unfinished > 0) else { continue };
             let still_ms = now_ms.saturating_sub(progress.moved_ms);
             if still_ms > limit_ms {
@@ -141,7 +141,7 @@ impl Status {
                     window.frontier(),
                     still_ms / 1_000,
                     unfinished,
-                    window.running()
+                    window.running() + shared.at_once().min(1)
                 ));
             }
         }
@@ -157,8 +157,8 @@ impl Status {
                     "{}: finished up to offset {}, {} unfinished, {} run",
                     shared.partition,
                     window.frontier(),
-                    unfinished(&progress),
-                    window.running()
+                    unfinished(shared, &progress),
+                    window.running() + shared.at_once().min(1)
                 );
             }
         }
@@ -194,13 +194,13 @@ impl Status {
             }
         };
         gauge("mainstem_flow_unfinished", "Messages that have arrived and are not finished.", &|shared| {
-            Some(unfinished(&shared.progress.lock()) as u64)
+            Some(unfinished(shared, &shared.progress.lock()) as u64)
         });
         let help = "How long the first unfinished message has been that.";
         gauge("mainstem_flow_frontier_age_seconds", help, &|shared| {
             let progress = shared.progress.lock();
             let age_ms = self.app.now_ms().saturating_sub(progress.moved_ms);
-            Some(if unfinished(&progress) > 0 { age_ms / 1_000 } else { 0 })
+            Some(if unfinished(shared, &progress) > 0 { age_ms / 1_000 } else { 0 })
         });
         gauge(
             "mainstem_flow_lag",
@@ -265,8 +265,8 @@ impl Status {
 }
 
 /// Messages of a partition that have arrived and are not finished.
-fn unfinished(progress: &Progress) -> usize {
-    progress.window.as_ref().map_or(0, Window::unfinished)
+fn unfinished(shared: &Shared, progress: &Progress) -> usize {
+    progress.window.as_ref().map_or(0, Window::unfinished) + shared.at_once()
 }
 
 impl std::fmt::Debug for Status {
