@@ -38,7 +38,7 @@ const WORK_TOPIC: &str = "work";
 /// What a handler of that load waits.
 const WAIT_US: u64 = 1_000;
 /// Seconds that such a load is to take at the limit of its concurrency.
-const WORK_SECONDS: u64 = 3;
+const WORK_SECONDS: u64 = 2;
 const CONCURRENCIES: [u64; 4] = [1, 5, 15, 256];
 
 /// What is measured, and with which programs.
@@ -85,7 +85,7 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
     let topics: Vec<_> = (0..EMPTY_TOPICS).map(|topic| format!("empty-{topic}")).collect();
     let mut loads = vec![Load {
         name: "handlers-empty".to_owned(),
-        systems: &[FLOW, BARE, "spring-record", "spring-batch", "streams", PARALLEL],
+        systems: &[FLOW, BARE, "spring-record", "spring-batch", "streams"],
         topics: topics.join(","),
         records: EMPTY_TOPICS * order.records,
         sum: EMPTY_TOPICS * sum_of(order.records),
