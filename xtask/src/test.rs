@@ -27,6 +27,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_QUEUE_POWER_CUTS", "3000"),
     ("TEST_QUEUE_KILLS", "10000"),
     ("TEST_HANDLER_KILLS", "1000"),
+    ("TEST_HANDLER_OUTAGE_SECONDS", "120"),
     ("TEST_DIRECT_KILLS", "1000"),
     ("TEST_DIRECT_POWER_CUTS", "100"),
     ("TEST_CLUSTER_ROUNDS", "1000"),

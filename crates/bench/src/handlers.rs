@@ -3,7 +3,7 @@
 //! Ours is the example `handler_load` of `crates/flow`, its peers are `HandlerPeers.java`; both print one line of JSON. A bare
 //! loop over our client says what handlers cost at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
@@ -27,6 +27,10 @@ const PEERS: &str = include_str!("../handlers/HandlerPeers.java");
 const FLOW: &str = "flow";
 const BARE: &str = "bare";
 const PARALLEL: &str = "parallel";
+/// Ours with a key that fails always,
+const FAILING: &str = "flow-failing";
+/// and in groups of the consumer protocol.
+const CONSUMER: &str = "flow-consumer";
 /// Topics of the load with empty handlers.
 const EMPTY_TOPICS: u64 = 5;
 /// Topic of the load with a wait in each handler.
@@ -34,7 +38,7 @@ const WORK_TOPIC: &str = "work";
 /// What a handler of that load waits.
 const WAIT_US: u64 = 1_000;
 /// Seconds that such a load is to take at the limit of its concurrency.
-const WORK_SECONDS: u64 = 3;
+const WORK_SECONDS: u64 = 2;
 const CONCURRENCIES: [u64; 4] = [1, 5, 15, 256];
 
 /// What is measured, and with which programs.
@@ -52,6 +56,8 @@ pub struct HandlersOrder {
     pub load: PathBuf,
     /// The folder of the peers' jars, fetched by Maven if they are not there.
     pub peers: PathBuf,
+    /// Loads that have this in their names.
+    pub only: String,
     /// Whether to measure on a busy machine.
     pub force: bool,
 }
@@ -66,8 +72,8 @@ struct Load {
     sum: u64,
     concurrency: u64,
     wait_us: u64,
-    /// Words for the load by a schedule, which our program alone knows; by system.
-    latency: Option<&'static [&'static str]>,
+    /// Words for a load that our program alone knows.
+    own: Option<&'static [&'static str]>,
 }
 
 /// Of `n` records numbered from 0.
@@ -79,13 +85,13 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
     let topics: Vec<_> = (0..EMPTY_TOPICS).map(|topic| format!("empty-{topic}")).collect();
     let mut loads = vec![Load {
         name: "handlers-empty".to_owned(),
-        systems: &[FLOW, BARE, "spring-record", "spring-batch", "streams", PARALLEL],
+        systems: &[FLOW, BARE, "spring-record", "spring-batch", "streams"],
         topics: topics.join(","),
         records: EMPTY_TOPICS * order.records,
         sum: EMPTY_TOPICS * sum_of(order.records),
         concurrency: 32,
         wait_us: 0,
-        latency: None,
+        own: None,
     }];
     loads.extend(CONCURRENCIES.map(|concurrency| {
         let records = concurrency * WORK_SECONDS * 1_000_000 / WAIT_US;
@@ -98,10 +104,10 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
             sum: 0,
             concurrency,
             wait_us: WAIT_US,
-            latency: None,
+            own: None,
         }
     }));
-    let scheduled = |name: &str, systems: &'static [&'static str], words: &'static [&'static str]| Load {
+    let ours = |name: &str, systems: &'static [&'static str], words: &'static [&'static str]| Load {
         name: name.to_owned(),
         systems,
         topics: String::new(),
@@ -109,10 +115,13 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
         sum: 0,
         concurrency: 0,
         wait_us: 0,
-        latency: Some(words),
+        own: Some(words),
     };
-    loads.push(scheduled("handlers-rate-2000", &[FLOW, BARE], &["--rate", "2000"]));
-    loads.push(scheduled("handlers-failing-key", &[FLOW, "flow-failing"], &["--rate", "10000"]));
+    loads.push(ours("handlers-rate-2000", &[FLOW, BARE], &["latency", "--rate", "2000"]));
+    loads.push(ours("handlers-failing-key", &[FLOW, FAILING], &["latency", "--rate", "10000"]));
+    loads.push(ours("handlers-rebalance", &[FLOW, CONSUMER], &["rebalance"]));
+    loads.push(ours("handlers-boot", &[FLOW, CONSUMER], &["boot"]));
+    loads.retain(|load| load.name.contains(&order.only));
     loads
 }
 
@@ -127,6 +136,7 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         order.load.display()
     );
     fs::create_dir_all(&order.out)?;
+    ensure!(!loads(order).is_empty(), "no load has {:?} in its name", order.only);
     ensure!(
         fs::read_dir(&order.out)?.next().is_none(),
         "{} is not empty: name another folder by --out",
@@ -148,7 +158,8 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         durability,
         heap_mib: 0,
         partitions: 0,
-        settings: &["log.flush.interval.messages=9223372036854775807"],
+        // A first member is not kept waiting for others, as in the file that Kafka comes with.
+        settings: &["log.flush.interval.messages=9223372036854775807", "group.initial.rebalance.delay.ms=0"],
         key: CertificateKey::P256,
     };
     let broker = Running::start_ready(&environment, launch)?;
@@ -158,7 +169,7 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         for round in 1..=order.rounds {
             for system in load.systems {
                 let mut command = match *system {
-                    FLOW | BARE | "flow-failing" => own(order, broker.address, &load, system),
+                    FLOW | BARE | FAILING | CONSUMER => own(order, broker.address, &load, system),
                     peer => peer_of(&java.program, &classes, broker.address, &load, peer),
                 };
                 let run = made(&load, system, round, &mut command);
@@ -206,10 +217,13 @@ fn compile(peers: &Path, java: &Path) -> Result<String> {
 }
 
 fn fill(order: &HandlersOrder, broker: SocketAddr) -> Result<()> {
-    let empty = (0..EMPTY_TOPICS).map(|topic| (format!("empty-{topic}"), order.records));
-    let most = CONCURRENCIES[CONCURRENCIES.len() - 1] * WORK_SECONDS * 1_000_000 / WAIT_US;
-    // More than any system handles before it is stopped.
-    for (topic, records) in empty.chain([(WORK_TOPIC.to_owned(), most * 5 / 4)]) {
+    let loads = loads(order);
+    let topics = |load: &Load| load.topics.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+    let wanted: BTreeSet<String> = loads.iter().flat_map(topics).filter(|topic| !topic.is_empty()).collect();
+    let most = loads.iter().filter(|load| load.wait_us > 0).map(|load| load.records).max().unwrap_or(0);
+    for topic in wanted {
+        // More than any system handles before it is stopped.
+        let records = if topic == WORK_TOPIC { most * 5 / 4 } else { order.records };
         eprintln!("{records} records into {topic}");
         let mut command = Command::new(&order.load);
         command.args(["fill", "--url", &format!("kafka://{broker}"), "--topic", &topic]);
@@ -224,11 +238,12 @@ fn fill(order: &HandlersOrder, broker: SocketAddr) -> Result<()> {
 fn own(order: &HandlersOrder, broker: SocketAddr, load: &Load, system: &str) -> Command {
     let mut command = Command::new(&order.load);
     let url = format!("kafka://{broker}");
-    if let Some(words) = load.latency {
-        command.args(["latency", "--url", &url, "--seconds", &order.seconds.to_string()]).args(words);
+    if let Some(words) = load.own {
+        command.args(words).args(["--url", &url, "--seconds", &order.seconds.to_string()]);
         match system {
             BARE => drop(command.arg("--bare")),
-            "flow-failing" => drop(command.arg("--failing-key")),
+            FAILING => drop(command.arg("--failing-key")),
+            CONSUMER => drop(command.arg("--consumer-protocol")),
             _ => {}
         }
         return command;
@@ -276,7 +291,7 @@ fn figures(load: &Load, command: &mut Command) -> Result<BTreeMap<String, f64>> 
         )
     })?;
     let of = |key: &str| said.get(key).copied().with_context(|| format!("it says nothing of {key}"));
-    if load.latency.is_some() {
+    if load.own.is_some() {
         return Ok(said);
     }
     let records = of("records")?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_log::Ends;
+use mainstem_operator::{Exposition, Kind};
 use mainstem_wire::ApiKey;
 
 use crate::api;
@@ -13,7 +14,6 @@ use crate::storage::topics::Topic;
 
 mod authentication;
 mod cleaner;
-mod exposition;
 mod kafka;
 mod latency;
 mod process;
@@ -21,7 +21,6 @@ mod quotas;
 mod telemetry;
 
 use authentication::Authentications;
-use exposition::{Exposition, Kind};
 use latency::Latencies;
 
 /// Keys that requests are counted by: all of the protocol's, 0 to 92.

@@ -1,17 +1,19 @@
 //! Loads for measuring handlers, as a process of their own; `mainstem-bench handlers` runs it beside its peers.
 //!
 //! ```text
-//! handler_load fill    --url U --topic T --records N [--keys K] [--bytes B]
-//! handler_load flow    --url U --topics T,T --records N [--concurrency C] [--wait-us W]
-//! handler_load bare    --url U --topics T,T --records N
-//! handler_load latency --url U --rate R --seconds S [--keys K] [--failing-key] [--bare]
+//! handler_load fill      --url U --topic T --records N [--keys K] [--bytes B]
+//! handler_load flow      --url U --topics T,T --records N [--concurrency C] [--wait-us W]
+//! handler_load bare      --url U --topics T,T --records N
+//! handler_load latency   --url U --rate R --seconds S [--keys K] [--failing-key] [--bare]
+//! handler_load rebalance --url U --seconds S [--consumer-protocol]
+//! handler_load boot      --url U [--consumer-protocol]
 //! ```
 //! Each prints one line of JSON. What is read is checked: each record carries its number, and the sum of the numbers is printed.
 
 // What it is for is a line on standard output.
 #![allow(clippy::print_stdout)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,10 +21,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use mainstem_client::{
-    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, NewTopic, Position, Producer,
-    ProducerConfig, Record,
+    Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, GroupProtocol, NewTopic, Position,
+    Producer, ProducerConfig, Record,
 };
-use mainstem_flow::{App, Fault, Msg, Raw, Retry, Route};
+use mainstem_flow::{App, Fault, Msg, Raw, Retry, Route, Running};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -32,14 +34,16 @@ const HEAD_BYTES: usize = 16;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let mode = words.next().context("name a load: fill, flow, bare, latency")?;
+    let mode = words.next().context("name a load: fill, flow, bare, latency, rebalance, boot")?;
     let options = Options::parse(words)?;
     let figures = match mode.as_str() {
         "fill" => fill(&options).await?,
         "flow" => flow(&options).await?,
         "bare" => bare(&options).await?,
         "latency" => latency(&options).await?,
-        other => bail!("there is no load {other}: take fill, flow, bare or latency"),
+        "rebalance" => rebalance(&options).await?,
+        "boot" => boot(&options).await?,
+        other => bail!("there is no load {other}: take fill, flow, bare, latency, rebalance or boot"),
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
@@ -81,6 +85,13 @@ impl Options {
     fn client(&self) -> Result<ClientConfig> {
         let brokers = self.url()?.strip_prefix("kafka://").context("--url takes kafka://HOST:PORT")?;
         Ok(ClientConfig::new(brokers)?)
+    }
+
+    fn protocol(&self) -> GroupProtocol {
+        match self.has("consumer-protocol") {
+            true => GroupProtocol::Consumer { assignor: None },
+            false => GroupProtocol::default(),
+        }
     }
 
     fn topics(&self) -> Result<Vec<String>> {
@@ -329,4 +340,165 @@ async fn latency(options: &Options) -> Result<Figures> {
     let mut figures = tally.figures();
     figures.extend([("p50_us", us(0.5)), ("p99_us", us(0.99)), ("p999_us", us(0.999))]);
     Ok(figures)
+}
+
+/// Partitions of the load with a rebalance, and records a second of each.
+const SHARED_PARTITIONS: u64 = 12;
+const SHARED_RATE: u64 = 200;
+/// What a job of that load waits.
+const JOB: Duration = Duration::from_millis(100);
+
+/// The start of a job.
+#[derive(Clone, Copy)]
+struct Start {
+    at_ns: u64,
+    offset: i64,
+    member: usize,
+}
+
+/// The starts of all members, by partition.
+#[derive(Default)]
+struct Starts(Mutex<BTreeMap<i32, Vec<Start>>>);
+
+impl Starts {
+    fn len(&self) -> u64 {
+        self.0.lock().values().map(|starts| starts.len() as u64).sum()
+    }
+
+    /// How many partitions members have begun to handle.
+    fn partitions(&self, member: usize) -> usize {
+        self.0.lock().values().filter(|starts| starts.iter().any(|start| start.member == member)).count()
+    }
+
+    /// Jobs that were started more than once.
+    fn repeats(&self) -> u64 {
+        let of = |starts: &Vec<Start>| {
+            let distinct: BTreeSet<i64> = starts.iter().map(|start| start.offset).collect();
+            (starts.len() - distinct.len()) as u64
+        };
+        self.0.lock().values().map(of).sum()
+    }
+
+    /// The longest time without a start in a part of the run, in ms: of partitions that one member had throughout, and of
+    /// others; and how many those are.
+    fn gaps_ms(&self, part: std::ops::Range<u64>) -> (f64, f64, u64) {
+        let (mut stayed, mut moved, mut count) = (0.0f64, 0.0f64, 0);
+        for starts in self.0.lock().values_mut() {
+            starts.sort_unstable_by_key(|start| start.at_ns);
+            let first = starts.partition_point(|start| start.at_ns < part.start);
+            let end = starts.partition_point(|start| start.at_ns < part.end);
+            let within = &starts[first.saturating_sub(1)..end];
+            let gap = within.iter().zip(&within[1..]).map(|(a, b)| b.at_ns - a.at_ns).max();
+            let gap = gap.unwrap_or(part.end - part.start) as f64 / 1e6;
+            if within.iter().all(|start| start.member == within[0].member) {
+                stayed = stayed.max(gap);
+            } else {
+                (moved, count) = (moved.max(gap), count + 1);
+            }
+        }
+        (stayed, moved, count)
+    }
+}
+
+/// Three members, of which one joins and leaves, while each partition has records at a steady rate and 20 jobs of 100 ms under
+/// way: how long a partition stands still that stays with its member, and what is repeated.
+async fn rebalance(options: &Options) -> Result<Figures> {
+    let part = Duration::from_secs(options.number("seconds", 3)?.max(1));
+    let name = format!("shared-{}", std::process::id());
+    let topic = NewTopic::new(name.as_str()).partitions(SHARED_PARTITIONS as i32);
+    Admin::new(options.client()?).create_topic(&topic).await?;
+    let starts = Arc::new(Starts::default());
+    let member = |member: usize| -> Result<Running> {
+        let starts = starts.clone();
+        let route = Route::topic(&*name, move |message: Msg<Raw>| {
+            let start = Start { at_ns: now_ns(), offset: message.offset(), member };
+            starts.0.lock().entry(message.partition().partition).or_default().push(start);
+            tokio::time::sleep(JOB)
+        });
+        let app = App::new(name.as_str(), options.url()?)?.protocol(options.protocol());
+        Ok(app.add(route.concurrency(256)).start()?)
+    };
+    let members = [member(0)?, member(1)?];
+    let writing = tokio::spawn(write_shared(options.client()?, name.as_str().into(), 4 * part + 4 * JOB));
+    // Both have their part before anything is measured.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while starts.partitions(0) == 0 || starts.partitions(1) == 0 {
+        ensure!(Instant::now() < deadline, "two members do not share the partitions");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(part).await;
+    let joins = now_ns();
+    let third = member(2)?;
+    tokio::time::sleep(part).await;
+    ensure!(starts.partitions(2) > 0, "the third member has no partition within {part:?}");
+    let leaves = now_ns();
+    third.stop().await?;
+    tokio::time::sleep(part).await;
+    let ends = now_ns();
+    let written = writing.await??;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while starts.len() - starts.repeats() < written {
+        ensure!(Instant::now() < deadline, "only {} of {written} jobs were started", starts.len());
+        tokio::time::sleep(JOB).await;
+    }
+    for member in members {
+        member.stop().await?;
+    }
+    let calm = starts.gaps_ms(joins - part.as_nanos() as u64 / 2..joins);
+    let (join, leave) = (starts.gaps_ms(joins..leaves), starts.gaps_ms(leaves..ends));
+    Ok(HashMap::from([
+        ("records", written as f64),
+        ("repeats", starts.repeats() as f64),
+        ("calm_ms", calm.0),
+        ("join_stay_ms", join.0),
+        ("join_move_ms", join.1),
+        ("join_moved", join.2 as f64),
+        ("leave_stay_ms", leave.0),
+        ("leave_move_ms", leave.1),
+        ("leave_moved", leave.2 as f64),
+    ]))
+}
+
+/// Writes to all partitions in turn, by a schedule. Returns how many records there are.
+async fn write_shared(client: ClientConfig, topic: Arc<str>, time: Duration) -> Result<u64> {
+    let producer = Producer::new(ProducerConfig::new(client).linger(Duration::ZERO))?;
+    let rate = SHARED_PARTITIONS * SHARED_RATE;
+    let total = time.as_millis() as u64 * rate / 1_000;
+    let begin = now_ns();
+    for number in 0..total {
+        let due = begin + number * 1_000_000_000 / rate;
+        let now = now_ns();
+        if now < due {
+            tokio::time::sleep(Duration::from_nanos(due - now)).await;
+        }
+        let partition = (number % SHARED_PARTITIONS) as i32;
+        let record = Record::new(topic.clone(), value(number, due, 100)).partition(partition);
+        // Keys that follow each other in a partition are apart.
+        drop(producer.send(record.key((number / SHARED_PARTITIONS % 10_000).to_string())).await?);
+    }
+    producer.flush().await;
+    Ok(total)
+}
+
+/// From the start of an application to its first handler, and how long its stop takes.
+async fn boot(options: &Options) -> Result<Figures> {
+    let name = format!("boot-{}", std::process::id());
+    Admin::new(options.client()?).create_topic(&NewTopic::new(name.as_str()).partitions(1)).await?;
+    let producer = Producer::new(ProducerConfig::new(options.client()?))?;
+    producer.send(Record::new(name.as_str(), "first")).await?.await?;
+    let handled = Arc::new(Notify::new());
+    let own = handled.clone();
+    let began = Instant::now();
+    let route = Route::topic(&*name, move |_: Msg<Raw>| {
+        own.notify_one();
+        std::future::ready(())
+    });
+    let app = App::new(name.as_str(), options.url()?)?.protocol(options.protocol());
+    let running = app.add(route).start()?;
+    handled.notified().await;
+    let boot = began.elapsed();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let stopping = Instant::now();
+    running.stop().await?;
+    Ok(HashMap::from([("boot_s", boot.as_secs_f64()), ("stop_s", stopping.elapsed().as_secs_f64())]))
 }

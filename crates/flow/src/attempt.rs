@@ -29,6 +29,14 @@ pub(crate) struct Ended {
     pub(crate) cx: Cx,
 }
 
+impl Ended {
+    /// Returns true if it has succeeded and asks for nothing, and its context is the one at `address`, which can be used again.
+    #[inline]
+    pub(crate) fn is_plain(&self, address: usize) -> bool {
+        self.outcome.is_ok() && self.cx.address() == address && self.cx.is_unused()
+    }
+}
+
 /// Why an attempt has failed.
 pub(crate) struct Failure {
     pub(crate) stage: Stage,

@@ -71,6 +71,6 @@ pub use reader::Reader;
 pub use route::Route;
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
-pub use testing::TestApp;
+pub use testing::{TestApp, TestPartition};
 pub use topics::{PartitionLag, TopicChange, TopicPlan};
 pub use window::{Admitted, Limits, Window};

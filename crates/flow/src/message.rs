@@ -46,6 +46,12 @@ impl OpenBatch {
         self.records.get(index as usize)
     }
 
+    /// The records behind one of them.
+    #[inline]
+    pub(crate) fn records_behind(&self, index: u32) -> &[RecordRange] {
+        self.records.get(index as usize + 1..).unwrap_or_default()
+    }
+
     #[inline]
     pub(crate) fn key(&self, record: &RecordRange) -> Option<&[u8]> {
         self.batch.key_of(record)

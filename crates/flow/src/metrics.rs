@@ -59,6 +59,15 @@ impl Durations {
         }
     }
 
+    /// Counts as many durations of so many milliseconds.
+    pub(crate) fn add_many(&self, count: u64, duration_ms: u64) {
+        if count > 0 {
+            let bucket = BOUNDS_MS.partition_point(|bound| *bound < duration_ms);
+            self.buckets[bucket].add(count);
+            self.sum_ms.add(count.saturating_mul(duration_ms));
+        }
+    }
+
     /// How many took at most each bound; last, how many there were.
     pub(crate) fn cumulative(&self) -> [u64; BOUNDS_MS.len() + 1] {
         let mut sum = 0;
@@ -81,7 +90,9 @@ mod tests {
     #[test]
     fn durations_fall_into_the_bucket_that_has_room_for_them() {
         let durations = Durations::default();
-        durations.add([0, 1, 2, 5, 6, 60_000, 60_001].into_iter());
+        durations.add([0, 1, 2, 6, 60_000, 60_001].into_iter());
+        durations.add_many(1, 5);
+        durations.add_many(0, 7);
         let cumulative = durations.cumulative();
         assert_eq!((cumulative[0], cumulative[1], cumulative[2]), (2, 4, 5));
         assert_eq!((cumulative[11], cumulative[12], durations.sum_ms()), (6, 7, 120_015));

@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! driver ──inputs──▶ backlog ──filters──▶ window ──▶ running ──Ok──▶ writing (outputs) ──▶ finished
-//!    ▲                                      ▲           │                                      │
-//!    └──── commands (release, seek, fail)   └── retry ──┴── writing (dead letter) ─────────────┘
+//!    ▲                  │                   ▲           │                                      │
+//!    │                  │                   └── retry ──┴── writing (dead letter) ─────────────┤
+//!    └── commands       └── done at once ──────────────────────────────────────────────────────┘
+//!        (release, seek, fail)
 //! ```
 //!
 //! It is one future that is polled by hand: what ends and what starts is taken many at a time under one lock, and nothing is
 //! allocated for a message that succeeds and sends nothing.
 
+mod at_once;
 mod attempts;
 mod backlog;
 mod messages;
@@ -19,7 +22,7 @@ pub(crate) use backlog::QUEUE_MAX;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,6 +47,7 @@ use crate::metadata;
 use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
 use crate::window::{Limits, MESSAGES_MAX, Window};
+use at_once::GroupSize;
 use attempts::Attempts;
 use backlog::Backlog;
 use messages::Messages;
@@ -51,8 +55,10 @@ use writing::{Written, write_letter, write_outputs};
 
 /// Steps of one kind that are done before others have their turn.
 const STEPS_MAX: usize = 128;
-/// Rounds of all steps before other tasks have their turn.
+/// Rounds of all steps before other tasks have their turn,
 const ROUNDS_MAX: usize = 16;
+/// and milliseconds, when handlers take long without an await.
+const TURN_MS: u64 = 10;
 /// A thread that is blocked for longer is worth a warning.
 const BLOCKING_MS: u64 = 1_000;
 /// A timer is not set further ahead.
@@ -101,6 +107,8 @@ pub(crate) struct Shared {
     pub(crate) is_held: AtomicBool,
     /// The log's end as far as the source knows it, or -1.
     pub(crate) end: AtomicI64,
+    /// Messages that are being handled and of which the window does not know.
+    at_once: AtomicU32,
     pub(crate) cx: Arc<PartitionCx>,
 }
 
@@ -138,8 +146,14 @@ impl Shared {
             queued: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
             end: AtomicI64::new(-1),
+            at_once: AtomicU32::new(0),
             cx: Arc::new(cx),
         }
+    }
+
+    /// Messages that are being handled and have no place in the window.
+    pub(crate) fn at_once(&self) -> usize {
+        self.at_once.load(Ordering::Relaxed) as usize
     }
 
     /// Where the partition goes on after a crash; none until that is known.
@@ -213,6 +227,9 @@ struct Runner<S, F> {
     /// Of those, what has failed or asks for something.
     remarkable: Vec<Ended>,
     starting: Vec<u16>,
+    group_size: GroupSize,
+    /// The context of messages that are done at once.
+    spare: Option<Cx>,
     /// Nothing is started before.
     paused_until_ms: u64,
     /// Where to go on when nothing runs any more.
@@ -231,7 +248,11 @@ where
     F: Future<Output = Ended> + Send,
 {
     let concurrency = if dispatch.together.is_some() { 1 } else { partition.route.settings.concurrency };
+    let settings = &partition.route.settings;
+    let is_plain = dispatch.together.is_none() && settings.filters.is_empty();
     let mut runner = Runner {
+        group_size: GroupSize::new(is_plain && partition.route.throttle.is_none()),
+        spare: None,
         backlog: Backlog::default(),
         running: Attempts::new(concurrency),
         writing: FuturesUnordered::new(),
@@ -256,19 +277,25 @@ where
     F: Future<Output = Ended>,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let began_ms = self.partition.app.now_ms();
+        let mut now_ms = began_ms;
         for _ in 0..ROUNDS_MAX {
-            let now_ms = self.partition.app.now_ms();
             let mut is_busy = self.take_inputs(cx);
             is_busy |= self.take_ended(cx, now_ms);
             is_busy |= self.take_written(cx, now_ms);
             is_busy |= self.go_elsewhere();
-            is_busy |= self.admit(now_ms);
+            is_busy |= self.start(now_ms);
+            is_busy |= self.take_in(&mut now_ms);
             is_busy |= self.start(now_ms);
             if self.is_done() {
                 return Poll::Ready(());
             }
             if !is_busy && self.wait(cx, now_ms).is_pending() {
                 return Poll::Pending;
+            }
+            now_ms = self.partition.app.now_ms();
+            if now_ms > began_ms + TURN_MS {
+                break;
             }
         }
         cx.waker().wake_by_ref();
@@ -380,11 +407,7 @@ where
         let mut done = 0;
         for one in self.ended.drain(..) {
             let slot = self.messages.get_mut(one.slot);
-            let is_plain = one.outcome.is_ok()
-                && slot.others.is_empty()
-                && one.cx.address() == slot.cx_address
-                && one.cx.is_unused();
-            if is_plain {
+            if slot.others.is_empty() && one.is_plain(slot.cx_address) {
                 slot.cx = Some(one.cx);
                 self.messages.finish(one.slot);
                 window.finish(one.slot, now_ms);
@@ -556,12 +579,32 @@ where
         true
     }
 
-    fn admit(&mut self, now_ms: u64) -> bool {
+    /// Takes messages out of the backlog: those that may run right now do so where they are, others get a place in the window.
+    fn take_in(&mut self, now_ms: &mut u64) -> bool {
+        let (began_ms, mut taken, mut is_busy) = (*now_ms, 0, false);
+        while taken < STEPS_MAX && *now_ms <= began_ms + TURN_MS {
+            let mut count = self.run_at_once(now_ms);
+            is_busy |= count > 0;
+            if count == 0 {
+                let max = if self.group_size.is_some() { 1 } else { STEPS_MAX - taken };
+                let admitted = self.admit(*now_ms, max);
+                is_busy |= admitted.is_busy;
+                count = admitted.count;
+            }
+            if count == 0 {
+                break;
+            }
+            taken += count;
+        }
+        is_busy
+    }
+
+    fn admit(&mut self, now_ms: u64, max: usize) -> backlog::Done {
         if self.drop_at.is_some() || self.seek.is_some() {
-            return false;
+            return backlog::Done::default();
         }
         let slice = self.dispatch.together.map(|_| 0);
-        let admitted = self.backlog.admit(&self.partition, &mut self.messages, slice, now_ms, STEPS_MAX);
+        let admitted = self.backlog.admit(&self.partition, &mut self.messages, slice, now_ms, max);
         if let Some(begins) = admitted.begins_anew {
             tracing::warn!(
                 "{}: the log goes on at offset {begins}, before what was read; the topic may have been created anew, or its \
@@ -573,7 +616,7 @@ where
         if admitted.count > 0 && self.dispatch.together.is_some() {
             self.lingers_since_ms.get_or_insert(now_ms);
         }
-        admitted.is_busy
+        admitted
     }
 
     /// Starts what may run. What is done at once makes room for others of the same round.
@@ -589,7 +632,8 @@ where
 
     fn may_start(&self, now_ms: u64) -> bool {
         let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
-        !(is_quiet || self.seek.is_some() || now_ms < self.paused_until_ms || self.lingers(now_ms))
+        let is_over = self.seek.is_some() || self.drop_at.is_some();
+        !(is_quiet || is_over || now_ms < self.paused_until_ms || self.lingers(now_ms))
     }
 
     /// Takes those that may run out of the window, as many as have room; false if there are none.
@@ -609,13 +653,16 @@ where
 
     fn start_attempts(&mut self, now_ms: u64) {
         let mark = self.partition.route.judge.lock().started();
-        let starting = std::mem::take(&mut self.starting);
+        let (starting, before) = (std::mem::take(&mut self.starting), self.ended.len());
         match self.dispatch.together {
             None => starting.iter().for_each(|slot| self.start_attempt(*slot, &[], mark, now_ms)),
             Some(_) => {
                 self.lingers_since_ms = None;
                 self.start_attempt(starting[0], &starting[1..], mark, now_ms);
             }
+        }
+        if self.ended.len() - before == starting.len() {
+            self.group_size.may_grow();
         }
         self.starting = starting;
     }
@@ -631,8 +678,7 @@ where
         (one.mark, one.started_ms) = (mark, now_ms);
         let cx = one.cx.take().unwrap_or_else(|| Cx::new(self.partition.shared.cx.clone()));
         one.cx_address = cx.address();
-        let attempt = (self.dispatch.start)(first, rest, cx, slot);
-        self.ended.extend(self.running.begin(attempt));
+        self.ended.extend(self.running.begin(|| (self.dispatch.start)(first, rest, cx, slot)));
     }
 
     /// Returns true if a batch waits for more messages.

@@ -1,16 +1,16 @@
 //! How an application is: for `/live`, `/ready`, `/metrics`, and who has started it.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainstem_operator::{Exposition, Kind};
 use parking_lot::Mutex;
 
 use crate::app::AppState;
 use crate::metrics::BOUNDS_MS;
 use crate::route::RouteState;
-use crate::runner::Shared;
+use crate::runner::{Progress, Shared};
 use crate::window::Window;
 
 /// Where in its life an application is.
@@ -131,9 +131,8 @@ impl Status {
         }
         for shared in &self.now.lock().partitions {
             let progress = shared.progress.lock();
-            let Some(window) = progress.window.as_ref().filter(|window| window.unfinished() > 0) else {
-                continue;
-            };
+            let unfinished = unfinished(shared, &progress);
+            let Some(window) = progress.window.as_ref().filter(|_| unfinished > 0) else { continue };
             let still_ms = now_ms.saturating_sub(progress.moved_ms);
             if still_ms > limit_ms {
                 return Err(format!(
@@ -141,8 +140,8 @@ impl Status {
                     shared.partition,
                     window.frontier(),
                     still_ms / 1_000,
-                    window.unfinished(),
-                    window.running()
+                    unfinished,
+                    window.running() + shared.at_once().min(1)
                 ));
             }
         }
@@ -158,8 +157,8 @@ impl Status {
                     "{}: finished up to offset {}, {} unfinished, {} run",
                     shared.partition,
                     window.frontier(),
-                    window.unfinished(),
-                    window.running()
+                    unfinished(shared, &progress),
+                    window.running() + shared.at_once().min(1)
                 );
             }
         }
@@ -167,101 +166,107 @@ impl Status {
 
     /// The figures, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        let mut out = String::new();
+        let mut out = Exposition::default();
         self.messages(&mut out);
         self.durations(&mut out);
+        self.partitions(&mut out);
         let now = self.now.lock();
-        let line = |out: &mut String, name: &str, shared: &Shared, value: u64| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                out,
-                "mainstem_flow_{name}{{topic=\"{}\",partition=\"{}\"}} {value}",
-                shared.partition.topic, shared.partition.partition
-            );
-        };
-        out.push_str("# TYPE mainstem_flow_unfinished gauge\n");
-        for shared in &now.partitions {
-            let unfinished = shared.progress.lock().window.as_ref().map_or(0, Window::unfinished);
-            line(&mut out, "unfinished", shared, unfinished as u64);
-        }
-        out.push_str("# TYPE mainstem_flow_frontier_age_seconds gauge\n");
-        for shared in &now.partitions {
-            let progress = shared.progress.lock();
-            let waits = progress.window.as_ref().is_some_and(|window| window.unfinished() > 0);
-            let age_ms = self.app.now_ms().saturating_sub(progress.moved_ms);
-            line(&mut out, "frontier_age_seconds", shared, if waits { age_ms / 1_000 } else { 0 });
-        }
-        out.push_str("# TYPE mainstem_flow_lag gauge\n");
-        for shared in &now.partitions {
-            let end = shared.end.load(Ordering::Relaxed);
-            let frontier = shared.progress.lock().window.as_ref().map(Window::frontier);
-            // Nothing is said where nothing is known.
-            if let Some(frontier) = frontier.filter(|_| end >= 0) {
-                line(&mut out, "lag", shared, end.saturating_sub(frontier).max(0).unsigned_abs());
+        let help = "Changes of the partitions that this process has.";
+        out.one("mainstem_flow_rebalances_total", Kind::Counter, help, now.rebalances as f64);
+        let state = format!("{:?}", now.state).to_lowercase();
+        let name = "mainstem_flow_state";
+        out.describe(name, Kind::Gauge, "Where in its life the application is.");
+        out.sample(name, &[("state", &state)], 1.0);
+        out.into_text()
+    }
+
+    /// How far each partition is.
+    fn partitions(&self, out: &mut Exposition) {
+        let partitions = self.now.lock().partitions.clone();
+        let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Shared) -> Option<u64>| {
+            out.describe(name, Kind::Gauge, help);
+            for shared in &partitions {
+                // Nothing is said where nothing is known.
+                let Some(value) = value(shared) else { continue };
+                let partition = shared.partition.partition.to_string();
+                let labels = [("topic", &*shared.partition.topic), ("partition", partition.as_str())];
+                out.sample(name, &labels, value as f64);
             }
-        }
-        let _ = writeln!(
-            out,
-            "# TYPE mainstem_flow_rebalances_total counter\nmainstem_flow_rebalances_total {}\n# TYPE mainstem_flow_state \
-             gauge\nmainstem_flow_state{{state=\"{}\"}} 1",
-            now.rebalances,
-            format!("{:?}", now.state).to_lowercase()
+        };
+        gauge("mainstem_flow_unfinished", "Messages that have arrived and are not finished.", &|shared| {
+            Some(unfinished(shared, &shared.progress.lock()) as u64)
+        });
+        let help = "How long the first unfinished message has been that.";
+        gauge("mainstem_flow_frontier_age_seconds", help, &|shared| {
+            let progress = shared.progress.lock();
+            let age_ms = self.app.now_ms().saturating_sub(progress.moved_ms);
+            Some(if unfinished(shared, &progress) > 0 { age_ms / 1_000 } else { 0 })
+        });
+        gauge(
+            "mainstem_flow_lag",
+            "Offsets from the first unfinished message to the log's end.",
+            &|shared| {
+                let end = shared.end.load(Ordering::Relaxed);
+                let frontier = shared.progress.lock().window.as_ref().map(Window::frontier)?;
+                (end >= 0).then(|| end.saturating_sub(frontier).max(0).unsigned_abs())
+            },
         );
-        out
     }
 
     /// How long attempts took, by route.
-    fn durations(&self, out: &mut String) {
-        out.push_str("# TYPE mainstem_flow_handler_seconds histogram\n");
+    fn durations(&self, out: &mut Exposition) {
+        let name = "mainstem_flow_handler_seconds";
+        out.describe(name, Kind::Histogram, "How long attempts took, to the millisecond.");
         for route in &self.routes {
-            let (name, attempts) = (escaped(&route.name), &route.metrics.attempts);
+            let (route, attempts) = (route.name.as_str(), &route.metrics.attempts);
             let cumulative = attempts.cumulative();
             let bounds = BOUNDS_MS.iter().map(|bound| (*bound as f64 / 1_000.0).to_string());
             for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(cumulative) {
-                let _ = writeln!(
-                    out,
-                    "mainstem_flow_handler_seconds_bucket{{route=\"{name}\",le=\"{bound}\"}} {count}"
-                );
+                out.sample(&format!("{name}_bucket"), &[("route", route), ("le", &bound)], count as f64);
             }
-            let (sum, count) = (attempts.sum_ms() as f64 / 1_000.0, cumulative[BOUNDS_MS.len()]);
-            let _ = writeln!(
-                out,
-                "mainstem_flow_handler_seconds_sum{{route=\"{name}\"}} {sum}\nmainstem_flow_handler_seconds_count{{route=\"{name}\"}} {count}"
-            );
+            out.sample(&format!("{name}_sum"), &[("route", route)], attempts.sum_ms() as f64 / 1_000.0);
+            let count = cumulative[BOUNDS_MS.len()] as f64;
+            out.sample(&format!("{name}_count"), &[("route", route)], count);
         }
     }
 
-    fn messages(&self, out: &mut String) {
-        out.push_str("# TYPE mainstem_flow_messages_total counter\n");
+    fn messages(&self, out: &mut Exposition) {
+        let name = "mainstem_flow_messages_total";
+        out.describe(
+            name,
+            Kind::Counter,
+            "Messages that were handled or left out, and attempts that failed.",
+        );
         for route in &self.routes {
             let metrics = &route.metrics;
             for (outcome, counter) in
                 [("handled", &metrics.handled), ("failed", &metrics.failed), ("filtered", &metrics.filtered)]
             {
-                let _ = writeln!(
-                    out,
-                    "mainstem_flow_messages_total{{route=\"{}\",outcome=\"{outcome}\"}} {}",
-                    escaped(&route.name),
-                    counter.get()
-                );
+                let labels = [("route", route.name.as_str()), ("outcome", outcome)];
+                out.sample(name, &labels, counter.get() as f64);
             }
         }
-        for (name, of) in [
-            ("retries_total", (|route| route.metrics.retries.get()) as fn(&RouteState) -> u64),
-            ("dead_letters_total", |route| route.metrics.letters.get()),
+        for (name, help, of) in [
+            (
+                "mainstem_flow_retries_total",
+                "Attempts after the first one.",
+                (|route| route.metrics.retries.get()) as fn(&RouteState) -> u64,
+            ),
+            ("mainstem_flow_dead_letters_total", "Messages that were set aside.", |route| {
+                route.metrics.letters.get()
+            }),
         ] {
-            let _ = writeln!(out, "# TYPE mainstem_flow_{name} counter");
+            out.describe(name, Kind::Counter, help);
             for route in &self.routes {
-                let _ =
-                    writeln!(out, "mainstem_flow_{name}{{route=\"{}\"}} {}", escaped(&route.name), of(route));
+                out.sample(name, &[("route", &route.name)], of(route) as f64);
             }
         }
     }
 }
 
-/// A value of a label.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// Messages of a partition that have arrived and are not finished.
+fn unfinished(shared: &Shared, progress: &Progress) -> usize {
+    progress.window.as_ref().map_or(0, Window::unfinished) + shared.at_once()
 }
 
 impl std::fmt::Debug for Status {

@@ -1,6 +1,9 @@
 //! Applications in a test: topics in memory, and time that passes when the test says so.
 
 mod memory;
+mod partition;
+
+pub use partition::TestPartition;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,6 +20,9 @@
 //! commit: go on at 40; finished behind it: 41..44, 45..47
 //! ```
 //!
+//! A message whose handler is done when it is polled first needs no slot: it is passed, with all others since the last one that
+//! has a slot ([`Window::may_run_at_once`]).
+//!
 //! What it promises is [`Window::check`], and what its model in the tests compares after every step:
 //!
 //! 1. The position is the first unfinished offset, and never goes back.
@@ -162,6 +165,28 @@ impl Window {
             || (self.slots.len() < self.limits.messages
                 && self.bytes + u64::from(bytes) <= self.limits.bytes
                 && offset.saturating_sub(self.frontier()) < self.limits.ahead)
+    }
+
+    /// Returns true if the next message, at `offset`, may run before it has a slot: none of its slice is unfinished, and no other
+    /// is ready. If it is done at once, [`Window::pass`] is all that it needs; if not, it is admitted and started, and will
+    /// have the slot [`Window::next_slot`].
+    ///
+    /// `slice` is asked only where there are unfinished messages.
+    #[inline]
+    pub fn may_run_at_once(&self, offset: i64, bytes: u32, slice: impl FnOnce() -> u16) -> bool {
+        if self.is_revoked || offset < self.arrived.max(self.next) || !self.restored.is_empty() {
+            return false;
+        }
+        self.slots.is_empty()
+            || (self.ready.is_empty()
+                && self.has_room(offset, bytes)
+                && self.chains[usize::from(slice())].first == NONE)
+    }
+
+    /// The slot that the next message gets which is admitted.
+    #[inline]
+    pub fn next_slot(&self) -> u16 {
+        self.slots.next()
     }
 
     #[inline]

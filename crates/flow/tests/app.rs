@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use mainstem_client::CommittedOffset;
 use mainstem_flow::letter;
-use mainstem_flow::{Batch, Cx, Event, Fault, Handler, Json, Msg, Raw, Retry, Route, State, Text};
+use mainstem_flow::{
+    Avro, Batch, Cx, Event, Fault, Handler, Json, Msg, Proto, Raw, Retry, Route, State, Text,
+};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use support::kafka::Kafka;
@@ -72,8 +74,21 @@ async fn what_cannot_be_decoded_becomes_a_letter_that_says_why() {
     let letters = world.read("dlq.billing.orders", 1).await;
     let test = "what_cannot_be_decoded_becomes_a_letter_that_says_why";
     if let Some(words) = Kafka::java_reads(test, world.address(), "dlq.billing.orders") {
-        let expected = ["{", "a", "trace=4711", "__dlq.errors.topic=orders", "__dlq.errors.partition=2"];
-        assert_eq!(words[..5], expected, "Java's consumer reads the same: {words:?}");
+        let expected = [
+            "{",
+            "a",
+            "trace=4711",
+            "__dlq.errors.topic=orders",
+            "__dlq.errors.partition=2",
+            "__dlq.errors.offset=0",
+            "__dlq.errors.group=billing",
+            "__dlq.errors.delivery.count=1",
+        ];
+        assert_eq!(words[..8], expected, "Java's consumer reads the same: {words:?}");
+        let starts = |at: usize, with: &str| assert!(words[at].starts_with(with), "{words:?}");
+        starts(8, "__dlq.errors.message=the value is not the expected JSON: ");
+        starts(9, "__mainstem.errors.stage=decode");
+        starts(11, "__mainstem.errors.cause=the value is not the expected JSON: ");
     }
     let one = &letters[0];
     assert_eq!(
@@ -241,6 +256,46 @@ async fn an_enum_of_events_goes_by_the_header_type_and_back() {
             "the record has no header `type`; known are Placed, order.cancelled, Audited"
         ]
     );
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Moved {
+    #[prost(string, tag = "1")]
+    sku: String,
+    #[prost(int32, tag = "2")]
+    n: i32,
+}
+
+#[derive(Debug, Serialize, Deserialize, apache_avro::AvroSchema)]
+struct Counted {
+    sku: String,
+    n: i32,
+}
+
+#[tokio::test]
+async fn messages_of_proto_and_avro_are_handled_and_sent() {
+    let world = World::start();
+    for topic in ["moves", "counts", "copies"] {
+        world.create(topic, 1).await;
+    }
+    let moves = Route::topic("moves", |moved: Msg<Proto<Moved>>, cx: Cx| async move {
+        cx.send("counts", moved.key(), &Avro(Counted { sku: moved.sku.clone(), n: moved.n * 2 }))
+    });
+    let counts = Route::topic("counts", |counted: Msg<Avro<Counted>>, cx: Cx| async move {
+        cx.send("copies", counted.key(), &Proto(Moved { sku: counted.sku.clone(), n: counted.n + 1 }))
+    });
+    let running = world.app("stock").add(moves).add(counts).start().unwrap();
+    let moved = Moved { sku: "tea".to_owned(), n: 3 };
+    let record = mainstem_client::Record::new("moves", prost::Message::encode_to_vec(&moved));
+    world.write_record(record.key("k")).await;
+    world.write("moves", None, "no such message").await;
+    let copies = world.read("copies", 1).await;
+    let copy = <Moved as prost::Message>::decode(copies[0].value.as_deref().unwrap()).unwrap();
+    assert_eq!((copy, copies[0].key.as_deref()), (Moved { sku: "tea".to_owned(), n: 7 }, Some(&b"k"[..])));
+    let letters = world.read("dlq.stock.moves", 1).await;
+    let why = letter::text(&letters[0].headers, letter::MESSAGE).unwrap();
+    assert!(why.starts_with("the value is not such a message: "), "{why}");
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -126,3 +126,127 @@ async fn a_minimum_age_and_a_throttle_hold_messages_back() {
     test.advance(SECOND * 8).await;
     assert_eq!(seen.lock().len(), 6);
 }
+
+/// A database that is away for two minutes, and comes and goes for two more.
+#[tokio::test(start_paused = true)]
+async fn what_is_accepted_in_the_end_is_no_letter_however_long_a_database_is_away() {
+    let (began, handled) = (tokio::time::Instant::now(), Arc::new(Mutex::new(0)));
+    let own = handled.clone();
+    let is_away = move || {
+        let ms = began.elapsed().as_millis();
+        (10_000..130_000).contains(&ms) || ((130_000..250_000).contains(&ms) && ms % 2_500 < 700)
+    };
+    let route = Route::topic("lines", move |_: Msg<Text>| {
+        let handled = own.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            if is_away() {
+                return Err(Fault::failed("the database is away"));
+            }
+            *handled.lock() += 1;
+            Ok(())
+        }
+    });
+    let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route)).unwrap();
+    let mut written = 0;
+    while began.elapsed() < SECOND * 260 {
+        test.send("lines", Some(&(written % 50).to_string()), &Text(written.to_string()));
+        written += 1;
+        test.advance(Duration::from_millis(200)).await;
+    }
+    test.advance(SECOND * 120).await;
+    assert_eq!((*handled.lock(), test.position("lines")), (written, written));
+    assert!(test.letters("lines").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_ends_a_pause_that_another_has_begun() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+        let seen = own.clone();
+        async move {
+            seen.lock().push(line.clone());
+            match line.as_str() {
+                "pause" => cx.pause(SECOND * 3_600),
+                "resume" => {
+                    tokio::time::sleep(SECOND * 10).await;
+                    cx.pause(Duration::ZERO)
+                }
+                _ => Ok(()),
+            }
+        }
+    });
+    let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route)).unwrap();
+    for line in ["resume", "pause", "later"] {
+        test.send("lines", Some(line), &Text(line.to_owned()));
+        test.settle().await;
+    }
+    test.advance(SECOND * 9).await;
+    assert_eq!(*seen.lock(), ["resume", "pause"]);
+    test.advance(SECOND * 2).await;
+    assert_eq!(*seen.lock(), ["resume", "pause", "later"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_nothing_to_do_for_long_is_alive_when_something_comes() {
+    let route = Route::topic("lines", |line: Msg<Text>| async move {
+        if *line == "stuck" {
+            std::future::pending::<()>().await;
+        }
+    });
+    let app = App::new("a", "mem:").unwrap().stuck_after(SECOND * 5);
+    let mut test = TestApp::new(app.add(route)).unwrap();
+    test.send("lines", None, &Text("one".to_owned()));
+    test.advance(SECOND * 20).await;
+    test.send("lines", None, &Text("stuck".to_owned()));
+    test.advance(SECOND * 4).await;
+    assert_eq!(test.status().unwrap().live(), Ok(()));
+    test.advance(SECOND * 2).await;
+    let stuck = test.status().unwrap().live().unwrap_err();
+    assert!(stuck.contains("lines-0 stands still at offset 1 for "), "{stuck}");
+}
+
+/// Some are done at once, some wait, some fail first, some send: whatever their neighbours do, a key's messages run in order.
+#[tokio::test(start_paused = true)]
+async fn handlers_that_wait_and_that_do_not_keep_the_order_of_their_keys() {
+    for seed in 0..20u64 {
+        let ended = Seen::default();
+        let own = ended.clone();
+        let tried: Arc<Mutex<std::collections::HashSet<String>>> = Arc::default();
+        let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+            let (ended, tried) = (own.clone(), tried.clone());
+            async move {
+                let number: u64 = line.split('-').nth(1).unwrap().parse().unwrap();
+                // A stretch of them does the same, so that groups are long and short.
+                let dice = (number / (1 + seed % 7)).wrapping_mul(6_364_136_223_846_793_005 + 2 * seed) >> 40;
+                match dice % 5 {
+                    0 => tokio::time::sleep(Duration::from_millis(1 + dice % 7)).await,
+                    1 if tried.lock().insert(line.clone()) => return Err(Fault::failed("the first time")),
+                    2 => cx.send("copies", line.key(), &Text(line.clone()))?,
+                    3 => tokio::task::yield_now().await,
+                    _ => {}
+                }
+                ended.lock().push(line.clone());
+                Ok(())
+            }
+        });
+        let route = route.concurrency(1 + (seed % 4) as usize * 5).retry(Retry::exponential(1, 4));
+        let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route)).unwrap();
+        for number in 0..600 {
+            let key = (number * 7 + seed) % 9;
+            test.send("lines", Some(&key.to_string()), &Text(format!("{key}-{number}")));
+            if number % 97 == 0 {
+                test.advance(Duration::from_millis(number % 13)).await;
+            }
+        }
+        test.advance(SECOND * 30).await;
+        let ended = ended.lock();
+        assert_eq!((ended.len(), test.position("lines")), (600, 600), "seed {seed}");
+        for key in 0..9 {
+            let of_key: Vec<u64> =
+                ended.iter().filter_map(|line| line.strip_prefix(&format!("{key}-"))?.parse().ok()).collect();
+            assert!(of_key.is_sorted(), "seed {seed}, key {key}: {of_key:?}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! What handlers promise, with three processes that are killed and stopped while they work: nothing is lost, a key's
 //! messages run in order, a kill repeats only what was not committed, and what its handler accepts is never a dead letter.
 //!
-//! `TEST_HANDLER_KILLS` says how many kills there are.
+//! `TEST_HANDLER_KILLS` says how many kills there are, `TEST_HANDLER_OUTAGE_SECONDS` how long a database is away.
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
 mod support;
@@ -25,6 +25,8 @@ const KEYS: u64 = 40;
 const ROUNDS: u64 = 20;
 /// Messages between two rounds.
 const MESSAGES: u64 = 200;
+/// The key that fails while there is a file "failing".
+const FAILING_KEY: &str = "0";
 
 /// A process of the application: this test, run again. Does nothing by itself.
 #[test]
@@ -52,12 +54,19 @@ fn member() {
     });
 }
 
-/// Writes down when a message starts and ends; fails while there is a file of the name "away".
+/// Our broker, which is killed in some rounds. Does nothing by itself.
+#[test]
+fn broker_process() {
+    support::process::run();
+}
+
+/// Writes down when a message starts and ends; fails while there is a file of the name "away", and of one key while there is
+/// one of the name "failing".
 fn app(directory: &Path, address: &str, protocol: GroupProtocol) -> App {
     let ledger = Arc::new(OpenOptions::new().append(true).open(directory.join("ledger")).unwrap());
-    let away = directory.join("away");
+    let (away, failing) = (directory.join("away"), directory.join("failing"));
     let route = Route::topic("counts", move |line: Msg<Text>| {
-        let (ledger, away) = (ledger.clone(), away.clone());
+        let (ledger, away, failing) = (ledger.clone(), away.clone(), failing.clone());
         async move {
             let (topic_partition, offset) = (line.partition().partition, line.offset());
             let note = |what: &str| {
@@ -66,6 +75,10 @@ fn app(directory: &Path, address: &str, protocol: GroupProtocol) -> App {
                 (&*ledger).write_all(line.as_bytes())
             };
             note("start")?;
+            if line.key() == Some(FAILING_KEY.as_bytes()) && failing.exists() {
+                note("fail")?;
+                return Err(Fault::transient("what this key needs is away"));
+            }
             tokio::time::sleep(Duration::from_micros(offset.unsigned_abs() % 7 * 400)).await;
             if away.exists() {
                 note("fail")?;
@@ -188,6 +201,11 @@ impl Snapshot {
         Snapshot { lines: ledger(directory).len(), finished }
     }
 
+    /// Ranges behind the position of a partition that were finished.
+    fn ranges(&self) -> usize {
+        self.finished.values().map(|ranges| ranges.len() - 1).sum()
+    }
+
     fn covers(&self, line: &Line) -> bool {
         self.finished
             .get(&line.partition)
@@ -251,13 +269,22 @@ fn rounds() -> u64 {
 
 /// Our broker, which notices soon that a process is gone.
 fn mainstem() -> World {
-    World::with(&[
+    World::process(&[
         ("group.consumer.min.session.timeout.ms", "500"),
         ("group.consumer.session.timeout.ms", "1000"),
     ])
 }
 
-/// Kills, rebalances, outages and restarts of the broker, in turn.
+/// Makes a file, or removes it.
+fn put(file: &Path, is_there: bool) {
+    match is_there {
+        true => drop(File::create(file).unwrap()),
+        // It may not be there.
+        false => drop(std::fs::remove_file(file)),
+    }
+}
+
+/// Kills of members and of the broker, rebalances, outages, and a key that fails most of the time, in turn.
 async fn kills(protocol: &'static str, mut world: World) {
     world.create("counts", PARTITIONS).await;
     let directory = support::Directory::new("flow-kills");
@@ -265,16 +292,16 @@ async fn kills(protocol: &'static str, mut world: World) {
     let (mut written, mut snapshots) = (0, Vec::new());
     for round in 0..rounds() {
         let index = (round % MEMBERS as u64) as usize;
+        // It catches up in every fifth round: its partition must not be held for want of room.
+        put(&directory.path().join("failing"), round % 5 != 4);
         count(&world, &mut written, MESSAGES).await;
         if round % 3 == 1 {
-            File::create(directory.path().join("away")).unwrap();
+            put(&directory.path().join("away"), true);
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         members.kill(index);
         snapshots.push(Snapshot::take(&world, directory.path()).await);
-        if round % 3 == 1 {
-            std::fs::remove_file(directory.path().join("away")).unwrap();
-        }
+        put(&directory.path().join("away"), false);
         if round % 3 == 2 {
             world.restart();
         }
@@ -289,11 +316,14 @@ async fn kills(protocol: &'static str, mut world: World) {
         check_order(&lines);
         check_repeats(&lines, &snapshots);
     }
+    put(&directory.path().join("failing"), false);
     until_all_ended(directory.path(), written).await;
     (0..MEMBERS).for_each(|index| members.stop(index));
     let lines = ledger(directory.path());
     check_order(&lines);
     check_repeats(&lines, &snapshots);
+    let behind = snapshots.iter().filter(|snapshot| snapshot.ranges() > 0).count();
+    assert!(behind * 3 > snapshots.len(), "{behind} of {} commits had ranges", snapshots.len());
     assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
     let committed: i64 = world.committed("counters").await.values().sum();
     assert_eq!(committed, written as i64);
@@ -338,6 +368,36 @@ async fn a_process_that_is_stopped_and_wakes_loses_nothing() {
 #[tokio::test]
 async fn a_process_that_is_stopped_and_wakes_loses_nothing_with_the_consumer_protocol() {
     stops("consumer", mainstem()).await;
+}
+
+/// What the handlers need is away, then comes and goes in turn; each as long as `TEST_HANDLER_OUTAGE_SECONDS` says.
+#[tokio::test]
+async fn an_outage_makes_no_letters() {
+    let seconds = std::env::var("TEST_HANDLER_OUTAGE_SECONDS").map_or(2, |text| text.parse().unwrap());
+    let world = mainstem();
+    world.create("counts", PARTITIONS).await;
+    let directory = support::Directory::new("flow-outage");
+    let mut members = Members::start(directory.path(), world.address(), "classic");
+    let away = directory.path().join("away");
+    let mut written = 0;
+    let began = Instant::now();
+    for round in 0.. {
+        let elapsed = began.elapsed().as_secs();
+        if elapsed >= 2 * seconds {
+            break;
+        }
+        // Three tenths of the time, in pieces of different lengths.
+        put(&away, elapsed < seconds || round % 10 < 2 || round % 13 == 7);
+        count(&world, &mut written, 10).await;
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    put(&away, false);
+    until_all_ended(directory.path(), written).await;
+    (0..MEMBERS).for_each(|index| members.stop(index));
+    let lines = ledger(directory.path());
+    check_order(&lines);
+    assert!(lines.iter().any(|line| line.what == "fail"), "it was not away");
+    assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
 }
 
 #[tokio::test]

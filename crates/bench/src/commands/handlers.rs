@@ -31,6 +31,9 @@ pub(crate) struct Handlers {
     /// The folder of the peers' jars; Maven fetches them if they are not there.
     #[arg(long, value_name = "DIR", default_value = "target/peers/handlers")]
     peers: PathBuf,
+    /// Only loads that have this in their names.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// Measure on a busy machine as well.
     #[arg(long)]
     force: bool,
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: &Handlers) -> Result<()> {
         out: arguments.out.clone(),
         load,
         peers: arguments.peers.clone(),
+        only: arguments.only.clone(),
         force: arguments.force,
     };
     mainstem_bench::run_handlers(&order, &arguments.systems.settings()?)

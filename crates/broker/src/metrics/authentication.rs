@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::exposition::{Exposition, Kind};
+use mainstem_operator::{Exposition, Kind};
+
 use super::load;
 use crate::broker::Broker;
 

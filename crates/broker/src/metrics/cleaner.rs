@@ -1,6 +1,7 @@
 //! What compaction does, under the names of the common configuration of Kafka's JMX exporter.
 
-use super::exposition::{Exposition, Kind};
+use mainstem_operator::{Exposition, Kind};
+
 use crate::broker::Broker;
 use crate::storage::cleaner::{CleanerFigures, Uncleanable};
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::exposition::{Exposition, Kind};
+use mainstem_operator::{Exposition, Kind};
+
 use super::latency::Part;
 use super::load;
 use crate::api;

@@ -1,9 +1,8 @@
 //! What the system knows of the process, under the names that Prometheus' own libraries use.
 
+use mainstem_operator::{Exposition, Kind};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
-
-use super::exposition::{Exposition, Kind};
 
 /// Writes what this system tells.
 pub(super) fn expose(text: &mut Exposition) {

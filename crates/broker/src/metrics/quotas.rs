@@ -1,8 +1,8 @@
 //! What clients with quotas do, under the names of the common configuration of Kafka's JMX exporter.
 
 use mainstem_limits::quotas::Usage;
+use mainstem_operator::{Exposition, Kind};
 
-use super::exposition::{Exposition, Kind};
 use crate::broker::Broker;
 
 /// Clients of each kind of quota that are told, the busiest first.

@@ -1,8 +1,8 @@
 //! What clients pushed (KIP-714), each metric under `kafka_client_` and its name.
 
 use mainstem_limits::telemetry::Sample;
+use mainstem_operator::{Exposition, Kind};
 
-use super::exposition::{Exposition, Kind};
 use crate::broker::Broker;
 use crate::telemetry::{CLIENT_LABEL, INSTANCE_LABEL};
 

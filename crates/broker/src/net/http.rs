@@ -4,51 +4,31 @@
 //! is answered. It takes no lock that is held while something waits for the disk. `/metrics` does, and is made on another
 //! thread, one at a time.
 //!
-//! A connection is for one request. When all seats are taken the oldest connection goes: one that has not asked yet
-//! before one that is answered. A newcomer never waits.
-//!
 //! With `mainstem.http.authentication` it speaks TLS, and shows who proves nothing no more of `/health` than its status.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response, StatusCode, header};
+use mainstem_operator::{Service, serve, text};
 use mainstem_security::{KafkaPrincipal, Secret};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot};
-use tokio::task::AbortHandle;
 
 use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics;
-use crate::net::listener::ACCEPT_PAUSE;
 use crate::net::transport::{DetachedTransport, Transport};
 use crate::security::{self, TlsSettings};
 use crate::supervised::AbortOnPanic;
-
-/// Connections at the same time.
-const CONNECTIONS_MAX: usize = 64;
-
-/// A request's header has to arrive in this time.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// A connection's answer has to be read in this time.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The listener's thread, which ends when this is dropped.
 pub(crate) struct Operator {
@@ -116,81 +96,24 @@ impl Drop for Operator {
     }
 }
 
-/// The connections that are there, the oldest first.
-#[derive(Default)]
-struct Seats(VecDeque<Seat>);
-
-struct Seat {
-    task: AbortHandle,
-    has_asked: Arc<AtomicBool>,
-}
-
-impl Seats {
-    /// Makes room for one more.
-    fn make_room(&mut self) {
-        self.0.retain(|seat| !seat.task.is_finished());
-        while self.0.len() >= CONNECTIONS_MAX {
-            let idle = self.0.iter().position(|seat| !seat.has_asked.load(Ordering::Relaxed));
-            if let Some(seat) = self.0.remove(idle.unwrap_or(0)) {
-                seat.task.abort();
-            }
-        }
-    }
-}
-
 async fn accept(served: Arc<Served>, socket: std::net::TcpListener) {
-    let socket = match TcpListener::from_std(socket) {
-        Ok(socket) => socket,
-        Err(error) => return tracing::error!("the HTTP listener cannot be served: {error}"),
-    };
-    let mut seats = Seats::default();
-    loop {
-        let Ok((stream, _)) = socket.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        seats.make_room();
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(answer(served.clone(), stream, has_asked.clone())).abort_handle();
-        seats.0.push_back(Seat { task, has_asked });
-        // Those that were accepted before are read from first.
-        tokio::task::yield_now().await;
+    match TcpListener::from_std(socket) {
+        Ok(socket) => serve(socket, served).await,
+        Err(error) => tracing::error!("the HTTP listener cannot be served: {error}"),
     }
-}
-
-async fn answer(served: Arc<Served>, stream: TcpStream, has_asked: Arc<AtomicBool>) {
-    let Ok(peer) = stream.peer_addr() else { return };
-    let certificate = Arc::new(OnceLock::new());
-    let own = certificate.clone();
-    let tls = served.tls.clone();
-    let service = service_fn(|request: Request<Incoming>| {
-        has_asked.store(true, Ordering::Relaxed);
-        let (served, certificate) = (served.clone(), own.get().cloned());
-        async move {
-            let client = Client { host: peer.ip(), certificate };
-            Ok::<_, Infallible>(served.route(&request, client).await)
-        }
-    });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).keep_alive(false).header_read_timeout(HEADER_TIMEOUT);
-    // A scraper that goes away early is its own affair.
-    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, async {
-        match tls {
-            None => drop(http.serve_connection(TokioIo::new(stream), service).await),
-            Some(tls) => {
-                let Ok(encrypted) = Encrypted::begin(stream, tls, certificate) else { return };
-                drop(http.serve_connection(TokioIo::new(encrypted), service).await);
-            }
-        }
-    })
-    .await;
 }
 
 /// Who asks.
 struct Client {
     host: IpAddr,
-    /// By its certificate.
-    certificate: Option<KafkaPrincipal>,
+    /// By its certificate, once the handshake is over.
+    certificate: Arc<OnceLock<KafkaPrincipal>>,
+}
+
+/// A connection.
+enum Stream {
+    Plain(TcpStream),
+    Encrypted(Box<Encrypted>),
 }
 
 /// A socket with a session of TLS on it.
@@ -253,14 +176,62 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-impl Served {
-    async fn route(self: Arc<Self>, request: &Request<Incoming>, client: Client) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refused =
-                text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Nothing is changed here: GET.\n".into());
-            refused.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
-            return refused;
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, into),
         }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+impl Service for Served {
+    type Stream = Stream;
+    type Client = Client;
+
+    fn open(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<(Stream, Client)> {
+        let client = Client { host: peer.ip(), certificate: Arc::default() };
+        let stream = match self.tls.clone() {
+            None => Stream::Plain(stream),
+            Some(tls) => {
+                Stream::Encrypted(Box::new(Encrypted::begin(stream, tls, client.certificate.clone())?))
+            }
+        };
+        Ok((stream, client))
+    }
+
+    async fn answer(&self, request: &Request<Incoming>, client: &Client) -> Response<Full<Bytes>> {
         let refused = self.refusal(request, client).await;
         match (request.uri().path(), refused) {
             ("/health", refused) => {
@@ -277,9 +248,11 @@ impl Served {
             }
         }
     }
+}
 
+impl Served {
     /// Why a client is not answered, where it has to prove who it is: it does not, or may not describe the cluster.
-    async fn refusal(&self, request: &Request<Incoming>, client: Client) -> Option<Response<Full<Bytes>>> {
+    async fn refusal(&self, request: &Request<Incoming>, client: &Client) -> Option<Response<Full<Bytes>>> {
         self.tls.as_ref()?;
         let Some(broker) = self.broker.get().cloned() else {
             return Some(text(
@@ -288,7 +261,7 @@ impl Served {
                 "Not yet: see /health.\n".into(),
             ));
         };
-        let principal = match (client.certificate, credentials(request)) {
+        let principal = match (client.certificate.get().cloned(), credentials(request)) {
             (Some(principal), _) => Some(principal),
             (None, None) => None,
             (None, Some((name, password))) => {
@@ -342,11 +315,4 @@ fn credentials(request: &Request<Incoming>) -> Option<(String, Secret)> {
         BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let (name, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((name.to_owned(), Secret::from(password.to_owned())))
-}
-
-fn text(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
-    response
 }

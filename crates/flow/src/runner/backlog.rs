@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use mainstem_client::FetchedBatch;
+use mainstem_client::{FetchedBatch, RecordRange};
 
 use super::messages::{BatchNumber, Messages};
-use super::{Command, Partition};
+use super::{Command, Partition, Progress};
 use crate::error::Error;
 use crate::filter::Passage;
 use crate::window::{Admitted, Limits, Window};
@@ -33,6 +33,18 @@ pub(super) struct Done {
     pub(super) is_busy: bool,
     /// The log goes on at this offset, which is before what was read.
     pub(super) begins_anew: Option<i64>,
+}
+
+/// Messages of one batch that may run where they are, one after another.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) batch: BatchNumber,
+    /// The place of the first one.
+    pub(super) first: u32,
+    /// How many they are, 1 or more.
+    pub(super) count: u32,
+    /// What the first one gets that is not done at once.
+    pub(super) slot: u16,
 }
 
 impl Backlog {
@@ -79,22 +91,11 @@ impl Backlog {
         let mut progress = partition.shared.progress.lock();
         let progress = &mut *progress;
         while done.count < max {
-            let Some((number, index)) = self.open(partition, messages) else { break };
-            let batch = messages.batch(number);
-            let Some(record) = batch.record(index).copied() else {
-                // What is behind the last record of a batch, a compacted topic has left out.
-                let next = batch.batch().next_offset();
-                if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
-                    window.pass(next);
-                }
-                messages.close(number);
-                self.finish_batch(partition);
-                done.is_busy = true;
-                continue;
+            let Some((number, index, record)) = self.next_record(partition, messages, progress, &mut done)
+            else {
+                break;
             };
-            if index == 0 {
-                progress.note_epoch(record.offset, batch.batch().leader_epoch());
-            }
+            let batch = messages.batch(number);
             let window =
                 progress.window.get_or_insert_with(|| Window::new(record.offset, [], Limits::default()));
             if record.offset < window.arrived() {
@@ -115,6 +116,10 @@ impl Backlog {
                 }
                 Passage::Pass => {
                     let slice = slice.unwrap_or_else(|| slice_of(batch.key(&record), record.offset));
+                    if window.unfinished() == 0 {
+                        // What stood still until now had nothing to do.
+                        progress.moved_ms = now_ms;
+                    }
                     if let Admitted::Slot(slot) = window.admit(record.offset, slice, record.size()) {
                         messages.keep(slot, number, index);
                     }
@@ -125,6 +130,73 @@ impl Backlog {
             done.is_busy = true;
         }
         done
+    }
+
+    /// The next messages that may run before they have a place in the window, `max` at most; none if the next one may not.
+    pub(super) fn group(
+        &mut self,
+        partition: &Partition,
+        messages: &mut Messages,
+        max: usize,
+        now_ms: u64,
+    ) -> Option<Group> {
+        let mut progress = partition.shared.progress.lock();
+        let progress = &mut *progress;
+        let (batch, first, record) = self.next_record(partition, messages, progress, &mut Done::default())?;
+        let window = progress.window.as_ref()?;
+        let of_batch = messages.batch(batch);
+        let may_run = |record: &RecordRange| {
+            let slice = || slice_of(of_batch.key(record), record.offset);
+            window.may_run_at_once(record.offset, record.size(), slice)
+        };
+        if !may_run(&record) {
+            return None;
+        }
+        let others = of_batch.records_behind(first).iter().take(max.saturating_sub(1));
+        let count = match window.unfinished() {
+            0 => others.len(),
+            _ => others.take_while(|record| may_run(record)).count(),
+        };
+        if window.unfinished() == 0 {
+            progress.moved_ms = now_ms;
+        }
+        let slot = window.next_slot();
+        let count = 1 + u32::try_from(count).expect("it is less than a batch has");
+        partition.shared.at_once.store(count, Ordering::Relaxed);
+        Some(Group { batch, first, count, slot })
+    }
+
+    /// So many of a group are behind.
+    pub(super) fn skip(&mut self, group: &Group, count: u32) {
+        self.open = Some((group.batch, group.first + count));
+    }
+
+    /// The next record and its place; batches that are through are closed.
+    fn next_record(
+        &mut self,
+        partition: &Partition,
+        messages: &mut Messages,
+        progress: &mut Progress,
+        done: &mut Done,
+    ) -> Option<(BatchNumber, u32, RecordRange)> {
+        loop {
+            let (number, index) = self.open(partition, messages)?;
+            let batch = messages.batch(number);
+            if let Some(record) = batch.record(index).copied() {
+                if index == 0 {
+                    progress.note_epoch(record.offset, batch.batch().leader_epoch());
+                }
+                return Some((number, index, record));
+            }
+            // What is behind the last record of a batch, a compacted topic has left out.
+            let next = batch.batch().next_offset();
+            if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
+                window.pass(next);
+            }
+            messages.close(number);
+            self.finish_batch(partition);
+            done.is_busy = true;
+        }
     }
 
     /// The first batch and the place in it; none if there is none, or it cannot be read.

@@ -68,7 +68,7 @@ impl Messages {
     }
 
     #[inline]
-    fn shared(&self, number: BatchNumber) -> &Arc<OpenBatch> {
+    pub(super) fn shared(&self, number: BatchNumber) -> &Arc<OpenBatch> {
         self.batches[number as usize].batch.as_ref().expect("a batch is there as long as it is used")
     }
 

@@ -1,23 +1,30 @@
-//! A window beside a model of it: a set of offsets, searched from the start each time.
+//! A window and a judge beside a model of them: a set of offsets, searched from the start each time, and all attempts that have
+//! ended.
 //!
-//! The log is fixed; what the steps decide is who runs, in which order messages end, what fails, what is committed, and when
-//! the partition is revoked or the process dies. All that is promised is compared after every step.
+//! The log is fixed; what the steps decide is who runs, in which order messages end, what fails and by whose fault, when a dead
+//! letter is acknowledged, what is committed, and when the partition is revoked or the process dies. All that is promised is
+//! compared after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::judge::{FaultClass, Judge, Mark, Retry, Tries, Verdict};
 use crate::metadata::{decode, encode};
 use mainstem_records::slice_of;
 
 #[derive(Debug, Clone)]
 enum Step {
     Admit(usize),
+    /// Messages are polled where they arrive, and done at once but for the last one.
+    AtOnce(usize, bool),
     Start(usize),
     Batch(usize),
     Finish(usize),
-    Retry(usize, u64),
+    Fail(usize, FaultClass),
+    /// A dead letter is acknowledged.
+    Written(usize),
     Wait(u64),
     Commit,
     Revoke,
@@ -27,15 +34,39 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (1..12usize).prop_map(Step::Admit),
+        6 => (1..12usize, any::<bool>()).prop_map(|(count, last_waits)| Step::AtOnce(count, last_waits)),
         8 => (1..12usize).prop_map(Step::Start),
         2 => (1..6usize).prop_map(Step::Batch),
         12 => any::<usize>().prop_map(Step::Finish),
-        4 => (any::<usize>(), 0..100u64).prop_map(|(one, wait)| Step::Retry(one, wait)),
+        4 => (any::<usize>(), class()).prop_map(|(one, class)| Step::Fail(one, class)),
+        3 => any::<usize>().prop_map(Step::Written),
         4 => (1..60u64).prop_map(Step::Wait),
         3 => Just(Step::Commit),
         1 => Just(Step::Revoke),
         1 => Just(Step::Crash),
     ]
+}
+
+fn class() -> impl Strategy<Value = FaultClass> {
+    prop_oneof![
+        8 => Just(FaultClass::Failed),
+        2 => Just(FaultClass::Transient),
+        1 => Just(FaultClass::Poison),
+    ]
+}
+
+/// Messages that fail alone are letters soon, so that there are some.
+const RETRY: Retry = Retry { initial_ms: 20, max_ms: 80, attempts: 2, give_up_after_ms: 400 };
+/// So many attempts of others say about one that failed whether it did so alone.
+const WITNESSES: usize = 10;
+
+/// An attempt that failed: how many had ended when it started, and when it ended.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    class: FaultClass,
+    started: usize,
+    ended: usize,
+    at_ms: u64,
 }
 
 /// A record of the log.
@@ -60,8 +91,16 @@ fn log() -> impl Strategy<Value = Vec<Logged>> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
-    Waiting { not_before: u64 },
-    Running { slot: u16 },
+    Waiting {
+        not_before: u64,
+    },
+    Running {
+        slot: u16,
+    },
+    /// It runs for the window, and ends when its letter is acknowledged.
+    SetAside {
+        slot: u16,
+    },
 }
 
 struct World {
@@ -79,6 +118,12 @@ struct World {
     committed: (i64, String),
     done_when_committed: BTreeSet<i64>,
     frontier: i64,
+    judge: Judge,
+    /// Of attempts that have ended, whether each failed.
+    ended: Vec<bool>,
+    /// Of messages that are unfinished.
+    tries: BTreeMap<i64, (Tries, Mark, usize)>,
+    failures: BTreeMap<i64, Vec<Failed>>,
 }
 
 impl World {
@@ -95,6 +140,10 @@ impl World {
             committed: (0, String::new()),
             done_when_committed: BTreeSet::new(),
             frontier: 0,
+            judge: Judge::new(RETRY),
+            ended: Vec::new(),
+            tries: BTreeMap::new(),
+            failures: BTreeMap::new(),
         }
     }
 
@@ -106,7 +155,15 @@ impl World {
     fn running(&self) -> Vec<(i64, u16)> {
         let slot = |(offset, is): (&i64, &Is)| match is {
             Is::Running { slot } => Some((*offset, *slot)),
-            Is::Waiting { .. } => None,
+            Is::Waiting { .. } | Is::SetAside { .. } => None,
+        };
+        self.unfinished.iter().filter_map(slot).collect()
+    }
+
+    fn set_aside(&self) -> Vec<(i64, u16)> {
+        let slot = |(offset, is): (&i64, &Is)| match is {
+            Is::SetAside { slot } => Some((*offset, *slot)),
+            Is::Running { .. } | Is::Waiting { .. } => None,
         };
         self.unfinished.iter().filter_map(slot).collect()
     }
@@ -114,10 +171,12 @@ impl World {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Admit(count) => (0..count).for_each(|_| self.admit()),
+            Step::AtOnce(count, last_waits) => self.at_once(count, last_waits),
             Step::Start(count) => (0..count).for_each(|_| self.start()),
             Step::Batch(max) => self.batch(max),
             Step::Finish(which) => self.finish(which),
-            Step::Retry(which, wait) => self.retry(which, wait),
+            Step::Fail(which, class) => self.fail(which, class),
+            Step::Written(which) => self.written(which),
             Step::Wait(time) => {
                 self.now += time;
                 self.window.tick(self.now);
@@ -151,13 +210,38 @@ impl World {
         }
     }
 
+    fn at_once(&mut self, count: usize, last_waits: bool) {
+        let next: Vec<_> = self.log[self.read..].iter().take(count).cloned().collect();
+        let may_run = |record: &&Logged| {
+            self.window.may_run_at_once(record.offset, record.bytes, || self.slice(record.offset))
+        };
+        let group: Vec<_> = next.iter().take_while(may_run).cloned().collect();
+        let slot = self.window.next_slot();
+        for (at, record) in group.iter().enumerate() {
+            assert!(!self.done_when_committed.contains(&record.offset), "what was committed is repeated");
+            self.read += 1;
+            if last_waits && at + 1 == group.len() {
+                let slice = self.slice(record.offset);
+                assert_eq!(self.window.admit(record.offset, slice, record.bytes), Admitted::Slot(slot));
+                assert_eq!(self.window.start(), Some(slot), "nothing is ready before it");
+                self.slots.insert(record.offset, slot);
+                self.unfinished.insert(record.offset, Is::Waiting { not_before: 0 });
+                self.started(slot, false);
+            } else {
+                self.window.pass(record.offset + 1);
+                self.done.insert(record.offset);
+                self.succeeded();
+            }
+        }
+    }
+
     fn start(&mut self) {
         if let Some(slot) = self.window.start() {
             self.started(slot, false);
         } else {
             // Nothing that may run waits.
-            let mut busy: BTreeSet<u16> =
-                self.running().into_iter().map(|(offset, _)| self.slice(offset)).collect();
+            let running = self.running().into_iter().chain(self.set_aside());
+            let mut busy: BTreeSet<u16> = running.map(|(offset, _)| self.slice(offset)).collect();
             for (offset, is) in &self.unfinished {
                 let is_first = busy.insert(self.slice(*offset));
                 let may_run = matches!(is, Is::Waiting { not_before } if *not_before <= self.now);
@@ -175,6 +259,9 @@ impl World {
         let Is::Waiting { not_before } = self.unfinished[&offset] else { panic!("{offset} runs twice") };
         assert!(not_before <= self.now, "{offset} is too early");
         self.unfinished.insert(offset, Is::Running { slot });
+        let (mark, started) = (self.judge.started(), self.ended.len());
+        let one = self.tries.entry(offset).or_default();
+        (one.1, one.2) = (mark, started);
     }
 
     fn batch(&mut self, max: usize) {
@@ -189,20 +276,87 @@ impl World {
     fn finish(&mut self, which: usize) {
         let running = self.running();
         let Some((offset, slot)) = running.get(which % running.len().max(1)).copied() else { return };
+        self.succeeded();
+        self.finish_slot(offset, slot);
+    }
+
+    fn finish_slot(&mut self, offset: i64, slot: u16) {
         self.window.finish(slot, self.now);
         self.unfinished.remove(&offset);
         self.slots.remove(&offset);
+        self.tries.remove(&offset);
+        self.failures.remove(&offset);
         self.done.insert(offset);
     }
 
-    fn retry(&mut self, which: usize, wait: u64) {
+    fn succeeded(&mut self) {
+        self.judge.succeeded();
+        self.ended.push(false);
+    }
+
+    fn fail(&mut self, which: usize, class: FaultClass) {
         let running = self.running();
         let Some((offset, slot)) = running.get(which % running.len().max(1)).copied() else { return };
         if self.window.is_revoked() {
             return;
         }
-        self.window.retry(slot, self.now + wait, self.now);
-        self.unfinished.insert(offset, Is::Waiting { not_before: self.now + wait });
+        let (tries, mark, started) = self.tries.get_mut(&offset).expect("it was started");
+        let failed = Failed { class, started: *started, ended: self.ended.len(), at_ms: self.now };
+        let verdict = self.judge.failed(tries, *mark, class, offset.unsigned_abs(), self.now);
+        if class != FaultClass::Poison {
+            self.ended.push(true);
+            self.failures.entry(offset).or_default().push(failed);
+        }
+        match verdict {
+            Verdict::Letter => {
+                assert!(class == FaultClass::Poison || self.is_its_own_fault(offset), "{offset}: {failed:?}");
+                self.unfinished.insert(offset, Is::SetAside { slot });
+            }
+            Verdict::Retry { at_ms } => {
+                assert!(at_ms >= self.now && at_ms <= self.now + RETRY.max_ms * 6 / 5, "{at_ms}");
+                self.window.retry(slot, at_ms, self.now);
+                self.unfinished.insert(offset, Is::Waiting { not_before: at_ms });
+            }
+            Verdict::Stop => panic!("nothing has asked for that"),
+        }
+    }
+
+    /// A message failed as often as it may, the last time not beside others, and each time before alone, or for long without
+    /// anything that says otherwise.
+    fn is_its_own_fault(&self, offset: i64) -> bool {
+        let failures = &self.failures[&offset];
+        let last = failures[failures.len() - 1];
+        let attempts = failures.iter().filter(|one| one.class == FaultClass::Failed).count();
+        let is_beside = |one: &Failed| {
+            let beside = &self.ended[one.started..one.ended];
+            beside.iter().filter(|failed| **failed).count() * 10 > beside.len()
+        };
+        if last.class != FaultClass::Failed || attempts < RETRY.attempts as usize || is_beside(&last) {
+            return false;
+        }
+        let (mut alone, mut since_ms) = (0, failures[0].at_ms);
+        for pair in failures.windows(2) {
+            let (one, next) = (&pair[0], &pair[1]);
+            if one.class == FaultClass::Transient || is_beside(one) {
+                (alone, since_ms) = (0, one.at_ms);
+                continue;
+            }
+            let after = &self.ended[one.ended + 1..next.ended];
+            let witnesses = after.iter().take(WITNESSES);
+            match (after.len() >= WITNESSES, witnesses.filter(|failed| **failed).count()) {
+                (true, 0 | 1) => alone += 1,
+                // That is known when it fails again.
+                (true, _) => (alone, since_ms) = (0, next.at_ms),
+                (false, _) => {}
+            }
+        }
+        alone + 1 >= RETRY.attempts || last.at_ms - since_ms >= RETRY.give_up_after_ms
+    }
+
+    fn written(&mut self, which: usize) {
+        let letters = self.set_aside();
+        let Some((offset, slot)) = letters.get(which % letters.len().max(1)).copied() else { return };
+        self.finish_slot(offset, slot);
     }
 
     fn commit(&mut self) {
@@ -218,7 +372,8 @@ impl World {
     fn revoke(&mut self) {
         self.window.revoke();
         assert_eq!(self.window.start(), None, "something starts in a partition that was revoked");
-        for (at, (offset, slot)) in self.running().into_iter().enumerate() {
+        let running = self.running().into_iter().chain(self.set_aside());
+        for (at, (offset, slot)) in running.collect::<Vec<_>>().into_iter().enumerate() {
             if at % 2 == 0 {
                 self.finish(0);
             } else if self.unfinished.contains_key(&offset) {
@@ -239,6 +394,10 @@ impl World {
         self.read = self.log.iter().position(|record| record.offset >= offset).unwrap_or(self.log.len());
         self.unfinished.clear();
         self.slots.clear();
+        // Another process knows nothing of these.
+        (self.judge, self.tries) = (Judge::new(RETRY), BTreeMap::new());
+        self.ended.clear();
+        self.failures.clear();
         self.frontier = self.window.frontier();
     }
 
@@ -253,7 +412,7 @@ impl World {
         assert!(frontier >= self.frontier, "the position goes back");
         self.frontier = frontier;
         assert_eq!(self.window.unfinished(), self.unfinished.len());
-        assert_eq!(self.window.running(), self.running().len());
+        assert_eq!(self.window.running(), self.running().len() + self.set_aside().len());
         let finished: Vec<_> = self.window.finished().collect();
         for record in &self.log[..self.read] {
             let is_finished =
@@ -287,7 +446,7 @@ proptest! {
         // Faults off: all that is there is done in the end.
         let mut rounds = 0;
         while world.read < world.log.len() || !world.unfinished.is_empty() {
-            for step in [Step::Admit(50), Step::Start(50), Step::Finish(0), Step::Wait(50)] {
+            for step in [Step::Admit(50), Step::Start(50), Step::Finish(0), Step::Written(0), Step::Wait(50)] {
                 world.step(&step);
                 world.check();
             }

@@ -94,12 +94,20 @@ impl Slots {
         })
     }
 
+    /// The slot that is taken next.
+    #[inline]
+    pub(super) fn next(&self) -> u16 {
+        let new = || u16::try_from(self.slots.len()).expect("a window has at most 1,024 slots");
+        self.free.last().copied().unwrap_or_else(new)
+    }
+
     /// A slot behind all others.
+    #[inline]
     pub(super) fn append(&mut self, offset: i64, slice: u16, bytes: u32) -> u16 {
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let slot = self.next();
+        if self.free.pop().is_none() {
             self.slots.push(FREE);
-            u16::try_from(self.slots.len() - 1).expect("a window has at most 1,024 slots")
-        });
+        }
         let previous = self.last;
         *self.get_mut(slot) = Slot { offset, slice, bytes, previous, state: State::Queued, ..FREE };
         match previous {

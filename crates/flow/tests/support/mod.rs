@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
 pub(crate) mod kafka;
+pub(crate) mod logs;
+pub(crate) mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ pub(crate) fn protocols() -> [GroupProtocol; 2] {
 
 enum Broker {
     Mainstem(Box<EmbeddedBroker>),
+    Process(process::BrokerProcess),
     Kafka(kafka::Kafka),
 }
 
@@ -56,6 +59,14 @@ impl World {
         World::of(Broker::Mainstem(Box::new(broker)), address)
     }
 
+    /// With our broker as a process, which is killed by [`World::restart`]. The test's program has to have a test
+    /// `broker_process` that calls [`process::run`].
+    pub(crate) fn process(settings: &[(&str, &str)]) -> World {
+        let broker = process::BrokerProcess::start(&[SETTINGS, settings].concat());
+        let address = broker.address.clone();
+        World::of(Broker::Process(broker), address)
+    }
+
     /// With Apache Kafka's broker; none where it cannot run.
     pub(crate) fn kafka(test: &str) -> Option<World> {
         let kafka = kafka::Kafka::broker(test)?;
@@ -68,10 +79,13 @@ impl World {
         World { broker, producer, address }
     }
 
+    /// Starts the broker anew: in order, but one that is a process of its own after a kill.
     pub(crate) fn restart(&mut self) {
-        // Kafka's takes too long to be started in each round.
-        if let Broker::Mainstem(broker) = &mut self.broker {
-            broker.start_again();
+        match &mut self.broker {
+            Broker::Mainstem(broker) => broker.start_again(),
+            Broker::Process(broker) => broker.kill_and_start(),
+            // It takes too long to be started in each round.
+            Broker::Kafka(_) => {}
         }
     }
 

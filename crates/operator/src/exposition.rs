@@ -4,27 +4,41 @@ use std::fmt::Write;
 
 /// A metric's kind as Prometheus names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// It only grows.
     Counter,
+    /// It goes up and down.
     Gauge,
+    /// Samples of the names `_bucket` (with a label `le`), `_sum` and `_count`.
+    Histogram,
 }
 
 /// Metrics as they are written: each described once, then its samples.
-#[derive(Default)]
-pub(crate) struct Exposition(String);
+///
+/// ```
+/// use mainstem_operator::{Exposition, Kind};
+///
+/// let mut text = Exposition::default();
+/// text.describe("lag", Kind::Gauge, "Messages that are to be handled.");
+/// text.sample("lag", &[("topic", "orders")], 3.0);
+/// assert!(text.into_text().ends_with("# TYPE lag gauge\nlag{topic=\"orders\"} 3\n"));
+/// ```
+#[derive(Debug, Default)]
+pub struct Exposition(String);
 
 impl Exposition {
     /// Begins a metric.
-    pub(crate) fn describe(&mut self, name: &str, kind: Kind, help: &str) {
+    pub fn describe(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     /// A sample of the metric that was described last.
-    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.0.push_str(name);
         for (rank, (label, text)) in labels.iter().enumerate() {
             let open = if rank == 0 { '{' } else { ',' };
@@ -37,13 +51,13 @@ impl Exposition {
     }
 
     /// A metric of one sample without labels.
-    pub(crate) fn one(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
+    pub fn one(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
         self.describe(name, kind, help);
         self.sample(name, &[], value);
     }
 
     /// All that was written.
-    pub(crate) fn into_text(self) -> String {
+    pub fn into_text(self) -> String {
         self.0
     }
 
