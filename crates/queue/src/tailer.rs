@@ -170,7 +170,7 @@ impl Tailer {
         inner.check_writable()?;
         let start = inner.control.log_start().load(Acquire);
         let named = Position::open(&inner.directory, name, start)?;
-        // What retention took while nobody read is skipped.
+        // What retention took while nothing was read is skipped.
         let next = named.load().max(start);
         let mut tailer = Tailer::at(inner, next);
         tailer.named = Some(named);
