@@ -6,7 +6,7 @@
 //! consumers do; others send their next heartbeat 5 ms after the answer to the last one (`REBALANCE_PAUSE_MS`), so what
 //! is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from the page
 //! cache, as Kafka does. `REBALANCE_TRACE=1` prints every heartbeat of a round: when it was sent and answered
-//! (microseconds), the member, its epoch before and after, and how many partitions it was told to have.
+//! (microseconds), the member, its epoch before and after, and how many partitions it was given.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails says so by a panic")]
 #![allow(clippy::print_stdout, reason = "what it measures is for people")]
 
@@ -42,7 +42,7 @@ struct Board {
     trace: Option<Mutex<Vec<Beat>>>,
 }
 
-/// A heartbeat: microseconds from the beginning to sending and answer, member, epochs, partitions if it was told any.
+/// A heartbeat: microseconds from the beginning to sending and answer, member, epochs, partitions if it was given any.
 type Beat = (u128, u128, usize, i32, i32, Option<usize>);
 
 impl Board {

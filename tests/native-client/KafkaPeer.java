@@ -32,7 +32,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * Apache Kafka beside the tests of the native client, in one JVM: its broker, members of groups by its consumer, and
  * its producer.
  *
- * <p>Each line of standard input is a command whose words are separated by tabs; what happens is told by such lines on
+ * <p>Each line of standard input is a command whose words are separated by tabs; what happens is reported by such lines on
  * standard output. The process ends with its input, however the test ends, and removes the folder that it is given.
  *
  * <pre>

@@ -176,6 +176,20 @@ impl Client {
         response.unwrap_or_else(|error| panic!("{} v{version} was not answered: {error}", R::KEY.name()))
     }
 
+    /// Sends a request as bytes and gives its answer as bytes, without the header.
+    ///
+    /// # Errors
+    /// The connection's; `InvalidData` when the answer is another request's.
+    pub fn ask_bytes(&mut self, api: ApiKey, version: i16, body: &[u8]) -> io::Result<Vec<u8>> {
+        let sent = self.send_body(api.key(), version, api.request_header_version(version), body)?;
+        let mut decoder = Decoder::new(self.receive_frame()?);
+        let header = ResponseHeader::decode(&mut decoder, api.response_header_version(version));
+        match header.map_err(malformed)?.correlation_id {
+            id if id == sent => Ok(decoder.rest().to_vec()),
+            id => Err(malformed(format!("response {id} came for request {sent}"))),
+        }
+    }
+
     /// Waits until the broker closes the connection; whatever it sends before is dropped.
     ///
     /// # Errors

@@ -6,10 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,7 +83,7 @@ impl Home {
         self.path("server.properties")
     }
 
-    /// HOST:PORT of its listener, whoever serves it.
+    /// HOST:PORT of its listener, whichever serves it.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -179,9 +181,10 @@ impl Home {
     /// The command of a program of one source file, named from this crate's folder: what it is to do, the node's address,
     /// and more.
     pub fn program(&self, source: &str, arguments: &[&str]) -> Command {
-        let mut command = self.java();
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
-        command.arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let (classes, main) = compiled(&source, &self.jars);
+        let mut command = java_of(&[&classes], &self.jars);
+        command.arg(main).arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
         command
     }
 
@@ -410,10 +413,42 @@ fn succeeded(output: &Output) {
 }
 
 fn java(jars: &Path) -> Command {
+    java_of(&[], jars)
+}
+
+/// With folders of classes before the jars.
+fn java_of(classes: &[&Path], jars: &Path) -> Command {
     let mut command = Command::new("java");
     command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
-    command.arg(format!("{}/*", jars.display()));
+    let classes: String = classes.iter().map(|classes| format!("{}:", classes.display())).collect();
+    command.arg(format!("{classes}{}/*", jars.display()));
     command
+}
+
+/// The folder of a program's classes, and its main class. It is compiled once for each text that it has had; a JVM that is given
+/// the source would do so at each start.
+fn compiled(source: &Path, jars: &Path) -> (PathBuf, String) {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    let _turn = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = fs::read_to_string(source).unwrap();
+    let stem = source.file_stem().unwrap().to_string_lossy().into_owned();
+    let package = text.lines().find_map(|line| line.strip_prefix("package ")?.strip_suffix(';'));
+    let main = package.map_or(stem.clone(), |package| format!("{package}.{stem}"));
+    let mut hasher = DefaultHasher::new();
+    (&text, jars).hash(&mut hasher);
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-programs");
+    let classes = programs.join(format!("{stem}-{:016x}", hasher.finish()));
+    if !classes.is_dir() {
+        let fresh = programs.join(format!("{stem}-of-{}", std::process::id()));
+        fs::create_dir_all(&fresh).unwrap();
+        let mut javac = Command::new("javac");
+        javac.arg("-cp").arg(format!("{}/*", jars.display())).arg("-d").arg(&fresh).arg(source);
+        succeeded(&javac.output().unwrap());
+        // Another test program may have been first, which is as well.
+        let _ = fs::rename(&fresh, &classes);
+        let _ = fs::remove_dir_all(&fresh);
+    }
+    (classes, main)
 }
 
 fn free_port() -> u16 {

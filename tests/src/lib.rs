@@ -8,4 +8,5 @@ pub mod kafka;
 pub mod kafka_node;
 pub mod log_dirs;
 pub mod small_disk;
+pub mod tree;
 pub mod wait;

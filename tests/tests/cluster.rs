@@ -1,4 +1,4 @@
-//! Three nodes with Kafka's own keys alone: they become a cluster, and what a producer was told is there survives `kill -9` of
+//! Three nodes with Kafka's own keys alone: they become a cluster, and what a producer got acknowledged survives `kill -9` of
 //! each of them in turn.
 
 use std::collections::BTreeMap;

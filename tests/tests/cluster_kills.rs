@@ -62,7 +62,7 @@ fn what_was_acknowledged_survives_pauses_and_partitions() {
 }
 
 #[test]
-fn what_real_clients_were_told_survives_kills_of_any_nodes() {
+fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
     let clients: Vec<_> = RealClient::ALL.into_iter().filter(|client| client.is_installed()).collect();
     if !clients.is_empty() {
         let setup = Setup::new("cluster-kills-clients", System::from_environment());

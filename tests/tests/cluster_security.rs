@@ -200,7 +200,7 @@ impl Nodes {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Starts node 3 as somebody who does not belong: it is refused, both ends say why, and it takes part in nothing.
+    /// Starts node 3 as one that does not belong: it is refused, both ends say why, and it takes part in nothing.
     #[track_caller]
     fn refuses(&mut self, user: &str, as_stranger: &Settings, said: (&[&str], &[&str])) {
         let deadline = Instant::now() + SAID_MAX;

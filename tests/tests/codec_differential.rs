@@ -227,7 +227,7 @@ impl Peer {
             let questions = &questions;
             // A failure here is a peer that ended, which the missing answer shows.
             scope.spawn(move || questions.iter().try_for_each(|question| question.write_to(&mut input)));
-            // Dropped before the scope joins the writer, which a peer that nobody reads would block for ever.
+            // Dropped before the scope joins the writer, which a peer that is not read would block for ever.
             let _unblock = unblock;
             for question in questions {
                 check(question, read_answer(&mut output));

@@ -91,7 +91,7 @@ fn a_group_survives_the_death_of_its_broker() {
     assert_eq!(describe(&mut broker.connect()), before);
     let had = (a.partitions.clone(), b.partitions.clone());
     share_out(&mut [&mut a, &mut b], 2);
-    assert_eq!((a.partitions.clone(), b.partitions.clone()), had, "nobody gave anything up");
+    assert_eq!((a.partitions.clone(), b.partitions.clone()), had, "no member gave anything up");
     assert_eq!(describe(&mut broker.connect()), before);
 }
 

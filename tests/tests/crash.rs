@@ -1,6 +1,6 @@
 //! `kill -9` at random points under load: what was acknowledged is there after the restart, once and in order.
 //!
-//! Each round runs all actors until the broker dies, starts it again and has every actor compare what it was told with
+//! Each round runs all actors until the broker dies, starts it again and has every actor compare what it was answered with
 //! what it finds. `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
 
 #[path = "crash/actors.rs"]
@@ -53,7 +53,7 @@ const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
 /// What all actors of a round share.
 struct Load {
     address: String,
-    /// The broker was told to stop: refusals are no fault from now on.
+    /// The broker was asked to stop: refusals are no fault from now on.
     stopping: AtomicBool,
     acknowledged: AtomicU64,
 }

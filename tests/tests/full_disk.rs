@@ -10,7 +10,7 @@ use mainstem_wire::ErrorCode;
 
 const FULL: &str = "is full: appends are refused";
 
-/// What was written before is read, nothing is appended, and who asks is told.
+/// What was written before is read, nothing is appended, and health says why.
 fn assert_degraded(broker: &Broker, lines: usize) {
     let mut client = broker.connect();
     assert_eq!(client.read_all("orders", 0, 0).unwrap().len(), 3);

@@ -1,4 +1,4 @@
-//! Bytes that no client sends: the answer is an error or a closed connection with one log line, and nobody else notices.
+//! Bytes that no client sends: the answer is an error or a closed connection with one log line, and no other client notices.
 
 use std::io::{self, Write};
 use std::net::Shutdown;

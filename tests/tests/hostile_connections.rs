@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, request_bytes};
+use mainstem_tests::hostile::client::{Client, PATIENCE, request_bytes};
 use mainstem_tests::hostile::probe::{CALM_P99, CALM_WORST, Probe};
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::wait_until;
@@ -118,7 +118,7 @@ fn churn_leaks_neither_descriptors_nor_memory() {
 }
 
 #[test]
-fn five_thousand_idle_connections_cost_little_and_disturb_nobody() {
+fn five_thousand_idle_connections_cost_little_and_disturb_no_other() {
     let mut victim = Victim::start(&[]);
     let count = 5000;
     served_clients(&victim, 50);
@@ -232,5 +232,35 @@ fn answers_keep_the_order_of_requests_also_around_acks_0() {
     writer.join().unwrap();
     client.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(client.socket.read(&mut [0; 1]).is_err(), "there is no answer to acks=0");
+    victim.assert_sound();
+}
+
+/// Connections that leave in the middle of a request take what had arrived of it with them.
+#[test]
+fn half_requests_leave_no_memory_behind() {
+    const HALVES: usize = 2_000;
+    const ARRIVED: usize = 60_000;
+    let mut victim = Victim::with_descriptors(8_192, 8_192);
+    let mut client = Client::connect(victim.address);
+    ping(&mut client);
+    let before = victim.memory_kib("VmRSS");
+    let mut half = vec![0; ARRIVED];
+    half[..4].copy_from_slice(&100_000_u32.to_be_bytes());
+    let began = Instant::now();
+    let halves: Vec<Client> = (0..HALVES)
+        .map(|_| {
+            let mut client = Client::connect(victim.address);
+            client.socket.write_all(&half).unwrap();
+            client
+        })
+        .collect();
+    let arrived = (HALVES * ARRIVED / 1024 / 2) as u64;
+    wait_until("the halves have arrived", PATIENCE, || victim.memory_kib("VmRSS") > before + arrived);
+    println!("{HALVES} halves have arrived after {:?}", began.elapsed());
+    drop(halves);
+    wait_until("their memory is given back", PATIENCE, || {
+        ping(&mut client);
+        victim.memory_kib("VmRSS") < before + 16 * 1024
+    });
     victim.assert_sound();
 }

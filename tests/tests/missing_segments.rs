@@ -1,4 +1,4 @@
-//! Segments that somebody removes or cuts while the broker is stopped: the next start names them and serves the rest.
+//! Segments that are removed or cut while the broker is stopped: the next start names them and serves the rest.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 use std::fs::{self, OpenOptions};

@@ -1,4 +1,4 @@
-//! What an operator and an orchestrator rely on: `/health` in any case, a log that holds nobody up, a start that can be
+//! What an operator and an orchestrator rely on: `/health` in any case, a log that holds up no request, a start that can be
 //! told to end.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
@@ -16,17 +16,17 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// `/health` is answered in this time, whoever else is there.
+/// `/health` is answered in this time, whatever else is connected.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A start that was told to end has ended by then.
+/// A start that was asked to end has ended by then.
 const LET_GO: Duration = Duration::from_secs(5);
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Status and body of GET; none if nobody answers.
+/// Status and body of GET; none if there is no answer.
 fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -43,7 +43,7 @@ fn http_of(broker: &Broker) -> String {
 }
 
 #[test]
-fn idle_connections_at_the_operators_door_keep_nobody_out() {
+fn idle_connections_at_the_operators_door_keep_no_other_out() {
     let mut broker = Setup::new("operator-idle").start();
     let address = http_of(&broker);
     let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -104,7 +104,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end() {
+fn a_log_that_is_not_read_holds_up_neither_requests_nor_the_end() {
     let home = tempfile::tempdir().unwrap();
     let mut broker = Process::start(&home.path().join("data"), "127.0.0.1:0", Stdio::piped());
     let ready = broker.ready();
@@ -130,7 +130,7 @@ fn a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end() {
 }
 
 #[test]
-fn what_could_not_be_logged_is_told_to_a_reader_who_comes_late() {
+fn what_could_not_be_logged_is_counted_for_a_reader_who_comes_late() {
     let home = tempfile::tempdir().unwrap();
     let mut broker = Process::start(&home.path().join("data"), "127.0.0.1:0", Stdio::piped());
     let ready = broker.ready();
@@ -152,7 +152,7 @@ fn what_could_not_be_logged_is_told_to_a_reader_who_comes_late() {
 }
 
 /// A data directory that was left by a kill, with some partitions; and the pipe at which a recovery of the first of them
-/// hangs until somebody opens its other end.
+/// hangs until its other end is opened.
 fn slow_to_recover(name: &str) -> (Broker, PathBuf) {
     let mut broker = Setup::new(name).set("num.recovery.threads.per.data.dir", 1).start();
     let mut client = broker.connect();
@@ -176,7 +176,7 @@ fn wait_for_recovery(http: &str) -> Value {
 }
 
 #[test]
-fn a_recovery_is_told_and_then_it_is_over() {
+fn a_recovery_is_reported_and_then_it_is_over() {
     let (broker, pipe) = slow_to_recover("operator-recovery");
     let http = format!("127.0.0.1:{}", free_port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
@@ -192,7 +192,7 @@ fn a_recovery_is_told_and_then_it_is_over() {
 /// Opens the other end of a pipe, and closes it.
 fn release(pipe: &Path) {
     let open = || rustix::fs::open(pipe, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
-    drop(eventually("somebody to read the pipe", open));
+    drop(eventually("a reader of the pipe", open));
 }
 
 #[test]

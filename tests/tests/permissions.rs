@@ -35,7 +35,7 @@ fn settings(lenient: bool) -> Vec<(&'static str, String)> {
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
         ("super.users", format!("User:{ROOT};User:ANONYMOUS")),
         ("allow.everyone.if.no.acl.found", lenient.to_string()),
-        // A topic that is created by being named cannot be: who may do it is told apart, and nothing changes.
+        // A topic that is created by being named cannot be: who may do it is distinguished, and nothing changes.
         ("default.replication.factor", "3".to_owned()),
         ("num.partitions", "1".to_owned()),
         ("transaction.state.log.num.partitions", "4".to_owned()),

@@ -137,7 +137,7 @@ fn assert_refused((status, took, said): (ExitStatus, Duration, String), why: &[&
 }
 
 #[test]
-fn a_taken_port_is_told() {
+fn a_taken_port_is_reported() {
     let (mut broker, mut client) = broker_with_topic("port-taken", 1);
     let elsewhere = broker.data_dir().with_file_name("elsewhere");
     let address = broker.address();
@@ -152,7 +152,7 @@ fn a_taken_port_is_told() {
 }
 
 #[test]
-fn a_taken_data_directory_is_told() {
+fn a_taken_data_directory_is_reported() {
     let (mut broker, mut client) = broker_with_topic("dir-taken", 1);
     let dir = broker.data_dir();
     let refused = broker.start_another("127.0.0.1:0", &dir);
@@ -165,7 +165,7 @@ fn a_taken_data_directory_is_told() {
 }
 
 #[test]
-fn more_partitions_than_descriptors_are_told() {
+fn more_partitions_than_descriptors_are_reported() {
     let (mut broker, mut client) = broker_with_topic("few-descriptors", 300);
     for partition in 0..300 {
         client.produce(TOPIC, partition, 1, &batch(&[b"a"])).unwrap();
@@ -213,7 +213,7 @@ fn what_a_start_would_refuse_a_creation_refuses() {
 }
 
 #[test]
-fn a_partition_that_nobody_uses_holds_one_file_after_a_kill() {
+fn a_partition_that_is_not_used_holds_one_file_after_a_kill() {
     const PARTITIONS: usize = 300;
     let (mut broker, _) = broker_with_topic("one-file", PARTITIONS as i32);
     broker.kill();
@@ -224,7 +224,7 @@ fn a_partition_that_nobody_uses_holds_one_file_after_a_kill() {
 }
 
 #[test]
-fn a_directory_of_a_newer_release_is_told_and_left_alone() {
+fn a_directory_of_a_newer_release_is_reported_and_left_alone() {
     let (mut broker, _) = broker_with_topic("newer-format", 1);
     broker.stop();
     let file = broker.data_dir().join("meta.properties");
@@ -241,7 +241,7 @@ fn a_directory_of_a_newer_release_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_is_told() {
+fn a_setting_that_cannot_be_is_reported() {
     let (mut broker, _) = broker_with_topic("bad-setting", 1);
     broker.stop();
     broker.set("log.retention.ms", "soon");
@@ -249,7 +249,7 @@ fn a_setting_that_cannot_be_is_told() {
 }
 
 #[test]
-fn a_file_in_place_of_the_data_directory_is_told() {
+fn a_file_in_place_of_the_data_directory_is_reported() {
     let (broker, _) = broker_with_topic("no-dir", 1);
     let file = broker.data_dir().with_file_name("a-file");
     fs::write(&file, "text").unwrap();

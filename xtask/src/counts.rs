@@ -72,6 +72,11 @@ pub(crate) fn check() -> Result<report::Counts> {
     compare(&count(&callgrind, "")?, "")
 }
 
+/// Builds all that is counted, and the broker.
+pub(crate) fn build() -> Result<()> {
+    micro::build().map(drop)
+}
+
 /// What is recorded of this machine's architecture.
 fn file() -> PathBuf {
     workspace::root().join("bench/counts").join(format!("{}.txt", std::env::consts::ARCH))

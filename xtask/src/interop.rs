@@ -19,6 +19,7 @@ mod text;
 mod world;
 
 use std::fs;
+use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
@@ -218,12 +219,8 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
     let mut broker = Broker::start(options.kind, &dir, port, Vec::new())?;
     run_clients(&world, wanted, report);
-    if wanted.kind == Kind::Mainstem && !wanted.of_queues.is_empty() {
-        let with_tools = wanted.of_queues.contains(&Client::Java);
-        checks::attached::run(&dir, report, &wanted.of_queues, with_tools);
-    }
-    if wanted.kind == Kind::Mainstem && wanted.with_cluster {
-        checks::cluster::run(&world, report);
+    if wanted.kind == Kind::Mainstem {
+        run_brokers_of_their_own(&world, wanted, report, &dir);
     }
     if report.counts().failed > 0 {
         println!("the broker's last lines:\n{}", broker.log_tail());
@@ -278,6 +275,19 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
     thread::scope(|scope| {
         for reader in [Client::Java, Client::Kcat].into_iter().filter(|reader| clients.contains(reader)) {
             scope.spawn(move || checks::transfer::cross_read(world, report, reader, clients));
+        }
+    });
+}
+
+/// What has brokers of its own: attached queues, and the tools against several nodes.
+fn run_brokers_of_their_own(world: &World, wanted: &Wanted, report: &Report, dir: &Path) {
+    thread::scope(|scope| {
+        if !wanted.of_queues.is_empty() {
+            let with_tools = wanted.of_queues.contains(&Client::Java);
+            scope.spawn(move || checks::attached::run(dir, report, &wanted.of_queues, with_tools));
+        }
+        if wanted.with_cluster {
+            scope.spawn(move || checks::cluster::run(world, report));
         }
     });
 }

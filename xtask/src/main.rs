@@ -8,10 +8,13 @@
 mod counts;
 mod fuzz;
 mod interop;
+#[cfg(test)]
+mod pages;
 mod process;
 mod readme;
 mod schemas;
 mod test;
+mod unit;
 mod workspace;
 
 use std::process::ExitCode;

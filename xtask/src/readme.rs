@@ -92,7 +92,7 @@ enum Mark {
     NotRun,
 }
 
-/// Finds the examples, and blocks that nobody said anything about.
+/// Finds the examples, and blocks about which nothing is said.
 fn parse(text: &str) -> Result<Vec<Example>> {
     let mut examples: Vec<Example> = Vec::new();
     let mut mark = None;
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_nobody_speaks_for_is_an_error() {
+    fn a_block_about_which_nothing_is_said_is_an_error() {
         parse("```sh\nls\n```\n").unwrap_err();
         parse("```rust\nuse a;\n```\n").unwrap_err();
         parse("<!-- output: none -->\n```\n```\n").unwrap_err();

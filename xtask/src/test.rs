@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{counts, fuzz, readme, schemas, workspace};
+use crate::{counts, fuzz, readme, schemas, unit, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
@@ -160,14 +160,21 @@ fn check_schemas() -> Result<Counts> {
     Ok(one_passed())
 }
 
-/// Unit, property, fuzz-body, integration and documentation tests. Their output is passed on line by line.
+/// Unit, property, fuzz-body, integration and documentation tests.
 fn cargo_test(options: &Options) -> Result<Counts> {
-    let mut command = cargo(&["test", "--release", "--workspace", "--no-fail-fast"]);
     // Tests that compare with Kafka's own classes find them there.
-    command.env("KAFKA_LIB", install::kafka_lib());
-    for (name, value) in DEPTH.iter().filter(|(name, _)| options.long && std::env::var_os(name).is_none()) {
-        command.env(name, value);
-    }
+    let mut variables = vec![("KAFKA_LIB", install::kafka_lib().display().to_string())];
+    let deeper = DEPTH.iter().filter(|(name, _)| options.long && std::env::var_os(name).is_none());
+    variables.extend(deeper.map(|(name, value)| (*name, (*value).to_owned())));
+    let mut counts = unit::run(&variables)?;
+    counts += documentation_tests(&variables)?;
+    Ok(counts)
+}
+
+/// Examples in the documentation. Their output is passed on line by line.
+fn documentation_tests(variables: &[(&str, String)]) -> Result<Counts> {
+    let mut command = cargo(&["test", "--release", "--workspace", "--doc", "--no-fail-fast"]);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let mut child = command.stdout(Stdio::piped()).spawn().context("start cargo")?;
     let output = child.stdout.take().expect("its output is a pipe");
     let mut counts = Counts::default();
@@ -178,13 +185,13 @@ fn cargo_test(options: &Options) -> Result<Counts> {
     }
     let status = child.wait()?;
     if !status.success() && counts.failed == 0 {
-        bail!("cargo test ended with {status}");
+        bail!("cargo test --doc ended with {status}");
     }
     Ok(counts)
 }
 
 /// What a closing line of cargo's test runner counts: "test result: ok. 5 passed; 0 failed; 1 ignored; ...".
-fn count_results(line: &str) -> Counts {
+pub(crate) fn count_results(line: &str) -> Counts {
     let Some(results) = line.strip_prefix("test result: ") else { return Counts::default() };
     let count = |what: &str| {
         let words: Vec<&str> = results.split_whitespace().collect();
@@ -194,9 +201,9 @@ fn count_results(line: &str) -> Counts {
     Counts { passed: count("passed"), failed: count("failed"), skipped: count("ignored") }
 }
 
-/// Real clients against the release binary.
+/// Real clients against the release binary, as the tests build it: nothing is compiled twice.
 fn run_interop() -> Result<Counts> {
-    cargo_check(&["build", "--release", "--bin", "mainstem"])?;
+    counts::build()?;
     interop::run_checks(&interop::Options::default())
 }
 

@@ -161,7 +161,7 @@ pub(crate) struct Launch {
     pub(crate) key: CertificateKey,
 }
 
-/// A data directory, which is removed when nobody needs it any more.
+/// A data directory, which is removed with its last user.
 #[derive(Debug)]
 pub(crate) struct DataDir(PathBuf);
 
@@ -185,7 +185,7 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // There is nobody to tell of a directory left behind.
+        // A directory left behind cannot be reported from here.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_without_memory_is_told_from_one_that_failed() {
+    fn a_broker_without_memory_is_distinguished_from_one_that_failed() {
         for words in OUT_OF_MEMORY {
             let fault = fault_of_one_that_prints(words);
             let message = fault.to_string();

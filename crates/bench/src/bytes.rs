@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_round_trip_and_have_the_length_that_is_told() {
+    fn varints_round_trip_and_have_the_length_that_is_reported() {
         for value in [0, 1, 63, 64, 127, 128, 16_383, 16_384, u32::MAX >> 4, u32::MAX] {
             let mut writer = Writer::default();
             writer.uvarint(value);

@@ -19,7 +19,7 @@ const APPEND_BYTES: usize = 1_024;
 pub(crate) fn fdatasync_costs(folder: &Path) -> Result<Histogram<u64>> {
     let path = folder.join(format!("fdatasync-{}", std::process::id()));
     let costs = File::create(&path).and_then(append_and_sync);
-    // There is nobody to tell of a file of half a megabyte left behind.
+    // A file of half a megabyte left behind cannot be reported from here.
     let _ = fs::remove_file(&path);
     costs.with_context(|| {
         format!("{} cannot be written: choose another folder by --data-root", path.display())

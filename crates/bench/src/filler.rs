@@ -1,6 +1,6 @@
 //! Memory that is full before a run, as a server's is.
 //!
-//! Where a program has run for a while, files fill the memory that nobody else needs, and what is written takes the place of
+//! Where a program has run for a while, files fill the memory that no process needs, and what is written takes the place of
 //! the oldest pages. A machine on which a benchmark has just removed its files has free memory instead; a virtual one may
 //! have given it back to its host, and gets it again page by page, which can cost more than all that a broker does with
 //! the page. Which run has to pay for that is chance.

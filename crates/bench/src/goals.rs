@@ -207,7 +207,7 @@ mod tests {
         let by_probe = |peer: &str, key: Option<&str>| (peer, key) == ("probe", Some(SYNC));
         let judged = goal.judge(140.0, |peer, key| by_probe(peer, key).then_some(told), |_| Some(100.0));
         assert_eq!(judged, Some((1.6, false)));
-        assert_eq!(judge(goal, 140.0, 1.0, 1.0), None, "nobody told of them");
+        assert_eq!(judge(goal, 140.0, 1.0, 1.0), None, "they are not known");
         let instead = goal.instead().unwrap();
         assert_eq!(judge(instead, 140.0, 1.0, 1.0), Some((1.4, true)));
         assert!(goal.describe().ends_with("under the load") && instead.describe().contains("idle disk"));

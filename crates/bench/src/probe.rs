@@ -33,7 +33,7 @@ const LISTENER: u64 = u64::MAX;
 const PARTITION_BYTES_MAX: u64 = 1 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// What the probe is told.
+/// What the probe is asked for.
 #[derive(Debug)]
 pub struct ProbeOptions {
     /// Where its files are made, one for each partition.
@@ -81,7 +81,7 @@ pub fn serve(listener: TcpListener, options: &ProbeOptions) -> Result<()> {
 struct Probe {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// What each sync took since somebody asked; none if it does not sync.
+    /// What each sync took since the last question; none if it does not sync.
     syncs_ns: Option<Histogram<u64>>,
     partitions: Vec<Partition>,
     /// Partitions to which the current request has appended.

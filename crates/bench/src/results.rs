@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_told_by_name() {
+    fn what_is_no_run_is_reported_by_name() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Results::read(folder.path()).unwrap_err().to_string().contains("holds no runs"));
         fs::write(folder.path().join("other.jsonl.gz"), "[]").unwrap();

@@ -27,7 +27,7 @@ impl Sampler {
         let thread = thread::spawn(move || {
             let mut samples = Samples::default();
             loop {
-                // A process that has ended has no memory; whoever waits for it tells why.
+                // A process that has ended has no memory; what waits for it says why.
                 if let Ok(memory) = process::memory(pid) {
                     samples.at_s.push(began.elapsed().as_secs_f64());
                     samples.messages.push(messages.load(Ordering::Relaxed));

@@ -219,7 +219,7 @@ fn clients_that_come_go_stall_and_die_do_no_harm() {
     let told = bench.run(&format!("soak --systems mainstem --soak {}", soak_seconds())).json();
     let cell = &told["summary"]["cells"][0];
     let median = |key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
-    // All records came back and nobody was told of an error, or the run would have failed.
+    // All records came back and no client saw an error, or the run would have failed.
     assert!(median("visits") >= 16.0, "{cell}");
     assert!(median("ack_p999_us") > 0.0);
     assert!(median("vm_hwm_mib") <= 48.0, "{cell}");
@@ -249,21 +249,21 @@ fn what_is_measured_beside_plain_loads_has_its_figures() {
             "pipelined-1kb" | "many-partitions" => assert!(median(cell, "messages_per_s") > 0.0, "{cell}"),
             "idle" => {
                 assert!(median(cell, "idle_cpu_percent") < 50.0, "{cell}");
-                // Memory over time alone: nobody counts records.
+                // Memory over time alone: there are no records to count.
                 assert_eq!(cell["plots"], serde_json::json!(["idle-page-cache-memory"]));
                 check_plot(&bench.out(), "plots/idle-page-cache-memory", "mainstem");
             }
             _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
         }
         assert!(median(cell, "vm_hwm_mib") > 0.0, "{cell}");
-        // Who used the CPUs meanwhile is known of each, or nobody could say which were disturbed.
+        // Who used the CPUs meanwhile is known of each, or one could not say which were disturbed.
         assert!(median(cell, "other_cpus") >= 0.0 && median(cell, "driver_cpus") >= 0.0, "{cell}");
     }
     assert_eq!(cells.len(), names.split(' ').count());
 }
 
 #[test]
-fn a_run_that_fails_is_told_and_the_others_are_made() {
+fn a_run_that_fails_is_reported_and_the_others_are_made() {
     let bench = Bench::new();
     let message = bench.run("small-msg-saturate --mainstem /bin/false").failed();
     assert!(message.contains("1 run failed"), "{message}");

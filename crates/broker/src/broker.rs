@@ -83,7 +83,7 @@ pub(crate) struct Node {
     pub(crate) id: i32,
     /// The cluster's id, given at the first start.
     pub(crate) cluster_id: String,
-    /// What clients of each listener are told to connect to.
+    /// The addresses that clients of each listener are to connect to.
     pub(crate) advertised: Vec<Endpoint>,
 }
 

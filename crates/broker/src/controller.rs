@@ -1,4 +1,4 @@
-//! The shell of the metadata heart: its records go into `__cluster_metadata-0`, what they change is carried out here.
+//! The driver of the metadata state machine: its records go into `__cluster_metadata-0`, what they change is carried out here.
 //!
 //! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
 //! open or close logs, and only then answer.
@@ -9,8 +9,8 @@ use std::sync::mpsc;
 
 use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::{
-    ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataHeart, MetadataImage, NodeStart,
-    Permit, ProducerIds, ResourceKind, TopicImage, names,
+    ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataImage, MetadataStateMachine,
+    NodeStart, Permit, ProducerIds, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
@@ -27,7 +27,7 @@ use mainstem_wire::messages::delete_topics_response::DeletableTopicResult;
 use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
 use mainstem_wire::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use mainstem_wire::{ErrorCode, Uuid};
-use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::broker::Broker;
 use crate::cluster::Cluster;
@@ -75,7 +75,7 @@ pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
-    heart: RwLock<MetadataHeart>,
+    machine: RwLock<MetadataStateMachine>,
     log: Arc<Partition>,
     /// Held from a decision until it is carried out: one change at a time.
     turn: Mutex<()>,
@@ -113,10 +113,10 @@ impl Controller {
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
-        let mut heart = MetadataHeart::new(dir.cluster_id(), config.clone());
-        let loaded = snapshot::load(&log, &mut heart)?;
-        takeover::check(heart.image(), config, accept_unprotected)?;
-        let bootstrap = match heart.image().next_offset() {
+        let mut machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
+        let loaded = snapshot::load(&log, &mut machine)?;
+        takeover::check(machine.image(), config, accept_unprotected)?;
+        let bootstrap = match machine.image().next_offset() {
             0 => bootstrap::read(dir)?,
             _ => Vec::new(),
         };
@@ -124,7 +124,7 @@ impl Controller {
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
         let producer_ids = Mutex::default();
         Ok(Controller {
-            heart: RwLock::new(heart),
+            machine: RwLock::new(machine),
             log,
             turn: Mutex::new(()),
             epoch: loaded.epoch,
@@ -173,7 +173,7 @@ impl Controller {
         let log = opening.open(log, settings)?;
         opening.register(&log);
         Ok(Controller {
-            heart: RwLock::new(MetadataHeart::new(dir.cluster_id(), config.clone())),
+            machine: RwLock::new(MetadataStateMachine::new(dir.cluster_id(), config.clone())),
             log,
             turn: Mutex::new(()),
             epoch: FIRST_METADATA_EPOCH,
@@ -195,8 +195,8 @@ impl Controller {
     }
 
     /// What is committed.
-    pub(crate) fn image(&self) -> MappedRwLockReadGuard<'_, MetadataImage> {
-        RwLockReadGuard::map(self.heart.read(), MetadataHeart::image)
+    pub(crate) fn image(&self) -> Arc<MetadataImage> {
+        self.machine.read().shared_image()
     }
 
     /// The metadata log.
@@ -213,23 +213,24 @@ impl Controller {
     /// logs.
     pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
         self.check_empty(&broker.dirs)?;
-        self.heart.write().limit_partitions(broker.dirs.partitions_max());
-        server::reconfigure(broker, self.heart.read().config().clone());
+        self.machine.write().limit_partitions(broker.dirs.partitions_max());
+        server::reconfigure(broker, self.machine.read().config().clone());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
         self.take_on_users()?;
-        self.change(MetadataHeart::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
+        self.change(MetadataStateMachine::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
         let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
-        let attach = |heart: &mut MetadataHeart| heart.attach_topics(&attached);
+        let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&attached);
         let decided = self.change(attach, |_| {}).map_err(ControllerError::Register)?;
         decided.map_err(|error| ControllerError::Attach(error.message))?;
-        let assign =
-            |heart: &mut MetadataHeart| heart.assign_directories(broker.node.id, &placed.assignments);
+        let assign = |machine: &mut MetadataStateMachine| {
+            machine.assign_directories(broker.node.id, &placed.assignments)
+        };
         self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
         let start = self.node_start(broker);
-        let epoch = self.change(|heart| heart.register_node(&start), |_| {});
+        let epoch = self.change(|machine| machine.register_node(&start), |_| {});
         let epoch = epoch.map_err(ControllerError::Register)?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         let shorter = self.serve_all(broker, &placed.refused)?;
@@ -247,13 +248,13 @@ impl Controller {
         broker: &Arc<Broker>,
         cluster: &Cluster,
     ) -> Result<InterruptedMoves, ControllerError> {
-        self.heart.write().limit_partitions(broker.dirs.partitions_max());
+        self.machine.write().limit_partitions(broker.dirs.partitions_max());
         self.begin_to_apply(broker)
             .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = cluster.register(broker, &self.node_start(broker))?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         self.carry_out_from_now(|| {
-            let config = self.heart.read().config().clone();
+            let config = self.machine.read().config().clone();
             takeover::check(&self.image(), &config, false)?;
             if let Some(authorization) = broker.security.authorization() {
                 authorization.load(&self.image());
@@ -278,7 +279,7 @@ impl Controller {
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
         NodeStart {
             node_id: broker.node.id,
-            rack: self.heart.read().config().rack.clone(),
+            rack: self.machine.read().config().rack.clone(),
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
@@ -331,7 +332,8 @@ impl Controller {
         if shorter.is_empty() {
             return Ok(());
         }
-        let decide = |heart: &mut MetadataHeart| heart.raise_leader_epochs(broker.node.id, shorter);
+        let decide =
+            |machine: &mut MetadataStateMachine| machine.raise_leader_epochs(broker.node.id, shorter);
         self.change(decide, |_| {}).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
@@ -343,7 +345,7 @@ impl Controller {
                 tracing::warn!(
                     topic = %partition.topic,
                     partition = index,
-                    "the log is shorter than it was left; readers who are ahead of it are told"
+                    "the log is shorter than it was left; readers who are ahead of it get an error"
                 );
             }
         }
@@ -356,7 +358,7 @@ impl Controller {
             return cluster.report_directories(broker, &[assignment]);
         }
         if let Err(error) =
-            self.change(|heart| heart.assign_directories(heart.node_id(), &[assignment]), |_| {})
+            self.change(|machine| machine.assign_directories(machine.node_id(), &[assignment]), |_| {})
         {
             tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
         }
@@ -368,7 +370,9 @@ impl Controller {
         if let Some(cluster) = &broker.cluster {
             return cluster.report_online(broker, &online);
         }
-        if let Err(error) = self.change(|heart| heart.directories_online(heart.node_id(), &online), |_| {}) {
+        if let Err(error) =
+            self.change(|machine| machine.directories_online(machine.node_id(), &online), |_| {})
+        {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
         }
     }
@@ -380,7 +384,7 @@ impl Controller {
             return cluster.report_cordoned(broker, &cordoned);
         }
         if let Err(error) =
-            self.change(|heart| heart.directories_cordoned(heart.node_id(), &cordoned), |_| {})
+            self.change(|machine| machine.directories_cordoned(machine.node_id(), &cordoned), |_| {})
         {
             tracing::error!(
                 "which log directories are cordoned could not be noted in the metadata log: {error}"
@@ -395,7 +399,8 @@ impl Controller {
         request: &CreateTopicsRequest<'_>,
         permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide = |heart: &mut MetadataHeart| heart.create_topics(request, &mut random_bits, permit);
+        let decide =
+            |machine: &mut MetadataStateMachine| machine.create_topics(request, &mut random_bits, permit);
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -418,7 +423,7 @@ impl Controller {
         }
     }
 
-    /// Creates topics that somebody named and that are not there, as `auto.create.topics.enable` wants it.
+    /// Creates topics that a client named and that are not there, as `auto.create.topics.enable` wants it.
     pub(crate) fn create_missing_topics(
         &self,
         broker: &Arc<Broker>,
@@ -426,7 +431,9 @@ impl Controller {
         permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
         // Of the metadata leader in a cluster.
-        let decide = |heart: &mut MetadataHeart| heart.create_missing_topics(names, &mut random_bits, permit);
+        let decide = |machine: &mut MetadataStateMachine| {
+            machine.create_missing_topics(names, &mut random_bits, permit)
+        };
         let reply = self.change(decide, |changes| carry_out(broker, changes));
         reply.map_or_else(
             |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
@@ -434,7 +441,7 @@ impl Controller {
         )
     }
 
-    /// Creates a coordinator's topic where it is missing. It counts against nobody's quota: as in Kafka the broker asks
+    /// Creates a coordinator's topic where it is missing. It counts against no quota: as in Kafka the broker asks
     /// for it in its own name.
     ///
     /// # Errors
@@ -466,7 +473,7 @@ impl Controller {
         version: i16,
         permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.delete_topics(request, version, permit);
+        let decide = |machine: &mut MetadataStateMachine| machine.delete_topics(request, version, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -477,7 +484,7 @@ impl Controller {
         request: &CreatePartitionsRequest<'_>,
         permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.create_partitions(request, permit);
+        let decide = |machine: &mut MetadataStateMachine| machine.create_partitions(request, permit);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
     }
 
@@ -487,7 +494,7 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
-        let decide = |heart: &mut MetadataHeart| heart.alter_configs(request);
+        let decide = |machine: &mut MetadataStateMachine| machine.alter_configs(request);
         Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
     }
 
@@ -497,23 +504,23 @@ impl Controller {
         broker: &Arc<Broker>,
         request: &AlterClientQuotasRequest<'_>,
     ) -> Result<Vec<AlteredQuota<'static>>, ErrorCode> {
-        // Looked up before the heart is asked, since the resolver may take its time.
+        // Looked up before the state machine is asked, since the resolver may take its time.
         let parts = request.entries.iter().flat_map(|entry| &entry.entity);
         let ips =
             parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
         let known = broker.quotas.resolvable(ips);
         let resolves = |ip: &str| known.iter().any(|name| name == ip);
-        Ok(self.decide(broker, |heart| heart.alter_client_quotas(request, &resolves))?.entries)
+        Ok(self.decide(broker, |machine| machine.alter_client_quotas(request, &resolves))?.entries)
     }
 
-    /// Makes the change that the heart decides on, and does what it asks of this node. What the reply says is durable.
+    /// Makes the change that the state machine decides on, and does what it asks of this node. What the reply says is durable.
     ///
     /// # Errors
     /// When the metadata log cannot be written.
     pub(crate) fn decide<R>(
         &self,
         broker: &Arc<Broker>,
-        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
     ) -> Result<R, ErrorCode> {
         self.change(decide, |changes| carry_out(broker, changes))
     }
@@ -533,7 +540,7 @@ impl Controller {
             ids.add(cluster.producer_ids(broker)?);
             return Ok(ids.take().expect("a block that was just added is not empty"));
         }
-        let block = self.change(|heart| heart.allocate_producer_ids(heart.node_id()), |_| {})?;
+        let block = self.change(|machine| machine.allocate_producer_ids(machine.node_id()), |_| {})?;
         ids.add(block.map_err(|error| error.code)?);
         Ok(ids.take().expect("a block that was just added is not empty"))
     }
@@ -541,7 +548,7 @@ impl Controller {
     /// Decides a change, makes it durable, applies it and carries it out.
     fn change<R>(
         &self,
-        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
         carry_out: impl FnOnce(&[MetadataChange]),
     ) -> Result<R, ErrorCode> {
         if let Some(replicated) = &self.replicated {
@@ -551,14 +558,14 @@ impl Controller {
         let _turn = self.turn.lock();
         let decision = {
             let _undo = RollbackOnPanic(self);
-            decide(&mut self.heart.write())
+            decide(&mut self.machine.write())
         };
         let _guard = AbortOnPanic("the metadata, its log and what is served might differ");
         if let Err(error) = self.write(&decision.records, decision.base_offset) {
-            self.heart.write().rollback();
+            self.machine.write().rollback();
             return Err(error);
         }
-        let changes = self.heart.write().committed(decision.reply_at);
+        let changes = self.machine.write().committed(decision.reply_at);
         carry_out(&changes);
         Ok(decision.reply)
     }
@@ -579,7 +586,7 @@ impl Controller {
         });
         let appended = appended.map_err(|refused| refused.code())?.appended;
         self.since_snapshot.lock().count(bytes.len(), wall_ms);
-        assert_eq!(appended.base_offset, base_offset, "the heart and its log count alike");
+        assert_eq!(appended.base_offset, base_offset, "the state machine and its log count alike");
         let (told, durable) = mpsc::sync_channel(1);
         let tell = move |result| {
             // The receiver waits below for as long as it takes.
@@ -596,7 +603,7 @@ struct RollbackOnPanic<'a>(&'a Controller);
 impl Drop for RollbackOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.heart.write().rollback();
+            self.0.machine.write().rollback();
         }
     }
 }
@@ -731,7 +738,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            server::reconfigure(broker, broker.controller.heart.read().config().clone());
+            server::reconfigure(broker, broker.controller.machine.read().config().clone());
             broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }
@@ -759,7 +766,7 @@ fn delete(broker: &Arc<Broker>, image: &TopicImage) {
         broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
     let now = broker.clock.now();
     coordinators::unload(broker, &image.name, &partitions);
-    // Closed without a sync: nobody needs the records any more.
+    // Closed without a sync: the records are not needed any more.
     partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
     if let Some(cluster) = &broker.cluster {
         cluster.journals.forget(image.id.0);

@@ -35,7 +35,7 @@ impl EmbeddedBroker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("mainstem-embedded-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // What a killed process with the same id left there is nobody's.
+        // What a killed process with the same id left there is not in use.
         let _ = std::fs::remove_dir_all(&directory);
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let settings: Vec<_> = settings.iter().map(own).collect();

@@ -440,7 +440,7 @@ mod tests {
         assert!(session.lock().note_answer(key, answer(6, false)));
         let failed = Answer { is_error: true, ..answer(6, false) };
         assert!(session.lock().note_answer(key, failed));
-        assert!(session.lock().note_answer(key, answer(6, false)), "after an error the ends are told again");
+        assert!(session.lock().note_answer(key, answer(6, false)), "after an error the ends are sent again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an orchestrator is told of this node: where it is between start and stop, and which of its threads have died.
+//! What an orchestrator may ask of this node: where it is between start and stop, and which of its threads have died.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -119,7 +119,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_resolver_that_hangs_holds_up_nobody() {
+    fn a_resolver_that_hangs_holds_up_no_caller() {
         let (answer, answers) = mpsc::channel::<&str>();
         let (ask, asked) = mpsc::channel();
         let answers = Mutex::new(answers);

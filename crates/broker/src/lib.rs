@@ -3,7 +3,7 @@
 //! [`Server::start`] takes a configuration and runs a broker in this process until [`Server::stop`].
 //!
 //! A request is read, served and answered on the thread that read it: connection (`connection.rs`) to dispatch
-//! (`dispatch.rs`) to its API (`api/`) to the partition (`partition.rs`) and back. Whoever has to wait (a long poll, a
+//! (`dispatch.rs`) to its API (`api/`) to the partition (`partition.rs`) and back. A request that has to wait (a long poll, a
 //! produce with acks=all, a join) is a future that its connection polls. What waits for the disk on a path that is
 //! not the data's runs on a thread of its own (`background.rs`).
 //!
@@ -22,6 +22,7 @@ mod embedded;
 mod errors;
 mod fetch_sessions;
 mod health;
+mod heap;
 mod host_names;
 mod line_budget;
 mod links;

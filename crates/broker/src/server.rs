@@ -1,6 +1,6 @@
 //! Starting and stopping the broker, in order.
 //!
-//! Start: listen (so that a taken port is told before anything is touched), answer `/health`, open the log directories, replay the
+//! Start: listen (so that a taken port is reported before anything is touched), answer `/health`, open the log directories, replay the
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
@@ -147,7 +147,7 @@ pub struct Ready {
     pub voters: Vec<String>,
 }
 
-/// What a start is told beside its configuration.
+/// What a start needs beside its configuration.
 #[derive(Debug, Default, Clone)]
 pub struct StartOptions {
     /// Watches the recovery of the logs, and breaks the start off.
@@ -388,14 +388,14 @@ impl Server {
         &self.ready
     }
 
-    /// Has somebody told when the broker cannot go on, because its metadata's log directory or all of them have failed:
+    /// Notifies the receiver when the broker cannot go on, because its metadata's log directory or all of them have failed:
     /// why, and what to do. It is to be stopped then, in a hurry.
     pub fn on_fatal(&self, told: OnFatal) {
         self.broker.fatal.on_fatal(told);
     }
 
     /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
-    /// `progress` is told (done, of all). When `hurry` is raised the syncing is skipped: the next start checks.
+    /// `progress` gets (done, of all). When `hurry` is raised the syncing is skipped: the next start checks.
     /// Returns whether the directories were left in order.
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
@@ -407,7 +407,7 @@ impl Server {
         }
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
-        // Who still waits in a group now does so for other members; it is told to look for another coordinator.
+        // Who still waits in a group now does so for other members; it is answered to look for another coordinator.
         coordinators::served(&broker, |topic, partitions| coordinators::unload(&broker, topic, partitions));
         broker.transaction_workers.stop();
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
@@ -482,7 +482,7 @@ impl Bound {
         Ok(Bound { listeners, http, controller, http_address })
     }
 
-    /// What clients are told, with the ports and the host name that only the system knows.
+    /// What is advertised to clients, with the ports and the host name that only the system knows.
     fn advertised(&self, config: &BrokerConfig) -> Vec<Endpoint> {
         let advertise = |(open, socket): &(Endpoint, std::net::TcpListener)| {
             let mut endpoint = config.listeners.advertised_for(&open.listener).unwrap_or(open).clone();
@@ -809,7 +809,7 @@ fn sync_logs(
     let begin = |partition: &Arc<Partition>| {
         let told = told.clone();
         partition.prepare_close(Durable::Call(Box::new(move |_| {
-            // Nobody listens any more when the stop was hurried.
+            // The receiver is gone when the stop was hurried.
             let _ = told.send(());
         })));
     };

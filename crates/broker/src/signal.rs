@@ -1,4 +1,4 @@
-//! One event that one task waits for, raised by whoever makes it happen.
+//! One event that one task waits for, raised by the task that makes it happen.
 
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicI64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};

@@ -34,7 +34,7 @@ pub(crate) struct Confirmation {
 }
 
 impl Confirmation {
-    /// Connects, then asks a person at a terminal; scripts are not asked, nor is whoever said `--yes`.
+    /// Connects, then asks a person at a terminal; scripts are not asked, nor is a person who said `--yes`.
     ///
     /// # Errors
     /// When there is no broker, or the answer is not yes.

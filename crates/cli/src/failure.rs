@@ -1,4 +1,4 @@
-//! What a person is told of an error: the words of the tool for those of the client, and what to do.
+//! What a person reads of an error: the words of the tool for those of the client, and what to do.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_reported_once() {
         let inner = || std::io::Error::other("port taken");
         let quoting = anyhow::Error::new(inner()).context("cannot listen: port taken; choose another");
         assert_eq!(text(&quoting), "cannot listen: port taken; choose another");

@@ -12,7 +12,7 @@ use signal_hook::low_level::pipe;
 /// The exit status of a shell's command that SIGINT ended.
 const STATUS: i32 = 130;
 
-/// Whether somebody asked the command to end.
+/// Returns true if the command was asked to end.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     is_raised: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Interrupt {
     /// Waits for a signal.
     pub(crate) async fn raised(&self) {
         while !self.is_raised() {
-            // Nothing is ever read from it, so that whoever waits later finds it readable, too.
+            // Nothing is ever read from it, so that a task that waits later finds it readable, too.
             if self.wake.readable().await.is_err() {
                 std::future::pending::<()>().await;
             }

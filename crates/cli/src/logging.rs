@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_silences_nobody() {
+    fn a_word_that_is_no_level_silences_nothing() {
         for text in ["warning", "verbose", "info,mainstem_log", "mainstem_log=loud"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -212,7 +212,7 @@ fn records_come_back_as_they_went() {
 }
 
 #[test]
-fn reading_starts_and_ends_where_it_is_told() {
+fn reading_starts_and_ends_where_it_is_asked_to() {
     let broker = Broker::start();
     broker.run("topic create t -p 1").ok();
     let timed: String = (0..100)
@@ -261,8 +261,8 @@ fn a_group_goes_on_where_it_stopped() {
     let described = broker.run("group describe g --json").json();
     let lags: Vec<_> = described["offsets"].as_array().unwrap().iter().map(|offset| &offset["lag"]).collect();
     assert_eq!(lags, [0, 0]);
-    let message = broker.run("group describe nobody").failed();
-    assert!(message.contains("there is no group nobody"), "{message}");
+    let message = broker.run("group describe missing").failed();
+    assert!(message.contains("there is no group missing"), "{message}");
 }
 
 /// Committed offsets of group `g` in topic `t`, by partition.
@@ -277,7 +277,7 @@ fn committed(broker: &Broker) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn a_group_is_reset_to_where_it_is_told() {
+fn a_group_is_reset_to_where_it_is_asked_to() {
     let broker = Broker::start();
     broker.run("topic create t -p 2").ok();
     let timed = |partition: i32| -> String {
@@ -328,16 +328,16 @@ fn groups_and_their_offsets_are_deleted() {
     assert_eq!(committed(&broker), [Some(0)]);
     let deleted = broker.run("group delete-offsets h -t t").ok();
     assert!(deleted.starts_with("group h has no offset any more in 2 partitions\n"), "{deleted}");
-    let message = broker.run("group delete-offsets nobody --topic t").failed();
+    let message = broker.run("group delete-offsets missing --topic t").failed();
     assert!(message.contains("there is no such group"), "{message}");
     let message = broker.run("group delete-offsets g --topic t:2").failed();
     assert!(message.contains("no partition 2"), "{message}");
-    let message = broker.run("group reset nobody --topic t --shift-by 1").failed();
+    let message = broker.run("group reset missing --topic t --shift-by 1").failed();
     assert!(message.contains("no offset in t-0 that could be shifted"), "{message}");
-    let message = broker.run("group reset nobody --all-topics --to-latest").failed();
+    let message = broker.run("group reset missing --all-topics --to-latest").failed();
     assert!(message.contains("name the topics that it is to read with --topic"), "{message}");
-    let message = broker.run("group delete g nobody").failed();
-    assert!(message.contains("there is no group nobody; nothing was deleted"), "{message}");
+    let message = broker.run("group delete g missing").failed();
+    assert!(message.contains("there is no group missing; nothing was deleted"), "{message}");
     assert_eq!(broker.run("group delete g").ok(), "deleted group g\n");
     assert_eq!(
         broker.run("group delete g --if-exists --json").json(),

@@ -84,7 +84,7 @@ async fn consumers_are_looked_after_from_outside() {
     assert!(filtered.contains("what the filter lets pass"), "{filtered}");
     let paused = json(run(&format!("pause {url} cart analytics --json")).unwrap());
     assert_eq!(paused["consumer"]["filter"], "--exclude all --include prefix=cart-");
-    let unknown = run(&format!("resume {url} cart nobody")).unwrap_err();
+    let unknown = run(&format!("resume {url} cart missing")).unwrap_err();
     assert!(unknown.contains("it has analytics"), "{unknown}");
     let served_already = run(&format!("list {directory}")).unwrap_err();
     assert!(served_already.contains("is open as a journal already, in process"), "{served_already}");

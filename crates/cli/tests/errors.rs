@@ -25,8 +25,8 @@ use mainstem_wire::{ApiKey, ErrorCode, Records};
 use support::fake_broker::{self, Reply, respond, versions};
 use support::{run, run_with_input};
 
-/// A port on which nobody listens: it was free a moment ago.
-fn nobody() -> String {
+/// A port on which no process listens: it was free a moment ago.
+fn unused_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
@@ -82,7 +82,7 @@ fn producing(errors: &'static [Option<ErrorCode>]) -> (String, Arc<AtomicUsize>)
 
 #[test]
 fn no_broker_is_there() {
-    let address = nobody();
+    let address = unused_port();
     for command in [
         "topic list",
         "topic create x",
@@ -287,7 +287,7 @@ fn a_corrupt_batch_is_not_printed() {
 }
 
 #[test]
-fn what_nobody_is_to_see_at_the_end_is_not_waited_for() {
+fn what_is_not_to_be_seen_at_the_end_is_not_waited_for() {
     let options = BatchOptions { is_control: true, is_transactional: true, ..Default::default() };
     let mut builder = BatchBuilder::new(options);
     builder.append(1, Some(&[0, 0, 0, 1]), Some(&[0; 6]), &[]).unwrap();
@@ -315,7 +315,7 @@ fn an_absurd_length_is_an_error() {
 #[test]
 fn for_programs_errors_are_json() {
     let error = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
-    let address = nobody();
+    let address = unused_port();
     let told = error(&run(&address, "topic list --json").failed());
     assert!(told["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")), "{told}");
     let broker = mainstem_broker::EmbeddedBroker::start(&[]);

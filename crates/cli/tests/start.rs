@@ -15,7 +15,7 @@ fn start() -> Command {
 }
 
 #[test]
-fn the_environment_sets_what_nobody_typed() {
+fn the_environment_sets_what_was_not_typed() {
     let home = tempfile::tempdir().unwrap();
     let mut broker = start()
         .arg("--json")

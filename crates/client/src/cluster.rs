@@ -150,8 +150,18 @@ struct KnownTopic {
     topic: Arc<Topic>,
     /// Of the answer; none since something has proved it wrong.
     at: Option<Instant>,
+    /// Of the answer, whatever was proved since.
+    answered: Instant,
     /// Partitions of which something has proved it wrong, and of no others.
     doubted: BTreeSet<i32>,
+}
+
+impl Known {
+    /// Forgets topics that were last asked for so long ago that they cannot be in use: what is used is asked for again at
+    /// `age_max`.
+    fn forget_unused(&mut self, age_max: Duration) {
+        self.topics.retain(|_, known| known.answered.elapsed() < age_max.saturating_mul(2));
+    }
 }
 
 impl KnownTopic {
@@ -411,10 +421,12 @@ impl Cluster {
         for name in response.topics.iter().filter_map(|topic| topic.name.as_deref()) {
             known.topics.remove(name);
         }
-        let at = Some(Instant::now());
+        known.forget_unused(self.inner.config.metadata_max_age);
+        let answered = Instant::now();
         for topic in topics.iter().flatten() {
-            let fresh = KnownTopic { topic: topic.clone(), at, doubted: BTreeSet::new() };
-            known.topics.insert(topic.name.clone(), fresh);
+            let (name, topic, at) = (topic.name.clone(), topic.clone(), Some(answered));
+            let fresh = KnownTopic { topic, at, answered, doubted: BTreeSet::new() };
+            known.topics.insert(name, fresh);
         }
         topics
     }

@@ -1,7 +1,7 @@
 //! One connection to a broker: many requests in flight, answers in their order.
 //!
 //! Two tasks own the halves of the socket. The writer puts each request's promise into the queue of those in flight
-//! before its bytes are written; the reader resolves the oldest promise by each frame that arrives. Whoever of the two
+//! before its bytes are written; the reader resolves the oldest promise by each frame that arrives. The one of the two that
 //! fails first ends the connection for all.
 
 use std::collections::{HashMap, VecDeque};
@@ -83,7 +83,7 @@ struct Shared {
     lost: Arc<Lost>,
 }
 
-/// Set once, by whoever notices first.
+/// Set once, by the task that notices first.
 type Lost = Mutex<Option<End>>;
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ struct Outgoing {
     promise: Promise,
 }
 
-/// What is told of a request.
+/// What becomes known of a request.
 #[derive(Debug)]
 enum Promise {
     /// Its response.
@@ -101,7 +101,7 @@ enum Promise {
     Written(oneshot::Sender<()>),
 }
 
-/// A response that has to come, whether or not somebody still waits for it.
+/// A response that has to come, whether or not a caller still waits for it.
 #[derive(Debug)]
 struct Awaited {
     answer: oneshot::Sender<Bytes>,
@@ -454,7 +454,7 @@ fn run(
     let unanswered = Unanswered(in_flight.clone());
     tokio::spawn(async move {
         tokio::select! {
-            // Without the reader nobody resolves what is in flight, and without the writer nothing is asked any more.
+            // Without the reader nothing resolves what is in flight, and without the writer nothing is asked any more.
             end = read(reading, &broker, &unanswered.0) => note(end),
             () = write(writing, requests, &unanswered.0) => note(End::Lost(CLOSED.to_owned())),
         }

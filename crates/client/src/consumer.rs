@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use assignment::{Assignment, Unopened};
-pub(crate) use assignment::{Doubt, Place, Start};
+pub(crate) use assignment::{EpochValidation, FetchPosition, Start};
 pub use batch::{FetchedBatch, FetchedRecords};
 pub use config::{ConsumerConfig, Isolation, OutOfRange, Position};
 use fetcher::Fetcher;

@@ -8,23 +8,23 @@ use mainstem_wire::messages::offset_for_leader_epoch_request::{
 };
 
 use crate::cluster::Cluster;
-use crate::consumer::{Doubt, Place};
+use crate::consumer::{EpochValidation, FetchPosition};
 use crate::error::Error;
 use crate::offsets::left_out;
 use crate::topic_partition::TopicPartition;
 
 /// What a leader says of partitions, each with its own outcome.
-type EpochEnds = BTreeMap<TopicPartition, Result<Place, Error>>;
+type EpochEnds = BTreeMap<TopicPartition, Result<FetchPosition, Error>>;
 
 /// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
 /// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may repair an error.
 pub(crate) async fn epoch_ends(
     cluster: &Cluster,
     leader: i32,
-    doubts: Vec<Doubt>,
-) -> Vec<(Doubt, Result<Place, Error>)> {
+    doubts: Vec<EpochValidation>,
+) -> Vec<(EpochValidation, Result<FetchPosition, Error>)> {
     let mut ends = ask_leader(cluster, leader, &doubts).await;
-    let end = |doubt: Doubt| {
+    let end = |doubt: EpochValidation| {
         let end = match &mut ends {
             Ok(ends) => ends.remove(&doubt.key).unwrap_or_else(|| Err(left_out(&doubt.key))),
             Err(error) => Err(error.clone()),
@@ -37,7 +37,7 @@ pub(crate) async fn epoch_ends(
     doubts.into_iter().map(end).collect()
 }
 
-async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[Doubt]) -> Result<EpochEnds, Error> {
+async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[EpochValidation]) -> Result<EpochEnds, Error> {
     let reply = cluster.node(leader).await?.call(&request(doubts)).await?;
     let response = reply.read()?;
     let mut ends = EpochEnds::new();
@@ -46,13 +46,16 @@ async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[Doubt]) -> Result<
             let key = TopicPartition::new(&*topic.topic, one.partition);
             let what = || format!("cannot find the end of an epoch of {key}");
             let checked = reply.check(one.error_code, None, what);
-            ends.insert(key, checked.map(|()| Place { offset: one.end_offset, epoch: one.leader_epoch }));
+            ends.insert(
+                key,
+                checked.map(|()| FetchPosition { offset: one.end_offset, epoch: one.leader_epoch }),
+            );
         }
     }
     Ok(ends)
 }
 
-fn request(doubts: &[Doubt]) -> OffsetForLeaderEpochRequest<'static> {
+fn request(doubts: &[EpochValidation]) -> OffsetForLeaderEpochRequest<'static> {
     let mut topics: BTreeMap<&str, OffsetForLeaderTopic<'static>> = BTreeMap::new();
     for doubt in doubts {
         let topic = topics.entry(&doubt.key.topic).or_insert_with(|| OffsetForLeaderTopic {

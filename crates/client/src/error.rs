@@ -296,8 +296,8 @@ impl Error {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), mainstem_client::Error> {
-    /// let nobody = Admin::connect(ClientConfig::new("127.0.0.1:1")?).await.unwrap_err();
-    /// assert_eq!(nobody.broker(), Some("127.0.0.1:1"));
+    /// let refused = Admin::connect(ClientConfig::new("127.0.0.1:1")?).await.unwrap_err();
+    /// assert_eq!(refused.broker(), Some("127.0.0.1:1"));
     /// # Ok(())
     /// # }
     /// ```
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_lost_is_told_with_what_was_asked() {
+    fn a_connection_that_is_lost_is_reported_with_what_was_asked() {
         let lost = Error::ConnectionLost { broker: "b:9092".into(), api: "Fetch", reason: "reset".into() };
         assert_eq!(lost.to_string(), "b:9092 did not answer Fetch, as the connection was lost: reset");
         assert_eq!(lost.broker(), Some("b:9092"));

@@ -413,11 +413,11 @@ impl GroupConsumer {
             Some(What::Lost) => self.lose().await,
             Some(What::Revoked(revoked)) => {
                 let revoked = revoked.clone();
-                self.let_go(&revoked).await;
+                self.revoke(&revoked).await;
             }
             Some(What::Assigned(added)) => {
                 let added = added.iter().map(|(key, begin)| (key.clone(), begin.start)).collect();
-                self.take_on(added).await;
+                self.assign(added).await;
             }
         }
         if let Some(change) = self.change.take() {
@@ -440,7 +440,7 @@ impl GroupConsumer {
     }
 
     /// Commits and gives up partitions.
-    async fn let_go(&mut self, revoked: &BTreeSet<TopicPartition>) {
+    async fn revoke(&mut self, revoked: &BTreeSet<TopicPartition>) {
         let assigned = self.consumer.assignment().into_iter();
         let given_up: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
         if !given_up.is_empty() {
@@ -459,7 +459,7 @@ impl GroupConsumer {
     }
 
     /// Begins to read partitions.
-    async fn take_on(&mut self, added: BTreeMap<TopicPartition, Start>) {
+    async fn assign(&mut self, added: BTreeMap<TopicPartition, Start>) {
         self.shared.held.lock().take(added.keys().cloned());
         let mut begin = added.iter().map(|(key, start)| (key.clone(), start.position)).collect();
         if !added.is_empty() {
@@ -728,7 +728,7 @@ async fn take_part(
     }
 }
 
-/// Somebody waits for records.
+/// A caller waits for records.
 struct Waiting<'a>(&'a Shared);
 
 impl Waiting<'_> {

@@ -11,7 +11,7 @@ use crate::{
     GroupProtocol, NewTopic, Producer, ProducerConfig, Record, Subscription,
 };
 
-on_kafka!(what_a_broker_lacks_is_told);
+on_kafka!(what_a_broker_lacks_is_reported);
 
 /// Something that was asked for, since which release there is an answer, and what is said before; nothing where it is to
 /// succeed with all releases.
@@ -21,7 +21,7 @@ struct Asked {
     lacks: &'static str,
 }
 
-async fn what_a_broker_lacks_is_told(world: World) {
+async fn what_a_broker_lacks_is_reported(world: World) {
     let release = world.kafka_release().expect("it runs on Kafka alone");
     world.create(1, &[("max.message.bytes", "2000")]).await;
     let mut asked = of_admin(&world).await;

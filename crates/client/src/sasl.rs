@@ -20,7 +20,7 @@ const TOKENS_MAX: usize = 8;
 
 /// User and password, and how they are shown to brokers.
 ///
-/// PLAIN sends the password in clear to whoever answers, so that it is for networks that are trusted. SCRAM sends a proof of
+/// PLAIN sends the password in clear to any server that answers, so that it is for networks that are trusted. SCRAM sends a proof of
 /// it, and the broker has to prove that it knows the user as well. What is sent afterwards is in clear unless the
 /// connection is encrypted: see [`Tls`](crate::Tls). A session that a broker ends (`connections.max.reauth.ms`, KIP-368) is
 /// renewed before.
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_mechanism_lets_in_who_knows_the_password_and_nobody_else() {
+    async fn every_mechanism_lets_in_who_knows_the_password_and_no_other() {
         let address = broker(&Mechanism::ALL).await;
         for mechanism in Mechanism::ALL {
             let sasl = |user, password| Sasl::new(mechanism.name(), user, password).unwrap();

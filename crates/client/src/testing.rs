@@ -6,6 +6,7 @@ mod no_broker;
 pub(crate) mod releases;
 mod scripted;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -43,7 +44,7 @@ macro_rules! on_both_brokers {
         mod mainstem {
             $(#[tokio::test $(($($flavor)*))?]
             async fn $test() {
-                super::$test($crate::testing::World::mainstem()).await;
+                $crate::testing::boxed(super::$test($crate::testing::World::mainstem())).await;
             })+
         }
         $crate::testing::on_kafka!($($test $([$($flavor)*])?),+);
@@ -69,13 +70,18 @@ macro_rules! on_release {
             async fn $test() {
                 let name = concat!(module_path!(), "::", stringify!($test));
                 if let Some(world) = $crate::testing::World::kafka(&$crate::testing::releases::$release, name) {
-                    super::$test(world).await;
+                    $crate::testing::boxed(super::$test(world)).await;
                 }
             })+
         }
     };
 }
 pub(crate) use on_release;
+
+/// A test behind a pointer: it is compiled once, and not into each of its callers.
+pub(crate) fn boxed<'t>(test: impl Future<Output = ()> + 't) -> Pin<Box<dyn Future<Output = ()> + 't>> {
+    Box::pin(test)
+}
 
 /// A broker, and names that no other test uses.
 pub(crate) struct World {

@@ -121,7 +121,7 @@ async fn a_broker_is_believed_by_its_issuer_and_its_name() {
 }
 
 #[tokio::test]
-async fn who_has_no_certificate_that_is_believed_is_told_at_once() {
+async fn who_has_no_certificate_that_is_believed_is_reported_at_once() {
     let (authority, strangers) = (Authority::new("ours"), Authority::new("theirs"));
     let broker = authority.broker("SSL", NAMES, &[("ssl.client.auth", "required")]);
     let config = ClientConfig::new(broker.address()).unwrap();
@@ -144,7 +144,7 @@ async fn a_password_is_shown_within_a_session() {
 }
 
 #[tokio::test]
-async fn protocols_that_do_not_fit_are_told() {
+async fn protocols_that_do_not_fit_are_reported() {
     let authority = Authority::new("ours");
     let plain = EmbeddedBroker::start(&[]);
     let mut config = ClientConfig::new(plain.address()).unwrap().tls(authority.tls());

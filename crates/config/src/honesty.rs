@@ -36,8 +36,10 @@ fn typed(sources: &[(PathBuf, String)], files: &[&str]) -> String {
 }
 
 /// Where typed values are made.
-const TYPED: [(Scope, &[&str]); 2] =
-    [(Scope::Broker, &["broker.rs", "nodes.rs", "sasl.rs", "tls.rs"]), (Scope::Topic, &["topic.rs"])];
+const TYPED: [(Scope, &[&str]); 2] = [
+    (Scope::Broker, &["broker.rs", "broker/typed.rs", "nodes.rs", "sasl.rs", "tls.rs"]),
+    (Scope::Topic, &["topic.rs"]),
+];
 
 /// Public fields of the structs that a file declares, each with the key that its comment names first, if any.
 fn fields(code: &str) -> Vec<(&str, &str)> {

@@ -87,7 +87,7 @@ impl Endpoint {
 pub struct Listeners {
     /// To be opened: all but those for controllers. At least one.
     pub open: Vec<Endpoint>,
-    /// What clients of each open listener are told, by the listener's name.
+    /// What is advertised to clients of each open listener, by the listener's name.
     pub advertised: Vec<Endpoint>,
     /// The listener between nodes.
     pub inter_broker: String,
@@ -96,7 +96,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// What clients that came in by this listener are told to connect to.
+    /// The addresses that clients of this listener are to connect to.
     pub fn advertised_for(&self, listener: &str) -> Option<&Endpoint> {
         self.advertised.iter().find(|endpoint| endpoint.listener == listener)
     }

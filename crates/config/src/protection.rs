@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_looked_at_and_all_are_told_at_once() {
+    fn every_place_is_looked_at_and_all_are_reported_at_once() {
         let environment = [
             ("MAINSTEM_SUPER_USERS".to_owned(), "User:a".to_owned()),
             ("MAINSTEM_LISTENER_NAME_IN_SSL_ENGINE_FACTORY_CLASS".to_owned(), "a.B".to_owned()),

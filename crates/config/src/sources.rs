@@ -293,7 +293,7 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, name: &str, text: &str, origin: StaticOrigin) {
         let known = table::find_broker(name);
-        // A protection that is not there is told as that, also where no key has its name.
+        // A protection that is not there is reported as that, also where no key has its name.
         let is_typed_in = origin == StaticOrigin::Override && protection::of_name(name).is_none();
         if known.is_none() && is_typed_in {
             let hint = table::nearest(Scope::Broker, name).map(|near| format!("; did you mean {near}?"));

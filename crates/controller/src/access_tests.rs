@@ -47,7 +47,7 @@ fn create(session: &mut Session, entries: &[Entry<'_>]) -> Vec<String> {
         next += 1;
         next / 2 // each id comes twice: one that is taken is not used again
     };
-    let decision = session.heart.create_acls(&request, &mut ids);
+    let decision = session.machine.create_acls(&request, &mut ids);
     let response = session.append(decision);
     session.commit_all();
     let shown = response.results.iter().map(|result| match result.error_code {
@@ -74,7 +74,7 @@ fn delete(session: &mut Session, filters: &[Chosen<'_>]) -> Vec<String> {
         };
     let filters = filters.iter().map(filter).collect();
     let request = DeleteAclsRequest { filters, ..DeleteAclsRequest::default() };
-    let decision = session.heart.delete_acls(&request);
+    let decision = session.machine.delete_acls(&request);
     let response = session.append(decision);
     session.commit_all();
     let shown = response.filter_results.iter().map(|result| {
@@ -85,7 +85,7 @@ fn delete(session: &mut Session, filters: &[Chosen<'_>]) -> Vec<String> {
 }
 
 fn describe(session: &Session, request: &DescribeAclsRequest<'_>) -> String {
-    let response = session.heart.image().describe_acls(request);
+    let response = session.machine.image().describe_acls(request);
     assert_eq!((response.error_code, response.error_message.as_deref()), (0, Some("")));
     let resources = response.resources.iter().map(|resource| {
         let acls = resource.acls.iter().map(|acl| {
@@ -112,16 +112,16 @@ fn everything() -> DescribeAclsRequest<'static> {
 
 /// The image is the same when it is made anew of the log, and of a snapshot.
 fn check_log(session: &Session) {
-    let mut again = MetadataHeart::new("cluster", config(""));
+    let mut again = MetadataStateMachine::new("cluster", config(""));
     for (offset, value) in (0..).zip(&session.log) {
         again.replay(offset, value).unwrap();
     }
-    assert_eq!(again.image(), session.heart.image());
-    let mut loaded = MetadataHeart::new("cluster", config(""));
-    for value in session.heart.image().snapshot() {
+    assert_eq!(again.image(), session.machine.image());
+    let mut loaded = MetadataStateMachine::new("cluster", config(""));
+    for value in session.machine.image().snapshot() {
         loaded.load(session.end(), &value).unwrap();
     }
-    assert_eq!(loaded.image(), session.heart.image());
+    assert_eq!(loaded.image(), session.machine.image());
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_request_changes_so_many_entries_at_most() {
     let entries: Vec<Entry<'_>> = names.iter().map(|name| (2, name.as_str(), 3, "User:a", 3, 3)).collect();
     let answers = create(&mut session, &entries);
     assert_eq!(answers[0], "POLICY_VIOLATION: Unable to perform excessively large batch operation.");
-    assert_eq!(session.heart.image().acls().count(), 0);
+    assert_eq!(session.machine.image().acls().count(), 0);
     assert_eq!(create(&mut session, &entries[1..]), vec!["ok"; 10_000]);
     assert_eq!(create(&mut session, &entries[..1]), ["ok"]);
     let all = (1, None, 1, None, 1, 1);
@@ -237,7 +237,7 @@ fn a_request_changes_so_many_entries_at_most() {
     let refused = "POLICY_VIOLATION: Cannot remove more than 10000 acls in a single delete operation.";
     assert_eq!(answers, ["ok t5", refused]);
     assert_eq!(delete(&mut session, &[all]).len(), 1);
-    assert_eq!(session.heart.image().acls().count(), 0);
+    assert_eq!(session.machine.image().acls().count(), 0);
 }
 
 fn upsertion(user: &str, mechanism: i8, iterations: i32) -> ScramCredentialUpsertion<'_> {
@@ -263,7 +263,7 @@ fn alter(
     };
     let deletions = deletions.iter().map(deletion).collect();
     let request = AlterUserScramCredentialsRequest { deletions, upsertions, ..Default::default() };
-    let decision = session.heart.alter_user_scram_credentials(&request);
+    let decision = session.machine.alter_user_scram_credentials(&request);
     let response = session.append(decision);
     session.commit_all();
     let shown = response.results.iter().map(|result| {
@@ -276,7 +276,7 @@ fn describe_users(session: &Session, users: Option<&[&str]>) -> String {
     let user = |name: &&str| UserName { name: Cow::Owned((*name).to_owned()), ..UserName::default() };
     let users = users.map(|users| users.iter().map(user).collect());
     let request = DescribeUserScramCredentialsRequest { users, ..Default::default() };
-    let response = session.heart.image().describe_user_scram_credentials(&request);
+    let response = session.machine.image().describe_user_scram_credentials(&request);
     let shown = response.results.iter().map(|result| {
         let infos =
             result.credential_infos.iter().map(|info| format!(" {}x{}", info.mechanism, info.iterations));
@@ -312,7 +312,7 @@ fn credentials_are_set_shown_and_removed() {
     check_log(&session);
     let salted = Secret::from("hashed by the client");
     let expected = ScramCredential::from_salted_password(ScramMechanism::Sha256, &salted, *b"salt", 4096);
-    let image = session.heart.image();
+    let image = session.machine.image();
     assert_eq!(image.scram_credential(ScramMechanism::Sha256, "alice"), Some(&expected));
     assert_eq!(image.scram_credential(ScramMechanism::Sha256, "Alice"), None);
     assert!(!format!("{image:?}").contains("hashed"), "no secret is printed");
@@ -328,7 +328,7 @@ fn credentials_that_cannot_be() {
     alter(&mut session, &[], vec![upsertion("alice", 1, 4096), upsertion("bob", 1, 4096)]);
     let answers = alter(
         &mut session,
-        &[("nobody", 1), ("alice", 1), ("alice", 1), ("bob", 1), ("", 1), ("x", 3)],
+        &[("missing", 1), ("alice", 1), ("alice", 1), ("bob", 1), ("", 1), ("x", 3)],
         vec![
             upsertion("bob", 1, 4096),
             upsertion("c", 1, 4095),
@@ -342,7 +342,7 @@ fn credentials_that_cannot_be() {
     );
     expect![[r#"
         h: ok
-        nobody: RESOURCE_NOT_FOUND: Attempt to delete a user credential that does not exist
+        missing: RESOURCE_NOT_FOUND: Attempt to delete a user credential that does not exist
         alice: DUPLICATE_RESOURCE: A user credential cannot be altered twice in the same request
         : UNACCEPTABLE_CREDENTIAL: Username must not be empty
         x: UNSUPPORTED_SASL_MECHANISM: Unknown SCRAM mechanism
@@ -360,7 +360,7 @@ fn credentials_that_cannot_be() {
 fn a_decoy_has_the_shape_of_the_majority() {
     let mut session = Session::new("");
     let shape = |session: &Session| {
-        let shape = session.heart.image().scram_decoy(ScramMechanism::Sha256, Secret::from("k"));
+        let shape = session.machine.image().scram_decoy(ScramMechanism::Sha256, Secret::from("k"));
         (shape.iterations, shape.salt_bytes, shape.is_text)
     };
     assert_eq!(shape(&session), (4096, 25, true));
@@ -375,7 +375,7 @@ fn records_that_contradict() {
     let mut session = Session::new("");
     create(&mut session, &[READ_T]);
     let (id, binding) =
-        session.heart.image().acls().next().map(|(id, binding)| (id, binding.clone())).unwrap();
+        session.machine.image().acls().next().map(|(id, binding)| (id, binding.clone())).unwrap();
     let spoiled = |spoil: fn(
         &mut mainstem_wire::messages::access_control_entry_record::AccessControlEntryRecord<'_>,
     )| {
@@ -407,12 +407,12 @@ fn records_that_contradict() {
         MetadataRecord::UserScramCredentialRecord(negative),
         scram_credentials::removal("u", ScramMechanism::Sha512),
     ];
-    let before = session.heart.image().clone();
+    let before = session.machine.image().clone();
     let errors = records.iter().map(|record| {
         let mut value = Vec::new();
         record.encode(&mut value, 0).unwrap();
         let offset = session.end();
-        let error = session.heart.replay(offset, &value).unwrap_err().to_string();
+        let error = session.machine.replay(offset, &value).unwrap_err().to_string();
         error.split_once(": ").unwrap().1.replace(&id.to_string(), "ID")
     });
     expect![[r#"
@@ -426,5 +426,5 @@ fn records_that_contradict() {
         the SCRAM credential of u has -1 iterations
         u has no SCRAM-SHA-512 credential"#]]
     .assert_eq(&errors.collect::<Vec<_>>().join("\n"));
-    assert_eq!(session.heart.image(), &before);
+    assert_eq!(session.machine.image(), &before);
 }

@@ -36,7 +36,7 @@ impl Session {
             ..Default::default()
         };
         let request = AlterConfigsRequest { resources: vec![resource], ..AlterConfigsRequest::default() };
-        let decision = self.heart.replace_configs(&request);
+        let decision = self.machine.replace_configs(&request);
         let answer = &self.append(decision).responses[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -50,7 +50,7 @@ impl Session {
         });
         let request =
             UpdateFeaturesRequest { feature_updates: updates.collect(), ..UpdateFeaturesRequest::default() };
-        let decision = self.heart.update_features(&request, version);
+        let decision = self.machine.update_features(&request, version);
         let response = self.append(decision);
         let results: Vec<_> = response.results.iter().map(|result| result.feature.to_string()).collect();
         said(response.error_code, response.error_message.as_deref()) + " " + &results.join(",")
@@ -67,7 +67,7 @@ impl Session {
         });
         let request =
             ElectLeadersRequest { election_type: kind, topic_partitions, ..ElectLeadersRequest::default() };
-        let response = self.heart.image().elect_leaders(&request);
+        let response = self.machine.image().elect_leaders(&request);
         let mut lines = vec![said(response.error_code, None)];
         for topic in &response.replica_election_results {
             lines.push(topic.topic.to_string());
@@ -98,7 +98,7 @@ impl Session {
             topics: vec![topic],
             ..AlterPartitionReassignmentsRequest::default()
         };
-        let decision = self.heart.alter_partition_reassignments(&request);
+        let decision = self.machine.alter_partition_reassignments(&request);
         let answer = &self.append(decision).responses[0].partitions[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -116,12 +116,12 @@ impl Session {
     fn replay(&mut self, record: MetadataRecord<'_>, version: i16) {
         let mut value = Vec::new();
         record.encode(&mut value, version).expect("the version has the fields");
-        self.heart.replay(self.end(), &value).expect("the record fits");
+        self.machine.replay(self.end(), &value).expect("the record fits");
         self.log.push(value);
     }
 
     fn own(&self, kind: ResourceKind, name: &str) -> String {
-        let values = self.heart.image().configs(&ConfigResource::new(kind, name)).iter();
+        let values = self.machine.image().configs(&ConfigResource::new(kind, name)).iter();
         values.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     }
 }
@@ -161,7 +161,7 @@ fn the_older_api_replaces_values_of_the_node_too() {
     assert_eq!(session.replace(BROKER, "", &[("max.connections", Some("7"))]), "ok");
     session.commit_all();
     assert_eq!(session.own(ResourceKind::Broker, "1"), "log.retention.ms=6");
-    assert_eq!(session.heart.config().network.max_connections, 7);
+    assert_eq!(session.machine.config().network.max_connections, 7);
     assert_eq!(
         session.replace(BROKER, "1", &[("num.partitions", Some("2"))]),
         "INVALID_REQUEST: Cannot update these configs dynamically: [num.partitions]"
@@ -223,9 +223,9 @@ fn levels_are_kept_in_the_log() {
     assert!(down.contains("Can't downgrade the version of this feature without setting"), "{down}");
     assert_eq!(session.update(1, &[("metadata.version", 30, 2)]), "ok metadata.version");
     session.commit_all();
-    let mut again = MetadataHeart::new("cluster", config(""));
+    let mut again = MetadataStateMachine::new("cluster", config(""));
     for (offset, record) in (0..).zip(&session.log) {
-        again.replay(offset, record).expect("the heart's own records");
+        again.replay(offset, record).expect("the state machine's own records");
     }
     assert_eq!(again.image().feature("metadata.version"), Some(30));
 }
@@ -297,20 +297,20 @@ fn a_snapshot_makes_the_same_image() {
     session.delete(&[(Some("gone"), Uuid::ZERO)]);
     session.alter(BROKER, "", &[("max.connections", Set, Some("5"))], false);
     session.alter(32, "g", &[("share.session.timeout.ms", Set, Some("46000"))], false);
-    let decision = session.heart.allocate_producer_ids(1);
+    let decision = session.machine.allocate_producer_ids(1);
     session.append(decision).expect("the node is registered");
     session.commit_all();
     let entity = QuotaEntity { user: Some(EntityName::Default), ..QuotaEntity::default() };
     session.replay(client_quotas::record(&entity, "producer_byte_rate", Some(1.5)), 0);
-    let image = session.heart.image();
-    let mut loaded = MetadataHeart::new("cluster", config(""));
+    let image = session.machine.image();
+    let mut loaded = MetadataStateMachine::new("cluster", config(""));
     let values: Vec<_> = image.snapshot().collect();
     assert!(values.len() < session.log.len(), "what was undone is left out");
     for value in &values {
         loaded.load(image.next_offset(), value).expect("what the image adds up from");
     }
     assert_eq!(loaded.image(), image);
-    assert_eq!(loaded.config(), session.heart.config());
+    assert_eq!(loaded.config(), session.machine.config());
     loaded.replay(session.end(), &session.log[0].clone()).expect("the log goes on from there");
     let late = loaded.load(session.end(), &values[0]).expect_err("the log was replayed already");
     assert!(late.to_string().contains("was expected"), "{late}");
@@ -321,7 +321,7 @@ fn nodes_that_are_gone_are_forgotten() {
     let mut session = Session::new("");
     session.register_other(2);
     let mut forget = |id| {
-        let decision = session.heart.unregister_broker(id);
+        let decision = session.machine.unregister_broker(id);
         session.append(decision).map_err(|error| said(error.code.0, Some(&error.message)))
     };
     assert_eq!(forget(2), Ok(()));
@@ -334,5 +334,5 @@ fn nodes_that_are_gone_are_forgotten() {
         Err("INVALID_REQUEST: Broker 1 is running: stop it before it is unregistered.".to_string())
     );
     assert_eq!(session.commit_all(), [MetadataChange::BrokerChanged { id: 2 }]);
-    assert!(session.heart.image().broker(2).is_none() && session.heart.image().broker(1).is_some());
+    assert!(session.machine.image().broker(2).is_none() && session.machine.image().broker(1).is_some());
 }

@@ -17,8 +17,8 @@ use mainstem_wire::messages::incremental_alter_configs_response::{
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
 use super::image::{ConfigResource, ResourceKind};
+use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::alter::{
     BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic,
 };
@@ -50,7 +50,7 @@ type Asked<'a> = (Named<'a>, Result<Edits<'a>, ApiError>);
 /// What became of it.
 type Answer<'a> = (Named<'a>, Option<ApiError>);
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Changes configurations, those of each resource all or none of them.
     pub fn alter_configs(
         &mut self,

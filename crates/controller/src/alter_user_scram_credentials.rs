@@ -15,8 +15,8 @@ use mainstem_wire::messages::alter_user_scram_credentials_response::{
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
 use super::scram_credentials as scram;
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// What happens to each user that a request names: each is named once, or refused.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Sets and removes SCRAM credentials, those of each user or not by themselves. The passwords come hashed by the
     /// client and are not seen here.
     pub fn alter_user_scram_credentials(

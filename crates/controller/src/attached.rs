@@ -14,9 +14,9 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
 use super::image::{ConfigResource, ResourceKind, TopicImage};
 use super::names;
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// Stands for the directory of each attached queue. Ids below 100 are no directory's (KIP-858).
 pub const ATTACHED_DIRECTORY: Uuid = Uuid::from_u128(17);
@@ -41,7 +41,7 @@ impl TopicImage {
     }
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Has these queues, and no others, be topics of this node. At its start, before anything is served.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use mainstem_wire::messages::describe_client_quotas_response as described;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::{ApiError, Inconsistency};
-use super::heart::{Decision, MetadataHeart};
 use super::image::{MetadataChange, MetadataImage};
+use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_limits::quotas::{EntityName, QuotaEntity, QuotaKey};
 
 /// Fractions below this are taken for whole numbers.
@@ -25,10 +25,10 @@ const ENTITIES_MAX: usize = 10_000;
 /// Bytes of a user's or client's name.
 const NAME_BYTES_MAX: usize = 4_096;
 
-/// Whether an address has the form of one, or a host's name resolves; the shell knows.
+/// Whether an address has the form of one, or a host's name resolves; the driver knows.
 pub type Resolves<'a> = &'a dyn Fn(&str) -> bool;
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Sets and removes quotas, those of each entity all or none of them.
     pub fn alter_client_quotas(
         &mut self,

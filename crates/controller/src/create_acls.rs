@@ -12,12 +12,12 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::acls;
 use super::error::ApiError;
-use super::heart::{Decision, IdSource, MetadataHeart};
+use super::state_machine::{Decision, IdSource, MetadataStateMachine};
 
 /// Entries that one request may create or delete: all its records go into one batch.
 pub(super) const ACLS_PER_REQUEST_MAX: usize = 10_000;
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Creates access control entries, each of them or not by itself. One that exists is answered like a new one.
     pub fn create_acls(
         &mut self,

@@ -13,8 +13,8 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::create_topics::{DirectorySizes, partition_record, repeated_names};
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 use super::names;
+use super::state_machine::{Decision, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 
 /// Partitions that a topic can be given.
 struct Growth {
@@ -23,7 +23,7 @@ struct Growth {
     partitions: Vec<Vec<i32>>,
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Adds partitions to topics, to each of them or not by itself.
     pub fn create_partitions(
         &mut self,

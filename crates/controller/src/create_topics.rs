@@ -16,10 +16,10 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 use super::image::{BrokerImage, ResourceKind};
 use super::names;
 use super::placement::{NodeInRack, Placement};
+use super::state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
 
@@ -35,7 +35,7 @@ struct Plan {
     partitions: Vec<Vec<i32>>,
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Creates topics, each of them or not by itself; with `validate_only` none, and their ids stay zero.
     pub fn create_topics(
         &mut self,

@@ -13,9 +13,9 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::acls;
 use super::create_acls::ACLS_PER_REQUEST_MAX;
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Deletes the access control entries that any of the filters chooses. One that several choose is named in the
     /// answer to each.
     pub fn delete_acls(&mut self, request: &DeleteAclsRequest<'_>) -> Decision<DeleteAclsResponse<'static>> {

@@ -10,8 +10,8 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart, Permit};
 use super::image::TopicImage;
+use super::state_machine::{Decision, MetadataStateMachine, Permit};
 
 /// A topic as the client named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ struct Named<'a> {
     id: Uuid,
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Deletes topics, each of them or not by itself. The version of the request decides how it is said that
     /// deletion is switched off.
     pub fn delete_topics(

@@ -5,7 +5,7 @@ use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrati
 use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// A partition on a node, and the log directory that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct DirectoryAssignment {
     pub directory: Uuid,
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Notes where partitions are on a node. Partitions that are gone by now, that the node does not hold, or of
     /// which this is known already are left out.
     pub fn assign_directories(&mut self, node: i32, assignments: &[DirectoryAssignment]) -> Decision<()> {

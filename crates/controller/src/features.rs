@@ -11,8 +11,8 @@ use mainstem_wire::messages::update_features_response::{UpdatableFeatureResult, 
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
 use super::image::MetadataImage;
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// A feature and the levels at which this program can work. A new cluster starts with the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +73,13 @@ impl MetadataImage {
         })
     }
 
-    /// The finalised features that are served, with their levels: those that clients are told of.
+    /// The finalised features that are served, with their levels: those that clients see.
     pub fn served_features(&self) -> impl Iterator<Item = (&str, i16)> {
         self.features().filter(|(name, _)| FEATURES.iter().any(|known| known.name == *name))
     }
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Sets the levels of features, of all or of none: the first error is that of the whole request.
     pub fn update_features(
         &mut self,

@@ -2,13 +2,13 @@
 
 use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
 
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// As the record spells it.
 const FENCE: i8 = 1;
 const UNFENCE: i8 = -1;
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Fences a node, or lets it take part again. Nothing is decided where that is so already, or the node registered
     /// again since `broker_epoch`.
     pub fn set_fenced(&mut self, node: i32, broker_epoch: i64, fenced: bool) -> Decision<()> {

@@ -1,6 +1,6 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for them.
 
-use super::heart::MetadataHeart;
+use super::state_machine::MetadataStateMachine;
 use mainstem_config::{BrokerConfig, Sources};
 
 /// Any values of records are applied or refused, and a refused one changes nothing.
@@ -9,7 +9,7 @@ use mainstem_config::{BrokerConfig, Sources};
 /// is the length.
 pub fn metadata_replay(data: &[u8]) {
     let config = BrokerConfig::from_sources(Sources::default()).expect("defaults are valid");
-    let mut heart = MetadataHeart::new("fuzz", config);
+    let mut machine = MetadataStateMachine::new("fuzz", config);
     let mut rest = data;
     let mut offset = 0;
     while let [low, high, tail @ ..] = rest {
@@ -17,23 +17,23 @@ pub fn metadata_replay(data: &[u8]) {
         let (record, tail) = tail.split_at(usize::from(prefix >> 1).min(tail.len()));
         rest = tail;
         offset += i64::from(prefix & 1);
-        let before = heart.image().clone();
-        match heart.replay(offset, record) {
+        let before = machine.image().clone();
+        match machine.replay(offset, record) {
             Ok(_) => {
                 offset += 1;
-                assert_eq!(heart.image().next_offset(), offset);
+                assert_eq!(machine.image().next_offset(), offset);
             }
-            Err(_) => assert_eq!(heart.image(), &before, "a refused record changed the image"),
+            Err(_) => assert_eq!(machine.image(), &before, "a refused record changed the image"),
         }
-        check_consistency(&heart);
+        check_consistency(&machine);
     }
 }
 
 /// What holds for every image.
-fn check_consistency(heart: &MetadataHeart) {
-    let image = heart.image();
+fn check_consistency(machine: &MetadataStateMachine) {
+    let image = machine.image();
     for topic in image.topics() {
         assert_eq!(image.topic(&topic.name), image.topic_by_id(topic.id));
     }
-    assert_eq!(heart.ahead(), image, "nothing is decided, so nothing is ahead");
+    assert_eq!(machine.ahead(), image, "nothing is decided, so nothing is ahead");
 }

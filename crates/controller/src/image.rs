@@ -144,7 +144,7 @@ impl ConfigResource {
     }
 }
 
-/// What a record changed, for the shell that opens and closes logs by it.
+/// What a record changed, for the driver that opens and closes logs by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetadataChange {
     /// Nothing that a reader could see.
@@ -246,7 +246,7 @@ impl MetadataImage {
     }
 
     /// What a group runs with: the values that were set for it over those of the broker. It need not exist, and one
-    /// that nobody configured runs with the broker's.
+    /// that was not configured runs with the broker's.
     pub fn group_config(&self, group_id: &str, broker: &BrokerValues) -> GroupConfigValues {
         GroupConfigValues::resolve(self.configs(&ConfigResource::new(ResourceKind::Group, group_id)), broker)
     }

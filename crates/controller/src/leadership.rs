@@ -5,7 +5,7 @@ use mainstem_wire::Uuid;
 use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// What the leader of a partition reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct LeaderNote {
     pub isr: Vec<i32>,
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Notes leaders. What is known already, older than what is known, or of partitions that are gone is left out.
     ///
     /// A full record each: one that only changes a partition can raise its leader epoch by no more than one.

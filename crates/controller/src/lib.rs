@@ -1,15 +1,15 @@
 //! Node metadata: topics, their ids and partitions, configurations, brokers, features, producer ids, access control
 //! entries, SCRAM credentials.
 //!
-//! Metadata is an ordered log of Kafka's own metadata records in `__cluster_metadata-0`. [`MetadataHeart`] checks
+//! Metadata is an ordered log of Kafka's own metadata records in `__cluster_metadata-0`. [`MetadataStateMachine`] checks
 //! a request against everything that was appended so far and answers with records and a reply;
-//! [`MetadataHeart::committed`] applies records to the [`MetadataImage`] that readers see, and only then may the
+//! [`MetadataStateMachine::committed`] applies records to the [`MetadataImage`] that readers see, and only then may the
 //! reply leave. What was not committed can be rolled back.
 //!
 //! ```text
-//!  request ─▶ decide (ahead image) ─▶ Decision { records, reply } ─▶ the shell appends one batch
+//!  request ─▶ decide (ahead image) ─▶ Decision { records, reply } ─▶ the driver appends one batch
 //!                                                                              │ committed(upto)
-//!  readers ◀──────────── image ◀──────── apply, changes for the shell ◀────────┘ then reply
+//!  readers ◀──────────── image ◀──────── apply, changes for the driver ◀────────┘ then reply
 //! ```
 //!
 //! Architecture invariant: the image is a function of the records alone; nothing here reads a clock, makes random
@@ -38,7 +38,6 @@ pub mod features;
 mod fencing;
 #[doc(hidden)]
 pub mod fuzz;
-mod heart;
 mod image;
 mod leadership;
 pub mod names;
@@ -54,6 +53,7 @@ mod scram_credentials;
 #[cfg(test)]
 mod session;
 mod snapshot;
+mod state_machine;
 #[cfg(test)]
 mod takeover_tests;
 #[cfg(test)]
@@ -67,7 +67,6 @@ pub use attached::{ATTACHED_DIRECTORY, AttachedTopic};
 pub use client_quotas::Resolves;
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
-pub use heart::{Decision, IdSource, MetadataHeart, PARTITIONS_PER_REQUEST_MAX, Permit};
 pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };
@@ -75,3 +74,4 @@ pub use leadership::LeaderNote;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;
 pub use scram_credentials::user_record;
+pub use state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};

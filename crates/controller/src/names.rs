@@ -5,7 +5,7 @@ use mainstem_wire::Uuid;
 /// The longest name of a topic, in bytes: a directory is named after it and its partition.
 pub const NAME_LEN_MAX: usize = 249;
 
-/// The topic of the metadata log, which nobody creates.
+/// The topic of the metadata log, which no client creates.
 pub const CLUSTER_METADATA: &str = "__cluster_metadata";
 /// The topic of groups and committed offsets.
 pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";
@@ -14,7 +14,7 @@ pub const TRANSACTION_STATE: &str = "__transaction_state";
 /// The topic of share groups' state.
 pub const SHARE_GROUP_STATE: &str = "__share_group_state";
 
-/// Whether clients are told that a topic is internal.
+/// Returns true if clients see that a topic is internal.
 pub fn is_internal(name: &str) -> bool {
     [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE].contains(&name)
 }

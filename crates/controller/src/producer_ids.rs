@@ -8,15 +8,15 @@ use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
 /// Ids in one block, as in Kafka. After a crash at most this many are never used.
 pub const PRODUCER_ID_BLOCK_SIZE: i64 = 1000;
 
-/// Ids that nobody else has, once the record that takes them is committed.
+/// Ids that no other node has, once the record that takes them is committed.
 pub type ProducerIdBlock = Range<i64>;
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Takes the next block for a node. Its ids may be used when the decision is committed, not before.
     pub fn allocate_producer_ids(&mut self, node: i32) -> Decision<Result<ProducerIdBlock, ApiError>> {
         let first = self.ahead().next_producer_id();

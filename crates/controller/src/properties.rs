@@ -71,14 +71,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a shell would know from the changes alone.
+/// What a driver would know from the changes alone.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Shell {
+struct Driver {
     partitions: BTreeSet<(Uuid, i32)>,
     producer_ids_end: i64,
 }
 
-impl Shell {
+impl Driver {
     fn follow(&mut self, changes: Vec<MetadataChange>) {
         for change in changes {
             match change {
@@ -102,7 +102,7 @@ impl Shell {
 
 struct Run {
     session: Session,
-    shell: Shell,
+    driver: Driver,
 }
 
 impl Run {
@@ -126,7 +126,7 @@ impl Run {
             }
             Step::CreateMissing(name) => drop(session.create_missing(&[NAMES[*name]])),
             Step::Delete { name, by_id } => {
-                let id = session.heart.ahead().topic(NAMES[*name]).map(|topic| topic.id);
+                let id = session.machine.ahead().topic(NAMES[*name]).map(|topic| topic.id);
                 match id.filter(|_| *by_id) {
                     Some(id) => session.delete(&[(None, id)]),
                     None => session.delete(&[(Some(NAMES[*name]), Uuid::ZERO)]),
@@ -153,70 +153,70 @@ impl Run {
                 session.alter(4, if *node { "1" } else { "" }, &changes[*change..=*change], false);
             }
             Step::TakeProducerIds => {
-                let decision = session.heart.allocate_producer_ids(1);
+                let decision = session.machine.allocate_producer_ids(1);
                 session.append(decision).expect("the node is registered");
             }
             Step::Start { unclean } => {
                 let unclean: &[Uuid] = if *unclean { &[DIR] } else { &[] };
-                let decision = session.heart.register_node(&node_start(9, &[DIR], unclean));
+                let decision = session.machine.register_node(&node_start(9, &[DIR], unclean));
                 session.append(decision);
             }
             Step::Commit(share) => {
-                let committed = session.heart.image().next_offset();
+                let committed = session.machine.image().next_offset();
                 let upto = committed + (session.end() - committed) * i64::from(*share) / 255;
-                self.shell.follow(session.heart.committed(upto));
+                self.driver.follow(session.machine.committed(upto));
             }
             Step::Rollback => {
-                let end = session.heart.rollback();
+                let end = session.machine.rollback();
                 session.log.truncate(usize::try_from(end).expect("a short log"));
             }
             Step::Restart => {
-                let committed = session.heart.image().next_offset();
+                let committed = session.machine.image().next_offset();
                 session.log.truncate(usize::try_from(committed).expect("a short log"));
-                session.heart = rebuilt(&session.log);
+                session.machine = rebuilt(&session.log);
             }
         }
     }
 
     fn check(&self) {
-        let heart = &self.session.heart;
-        let committed = usize::try_from(heart.image().next_offset()).expect("a short log");
+        let machine = &self.session.machine;
+        let committed = usize::try_from(machine.image().next_offset()).expect("a short log");
         let again = rebuilt(&self.session.log[..committed]);
-        assert_eq!(again.image(), heart.image(), "from the committed records");
-        assert_eq!(again.config(), heart.config());
+        assert_eq!(again.image(), machine.image(), "from the committed records");
+        assert_eq!(again.config(), machine.config());
         let ahead = rebuilt(&self.session.log);
-        assert_eq!(ahead.image(), heart.ahead(), "from all records");
-        let mut loaded = MetadataHeart::new("cluster", config(""));
-        for value in heart.image().snapshot() {
-            loaded.load(heart.image().next_offset(), &value).expect("what the image adds up from");
+        assert_eq!(ahead.image(), machine.ahead(), "from all records");
+        let mut loaded = MetadataStateMachine::new("cluster", config(""));
+        for value in machine.image().snapshot() {
+            loaded.load(machine.image().next_offset(), &value).expect("what the image adds up from");
         }
-        assert_eq!(loaded.image(), heart.image(), "from a snapshot");
-        assert_eq!(loaded.config(), heart.config());
-        let partitions = heart
+        assert_eq!(loaded.image(), machine.image(), "from a snapshot");
+        assert_eq!(loaded.config(), machine.config());
+        let partitions = machine
             .image()
             .topics()
             .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|partition| (topic.id, partition)));
-        assert_eq!(partitions.collect::<BTreeSet<_>>(), self.shell.partitions, "from the changes");
-        assert_eq!(heart.image().next_producer_id(), self.shell.producer_ids_end);
-        for topic in heart.image().topics() {
-            assert_eq!(heart.image().colliding(&topic.name), None);
+        assert_eq!(partitions.collect::<BTreeSet<_>>(), self.driver.partitions, "from the changes");
+        assert_eq!(machine.image().next_producer_id(), self.driver.producer_ids_end);
+        for topic in machine.image().topics() {
+            assert_eq!(machine.image().colliding(&topic.name), None);
         }
     }
 }
 
-fn rebuilt(log: &[Vec<u8>]) -> MetadataHeart {
-    let mut heart = MetadataHeart::new("cluster", config(""));
+fn rebuilt(log: &[Vec<u8>]) -> MetadataStateMachine {
+    let mut machine = MetadataStateMachine::new("cluster", config(""));
     for (offset, record) in (0..).zip(log) {
-        heart.replay(offset, record).expect("the heart's own records");
+        machine.replay(offset, record).expect("the state machine's own records");
     }
-    heart
+    machine
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
     #[test]
     fn the_image_follows_from_the_records_alone(steps in proptest::collection::vec(step(), 1..40)) {
-        let mut run = Run { session: Session::new(""), shell: Shell::default() };
+        let mut run = Run { session: Session::new(""), driver: Driver::default() };
         for step in &steps {
             run.step(step);
             run.check();
@@ -231,7 +231,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..12),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
-        let mut run = Run { session: Session::new(""), shell: Shell::default() };
+        let mut run = Run { session: Session::new(""), driver: Driver::default() };
         for step in &steps {
             run.step(step);
         }
@@ -276,15 +276,15 @@ fn the_corpus_is_replayed() {
 #[test]
 fn kafkas_own_records_are_understood() {
     let data = include_bytes!("../corpus/metadata_replay/kafka-4.3.0");
-    let mut heart = MetadataHeart::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::new("cluster", config(""));
     let (mut rest, mut offset) = (data.as_slice(), 0);
     while let [low, high, tail @ ..] = rest {
         let (record, tail) = tail.split_at(usize::from(u16::from_le_bytes([*low, *high]) >> 1));
         rest = tail;
-        heart.replay(offset, record).expect("Kafka wrote it");
+        machine.replay(offset, record).expect("Kafka wrote it");
         offset += 1;
     }
-    let image = heart.image();
+    let image = machine.image();
     let topics: Vec<_> = image.topics().map(|topic| (topic.name.as_str(), topic.partitions.len())).collect();
     assert_eq!(topics, [("b.c", 1), ("dd", 1), ("m1", 2), ("pm1", 1)]);
     assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));

@@ -39,7 +39,7 @@ fn entry<'a>(parts: Parts<'a>, ops: Ops<'a>) -> EntryData<'a> {
 fn alter_all(session: &mut Session, entries: &[(Parts<'_>, Ops<'_>)], validate_only: bool) -> Vec<String> {
     let entries = entries.iter().map(|(parts, ops)| entry(parts, ops)).collect();
     let request = AlterClientQuotasRequest { entries, validate_only, ..Default::default() };
-    let decision = session.heart.alter_client_quotas(&request, &|ip| ip != "no.such.host");
+    let decision = session.machine.alter_client_quotas(&request, &|ip| ip != "no.such.host");
     let response = session.append(decision);
     session.commit_all();
     response.entries.iter().map(|e| said(e.error_code, e.error_message.as_deref())).collect()
@@ -59,7 +59,7 @@ fn describe(session: &Session, components: &[(&str, i8, Option<&str>)], strict: 
     });
     let request =
         DescribeClientQuotasRequest { components: components.collect(), strict, ..Default::default() };
-    let entries = match session.heart.image().describe_client_quotas(&request) {
+    let entries = match session.machine.image().describe_client_quotas(&request) {
         Ok(entries) => entries,
         Err(error) => return vec![said(error.code.0, Some(&error.message))],
     };
@@ -180,11 +180,11 @@ fn quotas_are_set_described_and_removed() {
     alter(&mut session, USER, &[("controller_mutation_rate", None)]);
     assert_eq!(describe(&session, &[("user", 0, Some("u"))], true), [""; 0]);
     // A restart finds them in the log.
-    let mut again = MetadataHeart::new("cluster", config(""));
+    let mut again = MetadataStateMachine::new("cluster", config(""));
     for (offset, record) in (0..).zip(&session.log) {
-        again.replay(offset, record).expect("the heart's own records");
+        again.replay(offset, record).expect("the state machine's own records");
     }
-    assert_eq!(again.image().client_quotas(), session.heart.image().client_quotas());
+    assert_eq!(again.image().client_quotas(), session.machine.image().client_quotas());
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn partitions_beyond_the_quota_are_not_created_or_deleted() {
     assert_eq!(session.create_missing(&["c", "d"]), ["ok 1x1", EXCEEDED]);
     assert_eq!(session.delete(&[(Some("a"), mainstem_wire::Uuid::ZERO)]), [EXCEEDED]);
     session.commit_all();
-    assert_eq!(session.heart.image().topics().count(), 2);
+    assert_eq!(session.machine.image().topics().count(), 2);
     session.permits = 4;
     assert_eq!(session.delete(&[(Some("a"), mainstem_wire::Uuid::ZERO)]), ["ok"]);
 }

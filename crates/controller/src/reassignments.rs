@@ -15,10 +15,10 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
 use super::image::PartitionImage;
+use super::state_machine::{Decision, MetadataStateMachine};
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Judges each partition by itself.
     pub fn alter_partition_reassignments(
         &mut self,

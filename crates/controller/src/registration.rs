@@ -9,8 +9,8 @@ use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, BrokerFeat
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::features::{FEATURES, Feature, METADATA_VERSION};
-use super::heart::{Decision, MetadataHeart};
 use super::image::PartitionImage;
+use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::Endpoint;
 
 /// A start of a node.
@@ -22,7 +22,7 @@ pub struct NodeStart {
     pub rack: Option<String>,
     /// Random, new with each start.
     pub incarnation_id: Uuid,
-    /// What clients are told to connect to, hosts and ports filled in.
+    /// The addresses that clients are to connect to, hosts and ports filled in.
     pub endpoints: Vec<Endpoint>,
     /// The ids of its log directories, in the order of `log.dirs`.
     pub log_dirs: Vec<Uuid>,
@@ -37,7 +37,7 @@ pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
     (!dirs.is_empty()).then(|| dirs.to_vec())
 }
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
     /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
     ///

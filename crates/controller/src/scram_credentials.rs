@@ -12,7 +12,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::error::Inconsistency;
 use super::image::{MetadataChange, MetadataImage};
 
-/// The shape of a decoy where nobody has credentials: what Kafka's own tools make.
+/// The shape of a decoy where no user has credentials: what Kafka's own tools make.
 const SHAPE_OF_NONE: (u32, usize, bool) = (ScramMechanism::ITERATIONS_MIN, 25, true);
 
 /// The record that sets a credential. It holds the keys in clear, as in Kafka.
@@ -103,7 +103,7 @@ impl MetadataImage {
     }
 
     /// How credentials for a mechanism look on the whole, with the key of the decoys. Looks at all of them: to be
-    /// asked when they have changed, not when somebody logs in.
+    /// asked when they have changed, not when a user logs in.
     pub fn scram_decoy(&self, mechanism: ScramMechanism, key: Secret) -> DecoyShape {
         let mut counts: HashMap<(u32, usize, bool), usize> = HashMap::new();
         for (_, credential) in self.scram_credentials(mechanism) {

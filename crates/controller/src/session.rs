@@ -1,4 +1,4 @@
-//! A heart under test with its log: what is decided is appended, and committed when the test says so.
+//! A state machine under test with its log: what is decided is appended, and committed when the test says so.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub(super) const DIR: Uuid = Uuid::from_u128(0xd1);
 pub(super) const OTHER_DIR: Uuid = Uuid::from_u128(0xd2);
 
 pub(super) struct Session {
-    pub(super) heart: MetadataHeart,
+    pub(super) machine: MetadataStateMachine,
     /// Every record of the log, by offset.
     pub(super) log: Vec<Vec<u8>>,
     random: u128,
@@ -56,14 +56,14 @@ pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid])
 impl Session {
     /// A node that has registered, under the values of a properties file.
     pub(super) fn new(file: &str) -> Session {
-        let heart = MetadataHeart::new("cluster", config(file));
-        let mut session = Session { heart, log: Vec::new(), random: 1000, permits: usize::MAX };
+        let machine = MetadataStateMachine::new("cluster", config(file));
+        let mut session = Session { machine, log: Vec::new(), random: 1000, permits: usize::MAX };
         session.start(&node_start(1, &[DIR], &[]));
         session
     }
 
     pub(super) fn start(&mut self, start: &NodeStart) -> i64 {
-        let decision = self.heart.register_node(start);
+        let decision = self.machine.register_node(start);
         let epoch = self.append(decision);
         self.commit_all();
         epoch
@@ -81,7 +81,7 @@ impl Session {
     }
 
     pub(super) fn commit_all(&mut self) -> Vec<MetadataChange> {
-        self.heart.committed(self.end())
+        self.machine.committed(self.end())
     }
 
     pub(super) fn create_all(
@@ -95,7 +95,7 @@ impl Session {
             random += 1;
             random
         };
-        let decision = self.heart.create_topics(&request, &mut next, &mut permit(&mut self.permits));
+        let decision = self.machine.create_topics(&request, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         self.append(decision)
     }
@@ -106,7 +106,7 @@ impl Session {
             random += 1;
             random
         };
-        let decision = self.heart.create_missing_topics(names, &mut next, &mut permit(&mut self.permits));
+        let decision = self.machine.create_missing_topics(names, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         created(&self.append(decision))
     }
@@ -123,7 +123,7 @@ impl Session {
             ..DeleteTopicState::default()
         });
         let request = DeleteTopicsRequest { topics: topics.collect(), ..DeleteTopicsRequest::default() };
-        let decision = self.heart.delete_topics(&request, 6, &mut permit(&mut self.permits));
+        let decision = self.machine.delete_topics(&request, 6, &mut permit(&mut self.permits));
         let response = self.append(decision);
         response.responses.iter().map(|r| said(r.error_code, r.error_message.as_deref())).collect()
     }
@@ -143,7 +143,7 @@ impl Session {
             ..CreatePartitionsTopic::default()
         };
         let request = CreatePartitionsRequest { topics: vec![topic], ..CreatePartitionsRequest::default() };
-        let decision = self.heart.create_partitions(&request, &mut permit(&mut self.permits));
+        let decision = self.machine.create_partitions(&request, &mut permit(&mut self.permits));
         let result = &self.append(decision).results[0];
         said(result.error_code, result.error_message.as_deref())
     }
@@ -160,7 +160,7 @@ impl Session {
             validate_only,
             ..IncrementalAlterConfigsRequest::default()
         };
-        let decision = self.heart.alter_configs(&request);
+        let decision = self.machine.alter_configs(&request);
         let answer = &self.append(decision).responses[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -175,13 +175,13 @@ impl Session {
         let resources = names.map(|name| altered(kind, name, changes)).collect();
         let request =
             IncrementalAlterConfigsRequest { resources, ..IncrementalAlterConfigsRequest::default() };
-        let decision = self.heart.alter_configs(&request);
+        let decision = self.machine.alter_configs(&request);
         let refused = self.append(decision).responses.into_iter().filter(|answer| answer.error_code != 0);
         refused.map(|answer| said(answer.error_code, answer.error_message.as_deref())).collect()
     }
 
     pub(super) fn id(&self, name: &str) -> Uuid {
-        self.heart.image().topic(name).expect("the topic is committed").id
+        self.machine.image().topic(name).expect("the topic is committed").id
     }
 }
 

@@ -10,16 +10,16 @@ use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, RegisterBr
 use mainstem_wire::messages::topic_record::TopicRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::heart::version_of;
 use super::image::{BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage};
 use super::registration::cordoned;
+use super::state_machine::version_of;
 use super::{acls, client_quotas, scram_credentials};
 
 impl MetadataImage {
     /// Values of records that make this image from an empty one, in Kafka's order: features first, since they say how
     /// the others are read, and what others name before these.
     pub fn snapshot(&self) -> impl Iterator<Item = Vec<u8>> {
-        // Whoever adds a field has to say here what it is made from.
+        // A change that adds a field has to say here what it is made from.
         let MetadataImage {
             next_offset: _,
             topics: _,
@@ -138,7 +138,7 @@ fn config_record(resource: &ConfigResource, (name, value): (&String, &String)) -
 
 fn producer_ids_record(next: i64) -> MetadataRecord<'static> {
     MetadataRecord::ProducerIdsRecord(Box::new(ProducerIdsRecord {
-        // The node that took the last block, which nobody reads.
+        // The node that took the last block, which is not read.
         broker_id: -1,
         next_producer_id: next,
         ..ProducerIdsRecord::default()

@@ -54,21 +54,21 @@ fn feature(name: &'static str, level: i16) -> MetadataRecord<'static> {
 
 /// A log that another program writes, and what becomes of it here.
 struct Foreign {
-    heart: MetadataHeart,
+    machine: MetadataStateMachine,
     offset: i64,
 }
 
 impl Foreign {
     fn new() -> Foreign {
-        Foreign { heart: MetadataHeart::new("cluster", config("")), offset: 0 }
+        Foreign { machine: MetadataStateMachine::new("cluster", config("")), offset: 0 }
     }
 
     fn write(&mut self, record: &MetadataRecord<'_>) -> Result<(), String> {
         let mut value = Vec::new();
         record.encode(&mut value, if record.name().starts_with("Partition") { 2 } else { 0 }).unwrap();
-        let replayed = self.heart.replay(self.offset, &value).map_err(|error| error.to_string());
+        let replayed = self.machine.replay(self.offset, &value).map_err(|error| error.to_string());
         self.offset += i64::from(replayed.is_ok());
-        assert_eq!(self.heart.image().next_offset(), self.offset, "every record has its offset");
+        assert_eq!(self.machine.image().next_offset(), self.offset, "every record has its offset");
         replayed.map(|_| ())
     }
 
@@ -79,15 +79,15 @@ impl Foreign {
     }
 
     fn topics(&self) -> Vec<&str> {
-        self.heart.image().topics().map(|topic| topic.name.as_str()).collect()
+        self.machine.image().topics().map(|topic| topic.name.as_str()).collect()
     }
 
     /// Starts the node here, over the log as it is.
     fn take_over(&mut self) {
-        let aborted = self.heart.abort_transaction();
-        self.heart.committed(aborted.reply_at);
-        let decision = self.heart.register_node(&node_start(1, &[DIR], &[]));
-        self.heart.committed(decision.reply_at);
+        let aborted = self.machine.abort_transaction();
+        self.machine.committed(aborted.reply_at);
+        let decision = self.machine.register_node(&node_start(1, &[DIR], &[]));
+        self.machine.committed(decision.reply_at);
         self.offset = decision.reply_at;
     }
 }
@@ -103,10 +103,10 @@ fn a_transaction_is_applied_whole_or_not_at_all() {
     assert_eq!(log.topics(), ["t2", "t3", "t4", "t6"]);
     // One record of it cannot be applied.
     log.write_all(&[begin(), topic_record(7), topic_record(2)]);
-    let before = log.heart.image().clone();
+    let before = log.machine.image().clone();
     let error = log.write(&end()).unwrap_err();
     assert!(error.contains("exists or cannot exist"), "{error}");
-    assert_eq!(log.heart.image(), &before);
+    assert_eq!(log.machine.image(), &before);
     log.write(&abort()).unwrap();
 }
 
@@ -128,13 +128,13 @@ fn transactions_begin_and_end_once() {
 fn an_open_transaction_is_aborted_before_anything_else() {
     let mut log = Foreign::new();
     log.write_all(&[begin(), topic_record(2)]);
-    let aborted = log.heart.abort_transaction();
+    let aborted = log.machine.abort_transaction();
     assert_eq!(aborted.records.len(), 1);
-    log.heart.committed(aborted.reply_at);
-    assert!(log.heart.abort_transaction().records.is_empty(), "once is enough");
+    log.machine.committed(aborted.reply_at);
+    assert!(log.machine.abort_transaction().records.is_empty(), "once is enough");
     log.take_over();
     assert_eq!(log.topics(), Vec::<&str>::new());
-    assert!(log.heart.image().broker(1).is_some(), "the registration holds at once");
+    assert!(log.machine.image().broker(1).is_some(), "the registration holds at once");
 }
 
 /// Of a partition that Kafka 4.3.0 stopped leading in order: the records are those that it writes.
@@ -168,18 +168,18 @@ fn a_partition_without_a_leader_is_led_again() {
     };
     log.write_all(&[topic_record(2), partition(0, &[1]), partition(1, &[1, 2])]);
     log.write_all(&[stopped(0, &[1]), stopped(1, &[2])]);
-    let before = &log.heart.image().topic("t2").unwrap().partitions[0];
+    let before = &log.machine.image().topic("t2").unwrap().partitions[0];
     assert_eq!((before.leader, before.leader_epoch), (-1, 5));
     assert_eq!((&before.eligible_leader_replicas[..], &before.last_known_elr[..]), (&[1][..], &[1][..]));
-    assert_eq!(log.heart.image().replicated_elsewhere(1), Some(("t2", &[1, 2][..])));
+    assert_eq!(log.machine.image().replicated_elsewhere(1), Some(("t2", &[1, 2][..])));
     log.take_over();
-    let partitions = &log.heart.image().topic("t2").unwrap().partitions;
+    let partitions = &log.machine.image().topic("t2").unwrap().partitions;
     assert_eq!((partitions[0].leader, partitions[0].leader_epoch, &partitions[0].isr[..]), (1, 6, &[1][..]));
     assert!(partitions[0].eligible_leader_replicas.is_empty() && partitions[0].last_known_elr.is_empty());
     assert_eq!(partitions[1].leader, -1, "node 2 may have more of it");
     let clear = ClearElrRecord { topic_name: "t2".into(), ..ClearElrRecord::default() };
     log.write(&MetadataRecord::ClearElrRecord(Box::new(clear))).unwrap();
-    assert!(log.heart.image().topic("t2").unwrap().partitions[1].eligible_leader_replicas.is_empty());
+    assert!(log.machine.image().topic("t2").unwrap().partitions[1].eligible_leader_replicas.is_empty());
     let clear = ClearElrRecord { topic_name: "t9".into(), ..ClearElrRecord::default() };
     assert!(log.write(&MetadataRecord::ClearElrRecord(Box::new(clear))).is_err());
 }
@@ -190,14 +190,14 @@ fn the_metadata_version_of_an_older_release_is_raised() {
     {
         let mut log = Foreign::new();
         log.write(&feature("metadata.version", level)).unwrap();
-        assert_eq!(log.heart.image().unsupported_feature().is_none(), is_taken, "{level}");
+        assert_eq!(log.machine.image().unsupported_feature().is_none(), is_taken, "{level}");
     }
     let mut log = Foreign::new();
     log.write_all(&[feature("metadata.version", 21), feature("share.version", 1)]);
     log.take_over();
-    let features: Vec<_> = log.heart.image().features().collect();
+    let features: Vec<_> = log.machine.image().features().collect();
     assert_eq!(features, [("metadata.version", METADATA_VERSION.max), ("share.version", 1)]);
-    let told: Vec<_> = log.heart.image().served_features().map(|(name, _)| name).collect();
+    let told: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
     assert_eq!(told, ["metadata.version"], "features that are not served are kept and not told");
 }
 
@@ -238,10 +238,10 @@ fn what_nothing_here_obeys_is_kept() {
         ..PartitionRecord::default()
     })))
     .unwrap();
-    assert_eq!(log.heart.image().protection(false, false), ["1 delegation tokens"]);
-    let mut loaded = MetadataHeart::new("cluster", config(""));
-    for value in log.heart.image().snapshot() {
+    assert_eq!(log.machine.image().protection(false, false), ["1 delegation tokens"]);
+    let mut loaded = MetadataStateMachine::new("cluster", config(""));
+    for value in log.machine.image().snapshot() {
         loaded.load(log.offset, &value).unwrap();
     }
-    assert_eq!(loaded.image(), log.heart.image());
+    assert_eq!(loaded.image(), log.machine.image());
 }

@@ -16,9 +16,9 @@ fn topics_are_created_with_defaults() {
     assert_eq!(session.create(topic("a", 2, 1)), "ok 2x1");
     assert_eq!(session.create(topic("b", -1, -1)), "ok 3x1");
     assert_eq!(session.create(assigned("c", &[(1, &[1]), (0, &[1])])), "ok 2x1");
-    assert_eq!(session.heart.image().topics().count(), 0, "nothing is committed yet");
+    assert_eq!(session.machine.image().topics().count(), 0, "nothing is committed yet");
     session.commit_all();
-    let image = session.heart.image();
+    let image = session.machine.image();
     let names: Vec<_> = image.topics().map(|topic| topic.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
     let partition = &image.topic("b").expect("created").partitions[2];
@@ -34,6 +34,19 @@ fn topics_are_created_with_defaults() {
     };
     assert_eq!(partition, &expect);
     assert_eq!(image.topics_from("b").count(), 2);
+}
+
+#[test]
+fn an_image_that_a_reader_has_stays_as_it_is() {
+    let mut session = Session::new("");
+    session.create_all(vec![topic("a", 1, 1)], false);
+    session.commit_all();
+    let before = session.machine.shared_image();
+    session.create_all(vec![topic("b", 1, 1)], false);
+    session.commit_all();
+    let after = session.machine.shared_image();
+    assert!(before.topic("b").is_none() && after.topic("b").is_some() && after.topic("a").is_some());
+    assert!(before.next_offset() < after.next_offset());
 }
 
 #[test]
@@ -60,7 +73,7 @@ fn validate_only_creates_nothing() {
     assert_eq!(created(&response), ["ok 4x1"]);
     assert!(response.topics[0].topic_id.is_zero(), "there is no topic that the id could be of");
     assert_eq!(session.commit_all(), []);
-    assert_eq!(session.heart.ahead().topics().count(), 0);
+    assert_eq!(session.machine.ahead().topics().count(), 0);
 }
 
 #[test]
@@ -107,7 +120,7 @@ fn topics_that_cannot_be_are_refused() {
         with_configs("x", &[("retention.ms", Some("-2"))]),
         "INVALID_CONFIG: Invalid value -2 for configuration retention.ms: Value must be at least -1",
     );
-    assert_eq!(session.heart.ahead().topics().count(), 2);
+    assert_eq!(session.machine.ahead().topics().count(), 2);
 }
 
 #[test]
@@ -170,7 +183,7 @@ fn a_refusal_waits_for_what_it_rests_on() {
         topics: vec![topic("a", 1, 1)],
         ..Default::default()
     };
-    let refusal = session.heart.create_topics(&request, &mut || 7, &mut |_| true);
+    let refusal = session.machine.create_topics(&request, &mut || 7, &mut |_| true);
     assert_eq!(refusal.records, Vec::<Vec<u8>>::new());
     assert_eq!(
         (first, refusal.reply_at),
@@ -188,7 +201,7 @@ fn missing_topics_are_created_as_the_broker_says() {
     session.commit_all();
     let configs = |name| {
         let resource = ConfigResource::new(ResourceKind::Topic, name);
-        let values = session.heart.image().configs(&resource).iter();
+        let values = session.machine.image().configs(&resource).iter();
         values.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(
@@ -246,7 +259,7 @@ fn topics_are_deleted_by_name_and_by_id() {
         _ => None,
     });
     assert_eq!(deleted.collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert_eq!(session.heart.image().configured(ResourceKind::Topic).count(), 0);
+    assert_eq!(session.machine.image().configured(ResourceKind::Topic).count(), 0);
 }
 
 #[test]
@@ -261,8 +274,8 @@ fn a_topic_of_an_old_name_is_a_new_topic() {
     session.create(topic("a.b", 1, 1));
     session.commit_all();
     assert_ne!(session.id("a.b"), old);
-    assert_eq!(session.heart.image().topic_by_id(old), None);
-    assert!(session.heart.image().configs(&ConfigResource::new(ResourceKind::Topic, "a.b")).is_empty());
+    assert_eq!(session.machine.image().topic_by_id(old), None);
+    assert!(session.machine.image().configs(&ConfigResource::new(ResourceKind::Topic, "a.b")).is_empty());
 }
 
 #[test]
@@ -277,7 +290,7 @@ fn deletion_can_be_switched_off() {
         topic_names: vec!["a".into()],
         ..Default::default()
     };
-    let decision = session.heart.delete_topics(&request, 2, &mut |_| true);
+    let decision = session.machine.delete_topics(&request, 2, &mut |_| true);
     let answer = &session.append(decision).responses[0];
     assert_eq!(
         said(answer.error_code, answer.error_message.as_deref()),
@@ -294,7 +307,7 @@ fn topics_grow() {
     assert_eq!(session.grow("a", 3, None), "ok");
     assert_eq!(session.grow("a", 4, Some(&[&[1]])), "ok");
     session.commit_all();
-    assert_eq!(session.heart.image().topic("a").expect("created").partitions.len(), 4);
+    assert_eq!(session.machine.image().topic("a").expect("created").partitions.len(), 4);
     let mut refused = |name, count, assignments, expect: &str| {
         assert_eq!(session.grow(name, count, assignments), expect);
     };
@@ -337,7 +350,7 @@ fn configurations_change_all_or_none() {
     session.commit_all();
     let values = |session: &Session, kind, name| {
         let resource = ConfigResource::new(kind, name);
-        let values = session.heart.image().configs(&resource).iter();
+        let values = session.machine.image().configs(&resource).iter();
         values.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(session.alter(TOPIC, "a", &[("retention.ms", Set, Some("5"))], false), "ok");
@@ -354,8 +367,8 @@ fn configurations_change_all_or_none() {
     session.alter(GROUP, "g", &[("consumer.session.timeout.ms", Set, Some("50000"))], false);
     session.commit_all();
     let session_timeout = |group| {
-        let broker = &session.heart.config().values;
-        session.heart.image().group_config(group, broker).consumer_session_timeout_ms
+        let broker = &session.machine.config().values;
+        session.machine.image().group_config(group, broker).consumer_session_timeout_ms
     };
     assert_eq!((session_timeout("g"), session_timeout("another")), (50_000, 45_000));
 }
@@ -365,12 +378,12 @@ fn values_of_the_node_count_before_the_clusters() {
     let mut session = Session::new("max.connections=10");
     let set = |value| [("max.connections", Set, Some(value))];
     assert_eq!(session.alter(BROKER, "", &set("20"), false), "ok");
-    assert_eq!(session.heart.config().network.max_connections, 10, "not committed");
+    assert_eq!(session.machine.config().network.max_connections, 10, "not committed");
     session.commit_all();
-    assert_eq!(session.heart.config().network.max_connections, 20);
+    assert_eq!(session.machine.config().network.max_connections, 20);
     assert_eq!(session.alter(BROKER, "1", &set("30"), false), "ok");
     session.commit_all();
-    assert_eq!(session.heart.config().network.max_connections, 30);
+    assert_eq!(session.machine.config().network.max_connections, 30);
     // A topic created from now on is checked and described under the values that were set.
     session.alter(BROKER, "", &[("log.segment.bytes", Set, Some("3000000"))], false);
     let response = session.create_all(vec![topic("a", 1, 1)], false);
@@ -378,15 +391,15 @@ fn values_of_the_node_count_before_the_clusters() {
     let segment = configs.iter().find(|config| config.name == "segment.bytes").expect("a topic key");
     assert_eq!((segment.value.as_deref(), segment.config_source), (Some("3000000"), 3));
     // A restart under another file finds them in the log.
-    let mut again = MetadataHeart::new("cluster", config("max.connections=99"));
+    let mut again = MetadataStateMachine::new("cluster", config("max.connections=99"));
     for (offset, record) in (0..).zip(&session.log) {
-        again.replay(offset, record).expect("the heart's own records");
+        again.replay(offset, record).expect("the state machine's own records");
     }
     assert_eq!(again.config().network.max_connections, 30);
 }
 
 #[test]
-fn configurations_that_nobody_has_are_refused() {
+fn configurations_that_no_client_has_are_refused() {
     let mut session = Session::new("");
     let mut refused = |kind, name, expect: &str| {
         assert_eq!(session.alter(kind, name, &[("retention.ms", Set, Some("5"))], false), expect);
@@ -427,7 +440,7 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     session.create(topic("a", 4, 1));
     session.commit_all();
     let epochs = |session: &Session| {
-        let partitions = &session.heart.image().topic("a").expect("created").partitions;
+        let partitions = &session.machine.image().topic("a").expect("created").partitions;
         partitions
             .iter()
             .map(|p| (p.directories[0] == DIR, p.leader_epoch, p.partition_epoch))
@@ -439,8 +452,9 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
     session.start(&node_start(4, &both, &[]));
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
-    let topic = session.heart.image().topic("a").expect("created").id;
-    let decision = session.heart.raise_leader_epochs(1, &[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
+    let topic = session.machine.image().topic("a").expect("created").id;
+    let decision =
+        session.machine.raise_leader_epochs(1, &[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
     session.append(decision);
     session.commit_all();
     assert_eq!(
@@ -448,13 +462,13 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
         [(true, 1, 1), (false, 1, 1)],
         "one of its own, and none that is not there"
     );
-    let broker = session.heart.image().broker(1).expect("registered");
+    let broker = session.machine.image().broker(1).expect("registered");
     assert_eq!((broker.incarnation_id, broker.log_dirs.as_slice()), (Uuid::from_u128(4), both.as_slice()));
     assert_eq!(
-        session.heart.image().features().collect::<Vec<_>>(),
+        session.machine.image().features().collect::<Vec<_>>(),
         [("group.version", 1), ("metadata.version", 30), ("transaction.version", 2)]
     );
-    assert_eq!(session.heart.image().unsupported_feature(), None);
+    assert_eq!(session.machine.image().unsupported_feature(), None);
 }
 
 #[test]
@@ -469,12 +483,12 @@ fn partitions_move_between_directories_and_stay_led() {
     let gone = DirectoryAssignment { topic_id: Uuid::from_u128(9), partition: 0, directory: DIR };
     // What is known, or of a topic that is gone, makes no record.
     let decision =
-        session.heart.assign_directories(1, &[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
+        session.machine.assign_directories(1, &[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
     assert_eq!(decision.records.len(), 1);
     session.append(decision);
     let changes = session.commit_all();
     assert_eq!(changes, [MetadataChange::PartitionChanged { topic_id, partition: 0 }]);
-    let partition = &session.heart.image().topic("a").expect("created").partitions[0];
+    let partition = &session.machine.image().topic("a").expect("created").partitions[0];
     assert_eq!(
         (
             partition.directories.as_slice(),
@@ -491,14 +505,14 @@ fn new_partitions_go_where_a_directory_is_online() {
     let mut session = Session::new("");
     session.start(&node_start(2, &[DIR, OTHER_DIR], &[]));
     for expected in [1, 0] {
-        let decision = session.heart.directories_online(1, &[OTHER_DIR]);
+        let decision = session.machine.directories_online(1, &[OTHER_DIR]);
         assert_eq!(decision.records.len(), expected, "the second time nothing is new");
         session.append(decision);
     }
     session.commit_all();
     session.create(topic("a", 3, 1));
     session.commit_all();
-    let partitions = &session.heart.image().topic("a").expect("created").partitions;
+    let partitions = &session.machine.image().topic("a").expect("created").partitions;
     assert!(partitions.iter().all(|partition| partition.directories == [OTHER_DIR]), "{partitions:?}");
 }
 
@@ -511,47 +525,47 @@ fn new_partitions_go_where_no_directory_is_cordoned() {
     session.start(&start);
     session.create(topic("a", 3, 1));
     for expected in [1, 0] {
-        let decision = session.heart.directories_cordoned(1, &[DIR, OTHER_DIR]);
+        let decision = session.machine.directories_cordoned(1, &[DIR, OTHER_DIR]);
         assert_eq!(decision.records.len(), expected, "the second time nothing is new");
         session.append(decision);
     }
     assert_eq!(session.create(topic("b", 1, 1)), NONE_OPEN);
     assert_eq!(session.grow("a", 4, None), NONE_OPEN);
-    let decision = session.heart.directories_cordoned(1, &[OTHER_DIR]);
+    let decision = session.machine.directories_cordoned(1, &[OTHER_DIR]);
     session.append(decision);
     assert_eq!(session.create(topic("b", 3, 1)), "ok 3x1");
     session.commit_all();
     let places = |name| {
-        let partitions = &session.heart.image().topic(name).expect("created").partitions;
+        let partitions = &session.machine.image().topic(name).expect("created").partitions;
         partitions.iter().flat_map(|partition| partition.directories.clone()).collect::<Vec<_>>()
     };
     assert_eq!((places("a"), places("b")), (vec![OTHER_DIR; 3], vec![DIR; 3]));
-    let snapshot = session.heart.image().broker(1).expect("registered").cordoned_log_dirs.clone();
+    let snapshot = session.machine.image().broker(1).expect("registered").cordoned_log_dirs.clone();
     assert_eq!(snapshot, [OTHER_DIR]);
 }
 
 #[test]
 fn producer_ids_are_taken_before_they_are_used() {
     let mut session = Session::new("");
-    let decision = session.heart.allocate_producer_ids(1);
+    let decision = session.machine.allocate_producer_ids(1);
     assert_eq!(session.append(decision), Ok(0..1000));
-    let decision = session.heart.allocate_producer_ids(1);
+    let decision = session.machine.allocate_producer_ids(1);
     assert_eq!(session.append(decision), Ok(1000..2000), "although the first is not committed");
-    session.heart.committed(session.end() - 1);
+    session.machine.committed(session.end() - 1);
     // A crash: only what is committed is left.
-    let end = session.heart.rollback();
+    let end = session.machine.rollback();
     session.log.truncate(usize::try_from(end).expect("a short log"));
-    let mut again = MetadataHeart::new("cluster", config(""));
+    let mut again = MetadataStateMachine::new("cluster", config(""));
     for (offset, record) in (0..).zip(&session.log) {
-        again.replay(offset, record).expect("the heart's own records");
+        again.replay(offset, record).expect("the state machine's own records");
     }
     assert_eq!(again.allocate_producer_ids(1).reply, Ok(1000..2000));
 }
 
 #[test]
 fn producer_ids_need_a_registered_node() {
-    let mut heart = MetadataHeart::new("cluster", config(""));
-    let decision = heart.allocate_producer_ids(1);
+    let mut machine = MetadataStateMachine::new("cluster", config(""));
+    let decision = machine.allocate_producer_ids(1);
     assert_eq!(decision.reply.map_err(|error| error.message), Err("Broker 1 is not registered.".to_string()));
 }
 
@@ -562,44 +576,44 @@ fn records_that_contradict_the_log_are_refused() {
     session.commit_all();
     let log = session.log.clone();
     let end = session.end();
-    let replay = |heart: &mut MetadataHeart, offset, record: &[u8]| {
-        heart.replay(offset, record).expect_err("the record does not fit").to_string()
+    let replay = |machine: &mut MetadataStateMachine, offset, record: &[u8]| {
+        machine.replay(offset, record).expect_err("the record does not fit").to_string()
     };
     let (topic_record, partition_record) = (&log[log.len() - 2], &log[log.len() - 1]);
-    let heart = &mut session.heart;
+    let machine = &mut session.machine;
     assert_eq!(
-        replay(heart, end, topic_record),
+        replay(machine, end, topic_record),
         format!(
             "metadata record at offset {end}: topic a with id {} exists or cannot exist",
-            heart.image().topic("a").expect("created").id
+            machine.image().topic("a").expect("created").id
         )
     );
-    let id = heart.image().topic("a").expect("created").id;
+    let id = machine.image().topic("a").expect("created").id;
     assert_eq!(
-        replay(heart, end, partition_record),
+        replay(machine, end, partition_record),
         format!(
             "metadata record at offset {end}: partition 0 does not follow the 1 partitions of topic id {id}"
         )
     );
     assert_eq!(
-        replay(heart, 0, topic_record),
+        replay(machine, 0, topic_record),
         format!("metadata record at offset 0: offset {end} or above was expected")
     );
-    assert!(replay(heart, end, b"\x02").starts_with(&format!("metadata record at offset {end}: ")));
-    assert_eq!(heart.image().next_offset(), end);
+    assert!(replay(machine, end, b"\x02").starts_with(&format!("metadata record at offset {end}: ")));
+    assert_eq!(machine.image().next_offset(), end);
 }
 
 #[test]
 fn control_records_leave_gaps_in_the_offsets() {
     let mut session = Session::new("");
     session.create(topic("a", 1, 1));
-    let mut heart = MetadataHeart::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::new("cluster", config(""));
     for (offset, record) in (0..).zip(&session.log) {
-        heart.replay(offset * 2 + 1, record).expect("offsets rise");
+        machine.replay(offset * 2 + 1, record).expect("offsets rise");
     }
-    assert_eq!(heart.image().next_offset(), session.end() * 2);
-    heart.skip_to(100);
-    assert_eq!(heart.register_node(&node_start(2, &[DIR], &[])).base_offset, 100);
+    assert_eq!(machine.image().next_offset(), session.end() * 2);
+    machine.skip_to(100);
+    assert_eq!(machine.register_node(&node_start(2, &[DIR], &[])).base_offset, 100);
 }
 
 /// A node of a cluster that has three.
@@ -622,22 +636,22 @@ fn replicas_are_on_as_many_nodes_as_there_are() {
     assert!(session.create(topic("b", 1, 4)).starts_with("INVALID_REPLICATION_FACTOR"));
     assert_eq!(session.create_missing(&["__consumer_offsets"]), ["ok 50x3"], "Kafka's default");
     session.commit_all();
-    let image = session.heart.image().topic("a").expect("created");
+    let image = session.machine.image().topic("a").expect("created");
     let replicas: Vec<_> = image.partitions.iter().map(|partition| partition.replicas.clone()).collect();
     assert_eq!(replicas, [[1, 2, 3], [2, 3, 1], [3, 1, 2]].map(|nodes| nodes.to_vec()));
     assert!(image.partitions.iter().all(|partition| partition.leader == -1 && partition.isr.len() == 3));
     assert_eq!(session.grow("a", 4, None), "ok");
     session.commit_all();
-    let grown = &session.heart.image().topic("a").expect("it is there").partitions[3];
+    let grown = &session.machine.image().topic("a").expect("it is there").partitions[3];
     assert_eq!(grown.replicas, [1, 3, 2]);
 }
 
 #[test]
 fn a_fenced_node_gets_no_partitions_until_it_is_back() {
     let mut session = cluster();
-    let epoch = session.heart.image().broker(3).expect("registered").epoch;
+    let epoch = session.machine.image().broker(3).expect("registered").epoch;
     let fence = |session: &mut Session, epoch, fenced| {
-        let decision = session.heart.set_fenced(3, epoch, fenced);
+        let decision = session.machine.set_fenced(3, epoch, fenced);
         let records = decision.records.len();
         session.append(decision);
         session.commit_all();
@@ -666,7 +680,7 @@ fn leaders_are_noted_once_and_never_older_ones() {
         isr: isr.to_vec(),
     };
     let mut noted = |note: LeaderNote| {
-        let decision = session.heart.note_leaders(&[note]);
+        let decision = session.machine.note_leaders(&[note]);
         let records = decision.records.len();
         session.append(decision);
         session.commit_all();
@@ -678,7 +692,7 @@ fn leaders_are_noted_once_and_never_older_ones() {
     assert_eq!(noted(note(id, 9, 6, &[9])), 0, "no replica");
     assert_eq!(noted(note(one, 1, 6, &[1])), 0, "it has no election");
     assert_eq!(noted(note(id, 2, 5, &[1, 2, 3])), 1);
-    let partition = &session.heart.image().topic("a").expect("there").partitions[0];
+    let partition = &session.machine.image().topic("a").expect("there").partitions[0];
     assert_eq!((partition.leader, partition.leader_epoch, partition.partition_epoch), (2, 5, 2));
     assert_eq!((partition.isr.len(), partition.replicas.len(), partition.directories.len()), (3, 3, 3));
 }
@@ -695,18 +709,18 @@ fn attached_queues_are_topics_for_as_long_as_they_are_attached_and_stay_as_they_
     session.create(topic("a", 1, 1));
     session.commit_all();
     let attach = |session: &mut Session, queues: &[AttachedTopic]| {
-        let decision = session.heart.attach_topics(queues);
+        let decision = session.machine.attach_topics(queues);
         let records = decision.records.len();
         let reply = session.append(decision);
         session.commit_all();
         reply.map(|()| records).map_err(|error| error.message)
     };
     assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 0)]), Ok(3));
-    let image = session.heart.image().topic("trades").expect("it is attached").clone();
-    assert!(image.is_attached() && !session.heart.image().topic("a").expect("it stays").is_attached());
+    let image = session.machine.image().topic("trades").expect("it is attached").clone();
+    assert!(image.is_attached() && !session.machine.image().topic("a").expect("it stays").is_attached());
     assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 0)]), Ok(0), "nothing has changed");
     assert_eq!(attach(&mut session, &[attached("trades", 1 << 70, 3)]), Ok(4));
-    let partition = &session.heart.image().topic("trades").expect("it is attached").partitions[0];
+    let partition = &session.machine.image().topic("trades").expect("it is attached").partitions[0];
     assert_eq!((partition.leader_epoch, &partition.replicas), (3, &vec![1]));
     for (queues, why) in [
         (vec![attached("a", 1 << 71, 0)], "is in the log directories already"),
@@ -724,5 +738,5 @@ fn attached_queues_are_topics_for_as_long_as_they_are_attached_and_stay_as_they_
     assert!(altered.contains("its rules are those"), "{altered}");
     assert!(growth.starts_with("POLICY_VIOLATION: Topic trades is an embedded queue"), "{growth}");
     assert_eq!(attach(&mut session, &[]), Ok(1));
-    assert!(session.heart.image().topic("trades").is_none());
+    assert!(session.machine.image().topic("trades").is_none());
 }

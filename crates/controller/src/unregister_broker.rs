@@ -5,9 +5,9 @@ use mainstem_wire::messages::unregister_broker_record::UnregisterBrokerRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
-use super::heart::{Decision, MetadataHeart};
+use super::state_machine::{Decision, MetadataStateMachine};
 
-impl MetadataHeart {
+impl MetadataStateMachine {
     /// Forgets a node. The one that runs is not forgotten: Kafka does that, and then serves nothing until it is
     /// started again.
     pub fn unregister_broker(&mut self, id: i32) -> Decision<Result<(), ApiError>> {

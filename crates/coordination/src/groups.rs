@@ -45,7 +45,7 @@
 //!              first member joins              all have joined, or time is up
 //!     Empty ----------------------> Preparing -------------------------------> Completing
 //!       ^ ^                         Rebalance  <-----------------------------   Rebalance
-//!       | |   nobody is left          |   ^      somebody joins, leaves, dies      |
+//!       | |   no member is left       |   ^      a member joins, leaves, dies      |
 //!       | +---------------------------+   |                                        | the leader's
 //!       |                                 +-------------- Stable <-----------------+ assignment
 //!       +-- its tombstone fails -- Dead                                              is durable

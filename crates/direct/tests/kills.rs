@@ -33,9 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What the processes of the next test run; nothing in the test itself.
 #[test]
 fn role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let address = std::env::var(ADDRESS).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some((role, address, runtime)) = support::role(ROLE, ADDRESS) else { return };
     match role.as_str() {
         "publisher" => runtime.block_on(publish(&address)),
         _ => runtime.block_on(consume(&address)),

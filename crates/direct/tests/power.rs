@@ -106,9 +106,7 @@ fn files(directory: &Path) -> Vec<String> {
 /// What the processes of the tests run; nothing in a test itself.
 #[test]
 fn role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let address = std::env::var(ADDRESS).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some((role, address, runtime)) = support::role(ROLE, ADDRESS) else { return };
     match role.as_str() {
         "publisher" => runtime.block_on(publish(&address, Visibility::Synced)),
         "publisher-mapped" => runtime.block_on(publish(&address, Visibility::Mapped)),

@@ -147,12 +147,12 @@ async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
             break *offset;
         }
     };
-    let told_at = reader.events.len();
+    let shown_at = reader.events.len();
     reader.read_to(2_000).await;
     appending.await.unwrap();
     let wanted: Vec<i64> = (0..2_000).filter(|offset| *offset < at || offset % 2 == 1).collect();
     assert_eq!(reader.offsets(), wanted, "from {at}");
-    assert!(told_at <= at as usize, "it is said before the first event that it holds for");
+    assert!(shown_at <= at as usize, "it is said before the first event that it holds for");
     reader.consumer.leave().await;
     serving.stop().await.unwrap();
     drop(journal);
@@ -199,7 +199,7 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before }]);
     let refused = admin.manage("cart", "analytics", Action::Forget(proto::Forget {})).await.unwrap_err();
     assert!(refused.to_string().contains("are connected"), "{refused}");
-    let unknown = admin.manage("cart", "nobody", Action::Pause(proto::Pause {})).await.unwrap_err();
+    let unknown = admin.manage("cart", "missing", Action::Pause(proto::Pause {})).await.unwrap_err();
     assert!(unknown.to_string().contains("it has analytics"), "{unknown}");
     let beyond = admin.manage("cart", "analytics", reset(To::Offset(12))).await.unwrap_err();
     assert!(beyond.to_string().contains("0 to 11"), "{beyond}");
@@ -256,7 +256,7 @@ async fn a_hundred_consumers_cost_one_read_and_one_evaluation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_consumer_holds_nobody_up_and_reads_from_disk_later() {
+async fn a_slow_consumer_holds_no_other_up_and_reads_from_disk_later() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(&dir.path().join("cart"));
     let serving = serve(&journal).await;

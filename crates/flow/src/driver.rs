@@ -252,7 +252,7 @@ impl Driver {
             shared.is_held.store(true, Ordering::SeqCst);
             source.hold(&partition);
         }
-        // A task that has ended was told to.
+        // A task that has ended was asked to.
         let _ = handle.inputs.send(Input::Batch(handle.seeks, batch));
     }
 

@@ -64,7 +64,7 @@ const BLOCKING_MS: u64 = 1_000;
 /// A timer is not set further ahead.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// What a partition's task is told.
+/// What a partition's task is notified of.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Records. The number is that of the last seek before them.

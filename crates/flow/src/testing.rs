@@ -211,7 +211,7 @@ impl TestApp {
         })
     }
 
-    /// The records of a topic, whoever wrote them, in their order.
+    /// The records of a topic, whatever wrote them, in their order.
     pub fn sent(&self, topic: &str) -> Vec<Record> {
         self.memory.records(topic)
     }

@@ -42,7 +42,7 @@ fn member() {
         let running = app(Path::new(&directory), &address, protocol).start().unwrap();
         let (sender, told) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // A line asks for an orderly end; the end of the input says that nobody is there any more.
+            // A line asks for an orderly end; the end of the input says that the test is gone.
             let mut line = String::new();
             match std::io::stdin().lock().read_line(&mut line) {
                 Ok(bytes) if bytes > 0 => drop(sender.send(())),
@@ -70,7 +70,7 @@ fn app(directory: &Path, address: &str, protocol: GroupProtocol) -> App {
         async move {
             let (topic_partition, offset) = (line.partition().partition, line.offset());
             let note = |what: &str| {
-                // One write to a file that is open for appending is one line, whoever writes besides.
+                // One write to a file that is open for appending is one line, whatever writes besides.
                 let line = format!("{what} {topic_partition} {offset} {}\n", *line);
                 (&*ledger).write_all(line.as_bytes())
             };

@@ -71,7 +71,7 @@ fn share_of(limit: u64, each: u64) -> usize {
 ///
 /// A handle in use is pinned by its `Arc` and not closed; when all are in use the budget is exceeded for as long
 /// as that lasts. A file with unsynced bytes has to stay in use until it is synced, or a failed write-back would be
-/// reported to nobody (see [`crate::flusher::FlushWork`]).
+/// not reported (see [`crate::flusher::FlushWork`]).
 pub struct DescriptorCache {
     storage: Arc<dyn Storage>,
     budget: usize,
@@ -279,7 +279,7 @@ mod tests {
         files.clear();
         assert_eq!(cache.open_count(), 0);
         let mut buf = [0; 1];
-        assert_eq!(handle.read_at(&mut buf, 0).unwrap(), 1, "whoever used it can go on");
+        assert_eq!(handle.read_at(&mut buf, 0).unwrap(), 1, "its users can go on");
     }
 
     #[test]

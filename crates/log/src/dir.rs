@@ -494,7 +494,7 @@ fn on_failure(storage: &Arc<dyn Storage>, health: &Arc<Health>) -> OnFailure {
     let (storage, health) = (storage.clone(), health.clone());
     Arc::new(move |error| {
         // No sync was tried: a partition's directory was set aside between the flusher's question what there is to do
-        // and its doing it. Whoever the partition still is anything to is told by the flusher.
+        // and its doing it. Those that still use the partition are notified by the flusher.
         if error.kind() == io::ErrorKind::NotFound && storage.sync_dir(&health.path).is_ok() {
             return;
         }

@@ -124,7 +124,7 @@ pub struct FlusherParts {
     pub name: String,
     /// Thresholds.
     pub options: FlushOptions,
-    /// Called with the error of every failed sync, before the targets are told.
+    /// Called with the error of every failed sync, before the targets are notified.
     pub on_failure: OnFailure,
 }
 

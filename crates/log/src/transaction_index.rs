@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_index_of_the_segment_is_told_apart() {
+    fn what_cannot_be_an_index_of_the_segment_is_distinguished() {
         let check = |bytes: &[u8], base_offset, end, expected| {
             let sense = makes_sense(&*file(bytes), bytes.len() as u64, base_offset, end).unwrap();
             assert_eq!(sense, expected, "{bytes:?} {base_offset} {end}");

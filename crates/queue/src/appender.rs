@@ -49,7 +49,7 @@ impl Shared {
         inner.check_writable()?;
         let slot = Slot::claim(&inner.directory, &inner.control)?;
         let acquired = slot.acquire(&inner.control, inner.options.writer_patience)?;
-        // What another one leaves when it dies between two appends is found by nobody else: an exclusive appender has no word
+        // What another one leaves when it dies between two appends is found by no other: an exclusive appender has no word
         // in the lock.
         let writer = repaired(inner);
         slot.release(&inner.control);
@@ -131,7 +131,7 @@ impl Appender {
             return Err(QueueError::Busy { path: inner.directory.clone(), reason: reason.to_owned() });
         }
         let writer = repaired(inner)?;
-        // A holder that died with it is no more: nobody else can have it.
+        // A holder that died with it is no more: no other process can have it.
         inner.control.lock().store(0, std::sync::atomic::Ordering::Relaxed);
         Ok(Appender::of(Mode::Exclusive(Exclusive { inner: Arc::clone(inner), lock, writer })))
     }

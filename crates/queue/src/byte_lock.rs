@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 pub(crate) enum Kind {
     /// Others may have a shared lock too.
     Shared,
-    /// Nobody else has a lock.
+    /// No other process has a lock.
     Exclusive,
 }
 

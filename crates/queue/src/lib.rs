@@ -21,7 +21,7 @@
 //! - A message, and a batch of messages, is seen whole or not at all, in one order by all.
 //! - What was published survives the death of any process, at any instruction. [`Queue::sync`] has it survive the power too, and
 //!   says so to all processes ([`Ends::synced`]).
-//! - Readers wait for nobody: a writer that died or was stopped does not hold them up. Writers in shared mode wait for a
+//! - Readers wait for no other process: a writer that died or was stopped does not hold them up. Writers in shared mode wait for a
 //!   living holder of the lock, and take it over from a dead one.
 //! - A full disk is an error before anything is written: segments have their space from the beginning.
 //!

@@ -4,11 +4,11 @@
 //! make it sound, as far as memory that other processes write can be:
 //!
 //! - words that several processes write are atomics;
-//! - bytes are written by the holder of the writer lock alone, and only those that nobody was given yet; what was
+//! - bytes are written by the holder of the writer lock alone, and only those that no reader was given yet; what was
 //!   published is read and never written again.
 //!
 //! Processes that may write the directory are trusted with that: one that breaks the rules, or cuts a file that is mapped,
-//! can harm the others. What only reads the directory needs no write permission and can harm nobody.
+//! can harm the others. What only reads the directory needs no write permission and can harm no other.
 
 #![allow(unsafe_code, reason = "memory that is shared between processes")]
 
@@ -88,17 +88,17 @@ impl Map {
         self.len
     }
 
-    /// Bytes that were published, or that nobody writes meanwhile.
+    /// Bytes that were published, or that are not written meanwhile.
     ///
     /// # Panics
     /// If they are not mapped.
     pub(crate) fn published(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
-        // SAFETY: the range is mapped for as long as `self` lives, and by the rules above nobody writes to it.
+        // SAFETY: the range is mapped for as long as `self` lives, and by the rules above no process writes to it.
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
     }
 
-    /// Bytes that nobody was given yet, for the one that holds the writer lock.
+    /// Bytes that no reader was given yet, for the one that holds the writer lock.
     ///
     /// # Panics
     /// If they are not mapped, or not for writing.

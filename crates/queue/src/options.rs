@@ -126,7 +126,7 @@ impl Options {
     }
 
     /// Opens for reading alone, which needs no write permission. Named tailers are not possible, and readers that wait look
-    /// again each millisecond, since nobody can see that they sleep.
+    /// again each millisecond, since it cannot be seen that they sleep.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;

@@ -11,7 +11,7 @@ use rustix::thread::futex;
 
 use crate::control::{End, sleeper};
 
-/// Somebody sleeps until the lock is free.
+/// A process sleeps until the lock is free.
 pub(crate) const CONTENDED: u32 = 1 << 31;
 
 /// A word that several threads or processes use.
@@ -145,7 +145,7 @@ pub(crate) fn open_segment<M: Memory>(end: &M::U64, bases: [&M::I64; 2]) -> (i64
     loop {
         let seen = End::unpack(end.load(Acquire));
         let base = bases[seen.roll as usize & 1].load(Acquire);
-        // The other place is written on the way to the next segment, this one on the way to the one after it; whoever sees that
+        // The other place is written on the way to the next segment, this one on the way to the one after it; a reader that sees that
         // sees that there was a next one.
         if End::unpack(end.load(Acquire)).roll == seen.roll {
             return (base, seen);

@@ -143,7 +143,7 @@ impl Queue {
         Tailer::named(&self.inner, name)
     }
 
-    /// A tailer without a name, whose position nobody keeps.
+    /// A tailer without a name, whose position is not kept.
     ///
     /// # Errors
     /// [`QueueError::OutOfRange`] for an offset that is not in the queue.

@@ -132,7 +132,7 @@ pub(crate) fn sync_control(directory: &Path) -> Result<()> {
 }
 
 /// Makes a control file for segments that have none, or a damaged one: the rules are given, everything else is found in the
-/// segments. The first batch that is not whole ends the queue. The caller holds the opening lock, and nobody else has the
+/// segments. The first batch that is not whole ends the queue. The caller holds the opening lock, and no other process has the
 /// queue open.
 pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
     control.initialize(rules);
@@ -214,7 +214,7 @@ pub(crate) fn recount(control: &Control, directory: &Path, open: &mut OpenSegmen
 }
 
 /// Makes the words right after a restart of the machine, from the segments alone: everything since the last sync is walked
-/// over, and what was not written whole is cut. The caller holds the opening lock, and nobody else has the queue open.
+/// over, and what was not written whole is cut. The caller holds the opening lock, and no other process has the queue open.
 pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
     control.reset_shared_state();
     let synced = control.synced_end().load(Relaxed);

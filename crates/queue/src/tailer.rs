@@ -170,7 +170,7 @@ impl Tailer {
         inner.check_writable()?;
         let start = inner.control.log_start().load(Acquire);
         let named = Position::open(&inner.directory, name, start)?;
-        // What retention took while nobody read is skipped; and no reader was ever behind the end.
+        // What retention took while nothing was read is skipped; and no reader was ever behind the end.
         let start = inner.control.log_start().load(Acquire);
         let next = named.load().max(start).min(inner.control.next_offset());
         let mut tailer = Tailer::at(inner, next);

@@ -36,7 +36,7 @@ pub struct TailerInfo {
     pub updated_ms: i64,
 }
 
-/// The position of a named tailer, which nobody else has while this lives.
+/// The position of a named tailer, which no other has while this lives.
 #[derive(Debug)]
 pub(crate) struct Position {
     map: Map,

@@ -201,7 +201,7 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
         let before = queue.ends().next;
         let begin = Instant::now();
         while queue.ends().next < before + 3 {
-            assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: nobody appends any more");
+            assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: no process appends any more");
             thread::yield_now();
         }
         read_to = check(&queue, read_to, &mut counts);
@@ -346,7 +346,7 @@ fn hold_the_lock(directory: &Path) {
 }
 
 #[test]
-fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_nobody() {
+fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_none() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::from_millis(100)));
     let queue = options.open(dir.path()).unwrap();
@@ -446,7 +446,7 @@ fn wait_for_the_lock(directory: &Path) {
 }
 
 #[test]
-fn processes_of_one_pid_in_two_namespaces_are_told_apart() {
+fn processes_of_one_pid_in_two_namespaces_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let namespaces = ["--pid", "--fork", "--kill-child", "--"];
     let Some(mut unshare_one) = unshare(&namespaces) else {

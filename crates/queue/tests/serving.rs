@@ -78,7 +78,7 @@ fn the_lock_is_only_tried() {
     let (mut holder, mut tries) = (queue.appender().unwrap(), queue.appender().unwrap());
     let held = holder.reserve(10).unwrap();
     for _ in 0..3 {
-        assert!(tries.try_lock().unwrap().is_none(), "a try takes the lock from nobody");
+        assert!(tries.try_lock().unwrap().is_none(), "a try takes the lock from no other");
     }
     held.roll_back();
     assert!(tries.try_lock().unwrap().is_some());
@@ -132,7 +132,7 @@ fn a_broker_that_sleeps_is_woken_by_appends_to_any_queue_and_by_nothing_else() {
         wait_any(&seen[2..], Some(Duration::from_millis(timeout))).unwrap();
         begun.elapsed()
     };
-    queues[2].append("nobody has asked").unwrap();
+    queues[2].append("not asked for").unwrap();
     assert!(wait(50) >= Duration::from_millis(50), "it slept on");
     serving.iter().for_each(|serving| serving.arm());
     let appended = std::thread::scope(|scope| {

@@ -290,7 +290,7 @@ impl Authenticator {
         }
     }
 
-    /// What the peer and the log are told. Bare tokens have no place for an error: the connection ends.
+    /// What the peer gets and the log says. Bare tokens have no place for an error: the connection ends.
     fn refused(
         &self,
         mechanism: Mechanism,

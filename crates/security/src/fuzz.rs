@@ -49,7 +49,7 @@ impl Credentials for OneUser {
 }
 
 /// Frames of a connection, each after its length in two bytes, big-endian. Only the right password lets in, nothing is
-/// answered after the end, and a failure that is told is a whole frame.
+/// answered after the end, and a failure that is answered is a whole frame.
 pub fn authenticator(data: &[u8]) {
     let credentials = OneUser::new();
     let rules = Arc::new(SaslRules { mechanisms: Mechanism::ALL.to_vec(), ..SaslRules::default() });
@@ -89,7 +89,7 @@ pub fn scram_client(data: &[u8]) {
         if digits.iter().filter(|byte| byte.is_ascii_digit()).count() > 4 {
             return;
         }
-        assert_ne!(client.step(message), Ok(crate::ClientStep::Done), "nobody knew the password");
+        assert_ne!(client.step(message), Ok(crate::ClientStep::Done), "no peer knew the password");
     }
 }
 
@@ -166,7 +166,7 @@ pub fn tls(data: &[u8]) {
         let _ = session.handshake(&mut [], &mut outgoing, &mut plain);
         let mut incoming = data.to_vec();
         if let Ok(state) = session.handshake(&mut incoming, &mut outgoing, &mut plain) {
-            assert_eq!(state, TlsState::Handshaking, "nobody has a key");
+            assert_eq!(state, TlsState::Handshaking, "neither has a key");
             assert!(session.seal(b"data", &mut outgoing).is_err());
         }
         assert!(plain.is_empty() && outgoing.len() < 10_000);

@@ -115,6 +115,6 @@ mod tests {
     fn a_client_token_is_what_the_server_reads() {
         let token = client_token("alice", &Secret::from("a-secret"));
         assert_eq!(token, b"\0alice\0a-secret");
-        assert!(authenticate(&token, None).is_err(), "without users nobody comes in");
+        assert!(authenticate(&token, None).is_err(), "without users no client comes in");
     }
 }

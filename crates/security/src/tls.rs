@@ -24,7 +24,7 @@ pub use names::{cipher_suite_name, protocol_name};
 pub use properties::{ClientAuth, TlsProperties};
 pub use session::{TlsError, TlsSession, TlsState};
 
-/// Whether a peer that should send a length and a request begins a TLS session instead: a client that was told `SSL` at
+/// Whether a peer that should send a length and a request begins a TLS session instead: a client that was configured with `SSL` at
 /// a port without it.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 0x03, 0..=4, _, _, 0x01, ..] | [0x16, 0x03, 0..=4])

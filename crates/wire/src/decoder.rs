@@ -24,7 +24,7 @@ pub const fn memory_budget(len: usize) -> usize {
     BUDGET_BASE + first * BUDGET_PER_BYTE + (len - first).saturating_mul(BUDGET_PER_FURTHER_BYTE)
 }
 
-/// How much of a request counts for what it may take: whoever wants more asks in several. 200,000 partitions fit, or as many
+/// How much of a request counts for what it may take: a client that wants more asks in several. 200,000 partitions fit, or as many
 /// names; records take none.
 const REQUEST_COUNTED_BYTES_MAX: usize = 512 * 1024;
 

@@ -18,7 +18,7 @@ DEADLINE_S = 60
 class Errors:
     def __init__(self, bootstrap):
         self.common = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200}
-        # Kept, since a client that nobody refers to is destroyed with its calls under way.
+        # Kept, since a client that is not referred to is destroyed with its calls under way.
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         self.producers = {}
         self.throttled_ms = 0

@@ -5,9 +5,10 @@ Arguments: client, bootstrap, CA file, user, password, mechanism. Prints one lin
 import asyncio
 import json
 import logging
-import ssl
 import sys
 import time
+
+import logins
 
 CLIENT, BOOTSTRAP, CA, USER, PASSWORD, MECHANISM = sys.argv[1:7]
 TOPIC, DENIED_TOPIC = "orders", "secret"
@@ -24,16 +25,7 @@ def confluent():
     from confluent_kafka import Consumer, KafkaException, Producer
 
     def conf(password, **more):
-        return {
-            "bootstrap.servers": BOOTSTRAP,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": CA,
-            "sasl.mechanism": MECHANISM,
-            "sasl.username": USER,
-            "sasl.password": password,
-            "log_level": 0,
-            **more,
-        }
+        return logins.confluent(BOOTSTRAP, CA, USER, password, MECHANISM) | more
 
     errors = []
     producer = Producer(conf(PASSWORD))
@@ -83,14 +75,7 @@ def kafka_python():
     from kafka.errors import KafkaError
 
     def conf(password):
-        return {
-            "bootstrap_servers": BOOTSTRAP,
-            "security_protocol": "SASL_SSL",
-            "ssl_cafile": CA,
-            "sasl_mechanism": MECHANISM,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": password,
-        }
+        return logins.kafka_python(BOOTSTRAP, CA, USER, password, MECHANISM)
 
     producer = KafkaProducer(**conf(PASSWORD))
     sent = [producer.send(TOPIC, str(number).encode()) for number in range(RECORDS)]
@@ -126,14 +111,7 @@ async def aiokafka():
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
-    conf = {
-        "bootstrap_servers": BOOTSTRAP,
-        "security_protocol": "SASL_SSL",
-        "ssl_context": ssl.create_default_context(cafile=CA),
-        "sasl_mechanism": MECHANISM,
-        "sasl_plain_username": USER,
-        "sasl_plain_password": PASSWORD,
-    }
+    conf = logins.aiokafka(BOOTSTRAP, CA, USER, PASSWORD, MECHANISM)
     producer = AIOKafkaProducer(**conf)
     await producer.start()
     sent = [await producer.send(TOPIC, str(number).encode()) for number in range(RECORDS)]

@@ -7,9 +7,10 @@ of the time, `records`, and `rule removed` with the client's own error."""
 import asyncio
 import json
 import logging
-import ssl
 import sys
 import time
+
+import logins
 
 CLIENT, BOOTSTRAP, CA, USER, PASSWORD, MECHANISM, TOPIC = sys.argv[1:8]
 GROUP = f"readers-sessions-{CLIENT}"
@@ -25,15 +26,7 @@ class Confluent:
     def __init__(self):
         from confluent_kafka import Consumer, KafkaException, Producer
 
-        conf = {
-            "bootstrap.servers": BOOTSTRAP,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": CA,
-            "sasl.mechanism": MECHANISM,
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            "log_level": 0,
-        }
+        conf = logins.confluent(BOOTSTRAP, CA, USER, PASSWORD, MECHANISM)
         self.error = KafkaException
         self.producer = Producer(conf | {"enable.idempotence": True, "linger.ms": 5})
         self.consumer = Consumer(conf | {"group.id": GROUP, "auto.offset.reset": "earliest"})
@@ -63,14 +56,7 @@ class KafkaPython:
         from kafka import KafkaConsumer, KafkaProducer
         from kafka.errors import KafkaError
 
-        conf = {
-            "bootstrap_servers": BOOTSTRAP,
-            "security_protocol": "SASL_SSL",
-            "ssl_cafile": CA,
-            "sasl_mechanism": MECHANISM,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
+        conf = logins.kafka_python(BOOTSTRAP, CA, USER, PASSWORD, MECHANISM)
         self.error = KafkaError
         self.producer = KafkaProducer(enable_idempotence=True, **conf)
         self.consumer = KafkaConsumer(TOPIC, group_id=GROUP, auto_offset_reset="earliest", **conf)
@@ -94,14 +80,7 @@ class Aiokafka:
         from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
         from aiokafka.errors import KafkaError
 
-        conf = {
-            "bootstrap_servers": BOOTSTRAP,
-            "security_protocol": "SASL_SSL",
-            "ssl_context": ssl.create_default_context(cafile=CA),
-            "sasl_mechanism": MECHANISM,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
+        conf = logins.aiokafka(BOOTSTRAP, CA, USER, PASSWORD, MECHANISM)
         self.error = KafkaError
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)

@@ -1,4 +1,4 @@
-//! A member of a consumer group as a client behaves: it gives up at once what it is told to.
+//! A member of a consumer group as a client behaves: it gives up at once what it has to.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A consumer, commits of offsets, DeleteRecords, producer ids: each knows what it was told.
+//! A consumer, commits of offsets, DeleteRecords, producer ids: each knows what it was answered.
 
 use std::collections::HashSet;
 
@@ -146,7 +146,7 @@ impl ProducerIds {
         }
     }
 
-    /// One id, for somebody who uses it.
+    /// One id, for an actor that uses it.
     pub(crate) fn take(&mut self, client: &mut Client) -> i64 {
         let id = client.init_producer_id().expect("a producer id");
         self.note(id);

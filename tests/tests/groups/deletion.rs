@@ -1,4 +1,4 @@
-//! Groups and offsets that somebody deletes: what may go goes, stays away over a restart, and what may not says why.
+//! Groups and offsets that are deleted: what may go goes, stays away over a restart, and what may not says why.
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
@@ -68,7 +68,7 @@ fn empty_groups_go_for_good_and_others_say_why_they_stay() {
 }
 
 #[test]
-fn offsets_that_nobody_reads_go_and_others_say_why_they_stay() {
+fn offsets_that_no_client_reads_go_and_others_say_why_they_stay() {
     let mut broker = broker(Setup::new("delete-offsets"));
     let mut client = broker.connect();
     assert_eq!(delete_offsets(&mut client, &[(TOPIC, &[0])]), (ErrorCode::GROUP_ID_NOT_FOUND, Vec::new()));

@@ -18,7 +18,7 @@ fn a_follower_waits_for_the_leaders_assignment() {
     assert_eq!(leader.heartbeat(), ErrorCode::REBALANCE_IN_PROGRESS);
     let all = leader.join().members;
     let joined = follower.joined();
-    assert_eq!((joined.leader, joined.members), (leader.id.clone(), vec![]), "only the leader is told them");
+    assert_eq!((joined.leader, joined.members), (leader.id.clone(), vec![]), "only the leader gets them");
     assert_eq!(follower.generation, leader.generation);
     follower.send_sync(&[]);
     assert_eq!(leader.sync(&all), Ok(leader.id.clone()));
@@ -39,21 +39,27 @@ fn members_of_another_kind_or_time_are_refused() {
         other.send_join();
         assert_eq!(other.joined().error, ErrorCode::INVALID_SESSION_TIMEOUT, "{session_timeout_ms}");
     }
-    let mut unknown = Member { id: "nobody".to_owned(), ..Member::new(&broker) };
+    let mut unknown = Member { id: "missing".to_owned(), ..Member::new(&broker) };
     unknown.send_join();
     assert_eq!(unknown.joined().error, ErrorCode::UNKNOWN_MEMBER_ID);
-    assert!(members.iter_mut().all(|member| member.heartbeat() == ErrorCode::NONE), "nobody was disturbed");
+    assert!(
+        members.iter_mut().all(|member| member.heartbeat() == ErrorCode::NONE),
+        "no member was disturbed"
+    );
 }
 
 #[test]
-fn a_full_group_takes_nobody() {
+fn a_full_group_takes_no_member() {
     let broker = broker(Setup::new("full").set("group.max.size", 2));
     let mut members = [Member::new(&broker), Member::new(&broker)];
     assemble(&mut members);
     let mut third = Member::new(&broker);
     third.send_join();
     assert_eq!(third.joined().error, ErrorCode::GROUP_MAX_SIZE_REACHED);
-    assert!(members.iter_mut().all(|member| member.heartbeat() == ErrorCode::NONE), "nobody was disturbed");
+    assert!(
+        members.iter_mut().all(|member| member.heartbeat() == ErrorCode::NONE),
+        "no member was disturbed"
+    );
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn commits_and_heartbeats_are_fenced_by_member_and_generation() {
         (member.commit(2), member.heartbeat()),
         (ErrorCode::ILLEGAL_GENERATION, ErrorCode::ILLEGAL_GENERATION)
     );
-    (member.generation, member.id) = (generation, "nobody".to_owned());
+    (member.generation, member.id) = (generation, "missing".to_owned());
     assert_eq!(
         (member.commit(2), member.heartbeat()),
         (ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::UNKNOWN_MEMBER_ID)
@@ -96,7 +102,7 @@ fn several_members_leave_by_one_request() {
     let by_id = |id: &str| MemberIdentity { member_id: id.to_owned().into(), ..Default::default() };
     let request = LeaveGroupRequest {
         group_id: GROUP.into(),
-        members: vec![by_instance("one"), by_instance("nobody"), by_id(&first.id), by_id("nobody")],
+        members: vec![by_instance("one"), by_instance("missing"), by_id(&first.id), by_id("missing")],
         ..Default::default()
     };
     let response = second.client.call(&request, 5);

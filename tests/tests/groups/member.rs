@@ -35,7 +35,7 @@ pub(crate) struct Member {
 pub(crate) struct Joined {
     pub(crate) error: ErrorCode,
     pub(crate) leader: String,
-    /// Ids of all members; only the leader is told them.
+    /// Ids of all members; only the leader gets them.
     pub(crate) members: Vec<String>,
 }
 

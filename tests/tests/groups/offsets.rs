@@ -12,7 +12,7 @@ use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFe
 use crate::{GROUP, TOPIC, broker};
 
 #[test]
-fn all_offsets_of_a_group_are_told_in_every_version() {
+fn all_offsets_of_a_group_are_reported_in_every_version() {
     let broker = broker(Setup::new("all-offsets"));
     let mut client = broker.connect();
     client.create_topic("other", 1, &[]).unwrap();

@@ -18,7 +18,7 @@ fn a_static_member_that_comes_back_takes_its_place_without_a_rebalance() {
     assert_eq!((joined.error, again.generation), (ErrorCode::NONE, generation));
     assert_ne!(again.id, two.id, "a new life has a new id");
     assert_eq!(again.sync(&[]), Ok(assigned), "and the assignment of the old");
-    assert_eq!(one.heartbeat(), ErrorCode::NONE, "nobody else noticed");
+    assert_eq!(one.heartbeat(), ErrorCode::NONE, "no other member noticed");
     assert_eq!(again.heartbeat(), ErrorCode::NONE);
     assert_eq!(two.heartbeat(), ErrorCode::FENCED_INSTANCE_ID);
     assert_eq!(two.commit(1), ErrorCode::FENCED_INSTANCE_ID);
@@ -37,7 +37,7 @@ fn a_fenced_static_member_cannot_join_by_its_old_id() {
     assert_eq!(old.joined().error, ErrorCode::FENCED_INSTANCE_ID);
     old.send_sync(&[]);
     assert_eq!(old.synced(), Err(ErrorCode::FENCED_INSTANCE_ID));
-    let mut stranger = Member { id: "nobody".to_owned(), ..Member::with_instance(&broker, "three") };
+    let mut stranger = Member { id: "missing".to_owned(), ..Member::with_instance(&broker, "three") };
     stranger.send_join();
     assert_eq!(stranger.joined().error, ErrorCode::UNKNOWN_MEMBER_ID);
 }

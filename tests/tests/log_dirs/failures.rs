@@ -52,7 +52,7 @@ fn a_directory_that_cannot_be_written_to_is_offline_and_the_other_serves() {
     let written = 300 + write_until_refused(&mut client, lost[0]);
 
     for partition in &lost {
-        eventually("nobody leads it", || (told(&mut client, *partition as usize).0 == -1).then_some(()));
+        eventually("it has no leader", || (told(&mut client, *partition as usize).0 == -1).then_some(()));
         assert_eq!(told(&mut client, *partition as usize), (-1, vec![node]));
         assert_eq!(refusal(client.produce(TOPIC, *partition, 1, &batch(&[b"x"]))), STORAGE);
         assert_eq!(refusal(client.fetch(TOPIC, *partition, 0)), STORAGE);
@@ -73,7 +73,7 @@ fn a_directory_that_cannot_be_written_to_is_offline_and_the_other_serves() {
     client.create_topic("other", 3, &[]).unwrap();
     assert_eq!(client.log_dirs().unwrap()[0].replicas.len(), 5, "new partitions go where it works");
 
-    // Mended, all is there.
+    // Repaired, all is there.
     broker.stop();
     assert!(!broker.log_dir(1).join(".kafka_cleanshutdown").exists());
     assert!(broker.log_dir(0).join(".kafka_cleanshutdown").exists(), "the other one was left in order");

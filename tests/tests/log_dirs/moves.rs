@@ -20,7 +20,7 @@ use super::{TOPIC, broker_with_topic, logged, place, produce};
 
 const RATE: &str = "replica.alter.log.dirs.io.max.bytes.per.second";
 
-/// Moves while somebody writes and somebody reads.
+/// Moves under a writer and a reader.
 const MOVES: usize = 12;
 
 fn move_to(client: &mut Client, broker: &Broker, partition: i32, rank: usize) {

@@ -49,7 +49,7 @@ fn new_partitions_go_where_there_are_fewest() {
 }
 
 #[test]
-fn a_partition_is_found_where_somebody_put_it() {
+fn a_partition_is_found_where_it_was_put() {
     let (mut broker, mut client) = broker_with_topic("dirs-found", 2);
     (0..2).for_each(|partition| produce(&mut client, partition, 10));
     let from = place(&client.log_dirs().unwrap(), 0);
@@ -120,7 +120,7 @@ fn the_metadata_log_has_a_directory_of_its_own() {
     broker.start_again();
     assert_eq!(broker.connect().offset_at(TOPIC, 0, EARLIEST).unwrap(), 0);
     broker.stop();
-    // Whoever forgets the setting is told.
+    // A start without the setting is refused.
     broker.set("metadata.log.dir", broker.log_dir(0).display());
     let moved = broker.log_dir(1).join("__cluster_metadata-0");
     copy_dir(&metadata.join("__cluster_metadata-0"), &moved);

@@ -20,7 +20,7 @@ pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 5] {
         entries: vec![EntryData {
             entity: vec![EntityData {
                 entity_type: "client-id".into(),
-                entity_name: Some("somebody".into()),
+                entity_name: Some("a user".into()),
                 ..Default::default()
             }],
             ops: vec![OpData {
@@ -44,7 +44,7 @@ pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 5] {
     let get = |_| GetTelemetrySubscriptionsRequest { client_instance_id: id, ..Default::default() };
     let got = in_every_version(client, get, |response, _| {
         assert_eq!((response.error_code, response.client_instance_id), (0, id));
-        assert_eq!(response.requested_metrics, [""; 0], "nobody is subscribed");
+        assert_eq!(response.requested_metrics, [""; 0], "there is no subscription");
     });
     let again = client.call(&get(0), 0);
     assert_eq!(ErrorCode::from(again.error_code), ErrorCode::THROTTLING_QUOTA_EXCEEDED);
@@ -53,7 +53,7 @@ pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 5] {
         assert_eq!(ErrorCode::from(response.error_code), ErrorCode::UNKNOWN_SUBSCRIPTION_ID);
     });
     let scram = |_| DescribeUserScramCredentialsRequest {
-        users: Some(vec![UserName { name: "somebody".into(), ..Default::default() }]),
+        users: Some(vec![UserName { name: "a user".into(), ..Default::default() }]),
         ..Default::default()
     };
     let scram = in_every_version(client, scram, |response, _| {

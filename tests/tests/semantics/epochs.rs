@@ -1,4 +1,4 @@
-//! Leader epochs: a reader that is ahead of the log is told so (KIP-320).
+//! Leader epochs: a reader that is ahead of the log gets an error (KIP-320).
 
 use std::fs;
 use std::io::Write;
@@ -34,7 +34,7 @@ fn end_of(client: &mut Client, current: i32, leader_epoch: i32) -> Result<(i32, 
 }
 
 #[test]
-fn the_leader_epoch_rises_with_a_kill_and_its_end_is_told() {
+fn the_leader_epoch_rises_with_a_kill_and_its_end_is_reported() {
     let (mut broker, mut client) = broker_with_topic("epochs", 1, &[]);
     let first = client.leader_epoch(TOPIC, 0).unwrap();
     client.produce(TOPIC, 0, -1, &batch(&[b"a", b"b", b"c"])).unwrap();
@@ -57,7 +57,7 @@ fn the_leader_epoch_rises_with_a_kill_and_its_end_is_told() {
 }
 
 #[test]
-fn a_fetch_with_an_epoch_of_another_history_is_told_where_they_part() {
+fn a_fetch_with_an_epoch_of_another_history_is_reported_where_they_part() {
     let (mut broker, mut client) = broker_with_topic("diverging", 1, &[]);
     let first = client.leader_epoch(TOPIC, 0).unwrap();
     client.produce(TOPIC, 0, -1, &batch(&[b"a", b"b"])).unwrap();
@@ -94,7 +94,7 @@ fn a_stop_in_order_keeps_what_readers_know() {
 }
 
 /// Changes a segment that was left in order, of one batch with two records and one with one, and its directory; then the
-/// log ends at `end`, and a reader of all three is told.
+/// log ends at `end`, and a reader of all three gets an error.
 fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
     let (mut broker, mut client) = broker_with_topic(name, 1, &[]);
     let first = client.leader_epoch(TOPIC, 0).unwrap();
@@ -105,7 +105,7 @@ fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
     client.produce(TOPIC, 0, -1, &batch(&[b"c"])).unwrap();
     broker.stop();
     change(&segment, two_records);
-    // Somebody has decided that it is to be served all the same.
+    // An operator has decided that it is to be served all the same.
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(ACCEPT_LOSS), b"").unwrap();
     broker.start_again();
@@ -129,7 +129,7 @@ fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
 }
 
 #[test]
-fn readers_of_a_log_that_was_shortened_while_the_broker_was_stopped_are_told() {
+fn readers_of_a_log_that_was_shortened_while_the_broker_was_stopped_are_reported() {
     check_shorter("shorter", 2, |segment, two_records| {
         fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(two_records).unwrap();
     });

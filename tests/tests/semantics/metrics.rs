@@ -142,7 +142,7 @@ fn connect_to_http(broker: &Broker, count: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn scrapers_that_stay_keep_nobody_out() {
+fn scrapers_that_stay_keep_no_other_out() {
     let broker = Setup::new("metrics-seats").start();
     let mut staying = connect_to_http(&broker, 32);
     let begin = Instant::now();
@@ -153,11 +153,11 @@ fn scrapers_that_stay_keep_nobody_out() {
         assert!(scraper.read(&mut [0; 512]).unwrap() > 0);
     }
     assert!(broker.http("/health").contains("ok"));
-    assert!(begin.elapsed() < Duration::from_secs(5), "somebody waited for a seat");
+    assert!(begin.elapsed() < Duration::from_secs(5), "a scraper waited for a seat");
 }
 
 #[test]
-fn whoever_wants_to_change_something_is_told_that_nothing_can_be() {
+fn requests_to_change_something_are_refused() {
     let broker = Setup::new("metrics-post").start();
     for (method, expected) in [("POST", "405"), ("DELETE", "405"), ("HEAD", "200"), ("GET", "200")] {
         let mut scraper = connect_to_http(&broker, 1).remove(0);

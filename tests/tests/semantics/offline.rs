@@ -72,7 +72,7 @@ fn a_damaged_partition_is_offline_and_the_others_are_served() {
     assert!(broker.http("/health").contains("topic-1 is offline"), "{}", broker.http("/health"));
     assert!(broker.http("/metrics").contains("mainstem_offline_partitions 1"));
 
-    // Mended, it is checked whatever the stop was like.
+    // Repaired, it is checked whatever the stop was like.
     broker.stop();
     fs::write(segment(&broker, TOPIC, 1), whole).unwrap();
     broker.start_again();

@@ -1,4 +1,4 @@
-//! Quotas: who exceeds one is told at once and then not read until the time is over (KIP-219).
+//! Quotas: a client that exceeds one is answered at once and then not read until the time is over (KIP-219).
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ fn milliseconds(throttle_time_ms: i32) -> Duration {
 }
 
 #[test]
-fn a_producer_over_its_quota_is_told_at_once_and_held_back() {
+fn a_producer_over_its_quota_is_reported_at_once_and_held_back() {
     let (broker, mut client) = broker_with_topic("quota-produce");
     set_quota(&mut client, "client-id", Some(SLOW), "producer_byte_rate", 10_000.0);
     let mut slow = broker.connect().named(SLOW);
@@ -72,7 +72,7 @@ fn a_producer_over_its_quota_is_told_at_once_and_held_back() {
             "15,000 bytes in a second are half of it too many: {held:?}"
         );
         assert!(begin.elapsed() < held, "the answer does not wait");
-        assert!(round_trip(&mut client) < held, "nobody else is held back");
+        assert!(round_trip(&mut client) < held, "no other client is held back");
         let waited = round_trip(&mut slow) + begin.elapsed();
         assert!(waited + ROUNDING >= held, "{waited:?} of {held:?}");
     }

@@ -1,4 +1,4 @@
-//! Client telemetry (KIP-714): what a client is told to push, and what becomes of it at `/metrics`.
+//! Client telemetry (KIP-714): what a client is asked to push, and what becomes of it at `/metrics`.
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;

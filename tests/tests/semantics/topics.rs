@@ -102,7 +102,7 @@ fn topics_are_described_page_by_page() {
 }
 
 #[test]
-fn authorized_operations_are_told_to_those_who_ask() {
+fn authorized_operations_are_reported_to_those_who_ask() {
     let (_broker, mut client) = broker_with_topic("operations", 1, &[]);
     for asks in [false, true] {
         let topics = vec![MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() }];

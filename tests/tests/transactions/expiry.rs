@@ -1,4 +1,4 @@
-//! A transactional id that nobody uses is forgotten, and one with an open transaction is not (KIP-98).
+//! A transactional id that is not used is forgotten, and one with an open transaction is not (KIP-98).
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;

@@ -38,7 +38,7 @@ fn state(client: &mut Client, id: &str) -> String {
     client.call(&request, 0).transaction_states[0].transaction_state.to_string()
 }
 
-/// KIP-890: a batch that was long on its way begins no transaction that nobody ends.
+/// KIP-890: a batch that was long on its way begins no transaction that is never ended.
 #[test]
 fn a_late_batch_of_a_transaction_that_has_ended_is_refused() {
     let broker = broker();

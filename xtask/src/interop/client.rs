@@ -258,7 +258,7 @@ impl Client {
         Ok(Feeder::new(process, fed))
     }
 
-    /// Starts a member of a group, which reads and commits until it is told to leave.
+    /// Starts a member of a group, which reads and commits until it is asked to leave.
     pub(crate) fn member(self, world: &World, name: &str, group: &Group) -> Result<Member> {
         let out = world.run.join(format!("{name}.out"));
         let process = if self == Client::Kcat {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::text::Text;
 use crate::process::Process;
 
-/// A producer process and the thread that writes to its input, so that nobody waits for a slow one.
+/// A producer process and the thread that writes to its input, so that no other waits for a slow one.
 pub(crate) struct Feeder {
     process: Process,
     lines: Option<Sender<String>>,

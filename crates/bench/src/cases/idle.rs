@@ -41,7 +41,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     let seconds = begin.elapsed().as_secs_f64();
     let memory = process::memory(broker.pid())?;
     let mut samples = sampler.finish();
-    // Nobody counts the records that open the partitions.
+    // The records that open the partitions are not counted.
     samples.messages.clear();
     drop(connections);
     broker.stop()?;

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn without_linger_records_share_a_batch_only_while_nobody_takes_it() {
+    fn without_linger_records_share_a_batch_only_until_it_is_taken() {
         let mut accumulator = Accumulator::new(0, 1_000);
         add(&mut accumulator, 0, 7);
         assert_eq!(taken(&mut accumulator, 7), [(0, 1)]);

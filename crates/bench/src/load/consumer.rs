@@ -45,7 +45,7 @@ struct Departure {
     positions: Vec<(i32, i64)>,
 }
 
-/// Commits for every consumer, then lets all leave: nobody may leave while another still sends heartbeats, or that one
+/// Commits for every consumer, then lets all leave: no member may leave while another still sends heartbeats, or that one
 /// hears of a rebalance.
 pub(crate) fn leave_group(consumers: &mut [ConsumerTotals]) -> Result<()> {
     let mut departures: Vec<_> =

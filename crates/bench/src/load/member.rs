@@ -104,7 +104,7 @@ impl Member {
         }
     }
 
-    /// Sends heartbeats until the other end of the channel is dropped. A rebalance is an error: nobody comes or goes
+    /// Sends heartbeats until the other end of the channel is dropped. A rebalance is an error: no member comes or goes
     /// during a run.
     pub(crate) fn keep_alive(mut self, finished: Receiver<()>) -> Result<Self> {
         loop {

@@ -251,7 +251,7 @@ impl Paced {
     }
 }
 
-/// Each batch of the request must have been put right behind what this producer was told before, or further on.
+/// Each batch of the request must have been put right behind what this producer was answered before, or further on.
 pub(super) fn check_offsets(
     response: Reader<'_>,
     topic: &[u8; 16],

@@ -23,7 +23,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: AlterUserScramCredentialsRequest<'_> = body(decoder, context.version)?;
     let altered = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
-        broker.controller.decide(broker, |heart| heart.alter_user_scram_credentials(&request))
+        broker.controller.decide(broker, |machine| machine.alter_user_scram_credentials(&request))
     });
     let response = altered.unwrap_or_else(|error| {
         let deleted = request.deletions.iter().map(|deletion| &*deletion.name);

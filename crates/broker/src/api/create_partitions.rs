@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond_held;
+use crate::net::respond::respond_throttled;
 
 /// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 const STRICT_SINCE: i16 = 3;
@@ -39,7 +39,7 @@ pub(crate) fn serve(
         .unwrap_or_else(|error| request.topics.iter().map(|topic| refuse(&topic.name, error)).collect());
     results.extend(refused);
     let response = CreatePartitionsResponse { results, ..Default::default() };
-    Ok(respond_held(context, response, mutations.throttle(), out))
+    Ok(respond_throttled(context, response, mutations.throttle(), out))
 }
 
 fn refuse(name: &str, error: ErrorCode) -> CreatePartitionsTopicResult<'static> {

@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond_held;
+use crate::net::respond::respond_throttled;
 
 /// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 const STRICT_SINCE: i16 = 6;
@@ -43,7 +43,7 @@ pub(crate) fn serve(
     topics.iter_mut().for_each(|topic| hide_configs(context, topic));
     topics.extend(refused);
     let response = CreateTopicsResponse { topics, ..Default::default() };
-    Ok(respond_held(context, response, mutations.throttle(), out))
+    Ok(respond_throttled(context, response, mutations.throttle(), out))
 }
 
 /// Takes the configuration out of an answer to a principal that may not describe it (KIP-525).

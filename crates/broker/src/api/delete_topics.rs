@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond_held;
+use crate::net::respond::respond_throttled;
 
 /// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 const STRICT_SINCE: i16 = 5;
@@ -41,7 +41,7 @@ pub(crate) fn serve(
     });
     responses.extend(refused);
     let response = DeleteTopicsResponse { responses, ..Default::default() };
-    Ok(respond_held(context, response, mutations.throttle(), out))
+    Ok(respond_throttled(context, response, mutations.throttle(), out))
 }
 
 fn keep(

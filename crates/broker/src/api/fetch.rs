@@ -25,7 +25,7 @@ use crate::net::buffers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::{respond, respond_held, respond_with_files};
+use crate::net::respond::{respond, respond_throttled, respond_with_files};
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{self, Partition, PartitionRead};
 use crate::storage::topics::Topic;
@@ -170,7 +170,7 @@ impl Fetch {
         reads
     }
 
-    /// Whether the answer leaves now: enough bytes, an error, nobody to wait for, or no time to.
+    /// Whether the answer leaves now: enough bytes, an error, no partition to wait for, or no time to.
     fn is_satisfied(&self, reads: &Reads) -> bool {
         let nothing_to_wait_for = self.targets.iter().all(Result::is_err);
         reads.is_final || !self.may_wait || nothing_to_wait_for || reads.bytes >= self.bytes_min
@@ -321,7 +321,7 @@ impl Fetch {
             (None, _) => NO_SESSION,
         };
         let response = FetchResponse { session_id, ..Default::default() };
-        respond_held(&self.context, response, Some(held), out)
+        respond_throttled(&self.context, response, Some(held), out)
     }
 
     fn count(

@@ -118,7 +118,7 @@ fn endpoint_of(
     })
 }
 
-/// Nobody coordinates what is in a partition that is offline.
+/// What is in a partition that is offline has no coordinator.
 fn is_online(broker: &Broker, topic: &str, index: i32) -> Result<(), Refused> {
     let partition = broker.topics.partition(topic, index);
     if partition.is_some_and(|partition| partition.is_offline()) {

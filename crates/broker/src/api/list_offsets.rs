@@ -35,6 +35,9 @@ const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 const READ_COMMITTED: i8 = 1;
 
+/// Topics and partitions that are answered on the event loop: more would hold it up.
+const INLINE_PARTITIONS_MAX: usize = 2000;
+
 /// In place of how often a partition is asked for: its answer is made. What is named more than once is refused, once.
 const ANSWERED: u32 = 0;
 
@@ -57,7 +60,10 @@ pub(crate) fn serve(
     let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
     // The ends are known; a time stamp is looked up in indexes, which may have to come from the disk.
     let mut wanted = request.topics.iter().flat_map(|topic| &topic.partitions);
-    if wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP) {
+    let count: usize = request.topics.iter().map(|topic| 1 + topic.partitions.len()).sum();
+    if count > INLINE_PARTITIONS_MAX
+        || wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP)
+    {
         return Ok(serve_in_background(broker, context, &behind, answer));
     }
     answer(broker, &context, &mut behind.clone(), out)

@@ -88,7 +88,7 @@ fn create_and_answer(
 ) -> Result<Handled, DecodeError> {
     let request = decode(decoder, context.version)?;
     let missing = missing(broker, context, &request);
-    // KIP-599: a client over its quota of partitions is told that the topic is not there, and asks again.
+    // KIP-599: a client over its quota of partitions is answered that the topic is not there, and asks again.
     let mut mutations = broker.quotas.mutations(context, STRICT_ALWAYS);
     let mut permit = |count| mutations.permit(count);
     let created = match &broker.cluster {

@@ -27,7 +27,7 @@ use crate::net::connection::CloseReason;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::{respond_held, respond_told};
+use crate::net::respond::{respond_throttled, respond_throttled_before};
 use crate::scratch::with_scratch;
 use crate::settings::TopicSettings;
 use crate::signal::DurableWait;
@@ -99,7 +99,7 @@ pub(crate) fn serve(
         let mut responses = answers(&request, progress.responses, Cow::clone);
         let node_endpoints = name_leaders(broker, &context, &mut responses);
         let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
-        return Ok(respond_held(&context, response, held, out));
+        return Ok(respond_throttled(&context, response, held, out));
     }
     let (responses, limit) = (answers(&request, progress.responses, owned), wait_limit(&request));
     let response = Box::pin(finish(broker.clone(), context, responses, progress.waits, limit, held));
@@ -698,7 +698,7 @@ async fn finish(
     let node_endpoints = name_leaders(&broker, &context, &mut responses);
     let mut out = ResponseBuffer::pooled();
     let response = ProduceResponse { responses, node_endpoints, ..Default::default() };
-    respond_told(&context, response, held, &mut out);
+    respond_throttled_before(&context, response, held, &mut out);
     Ok(out)
 }
 

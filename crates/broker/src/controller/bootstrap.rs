@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use mainstem_config::BrokerConfig;
-use mainstem_controller::{MetadataHeart, MetadataImage, user_record};
+use mainstem_controller::{MetadataImage, MetadataStateMachine, user_record};
 use mainstem_log::dir::LogDir;
 use mainstem_log::storage::Storage;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
@@ -33,12 +33,12 @@ pub(crate) fn bootstrap_users(
     storage: &dyn Storage,
     dir: &Path,
 ) -> Result<MetadataImage, ControllerError> {
-    let mut heart = MetadataHeart::new("", config.clone());
+    let mut machine = MetadataStateMachine::new("", config.clone());
     let values = read_at(storage, dir)?;
     for (offset, value) in (0..).zip(values.iter().filter(|value| is_user(value))) {
-        heart.replay(offset, value)?;
+        machine.replay(offset, value)?;
     }
-    Ok(heart.image().clone())
+    Ok(machine.image().clone())
 }
 
 fn read_at(storage: &dyn Storage, dir: &Path) -> Result<Vec<Vec<u8>>, ControllerError> {
@@ -86,7 +86,7 @@ impl Controller {
             return Ok(());
         }
         let taken =
-            self.change(|heart| heart.bootstrap(&values), |_| {}).map_err(ControllerError::Register)?;
+            self.change(|machine| machine.bootstrap(&values), |_| {}).map_err(ControllerError::Register)?;
         let users = taken?;
         if users > 0 {
             tracing::info!(users, "the cluster begins with the users of {FILE}");

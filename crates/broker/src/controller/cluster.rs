@@ -41,9 +41,9 @@ pub(crate) fn nodes<'a>(
     image.brokers().filter_map(endpoint)
 }
 
-/// Who leads a partition, as clients are told.
+/// Who leads a partition, as the metadata says to clients.
 pub(crate) struct Leadership {
-    /// `LEADER_NOT_AVAILABLE` where nobody does, or 0.
+    /// `LEADER_NOT_AVAILABLE` where no node does, or 0.
     pub(crate) error_code: i16,
     /// The leader's number, or -1.
     pub(crate) leader_id: i32,
@@ -55,7 +55,7 @@ pub(crate) struct Leadership {
     pub(crate) offline_replicas: Vec<i32>,
 }
 
-/// Who leads a topic's partitions: as the metadata says, except that nobody leads one that is offline here.
+/// Who leads a topic's partitions: as the metadata says, except that one that is offline here has no leader.
 pub(crate) struct Leaders<'a> {
     broker: &'a Broker,
     image: &'a MetadataImage,

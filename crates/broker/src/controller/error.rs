@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mainstem_controller::ReplayError as HeartError;
+use mainstem_controller::ReplayError as MetadataReplayError;
 use mainstem_controller::features::METADATA_VERSION_RAISED_FROM;
 use mainstem_log::LogError;
 use mainstem_log::partition_dir::TopicPartition;
@@ -33,7 +33,7 @@ pub enum ControllerError {
     Replay(#[from] ReplayError),
     /// The metadata log holds what cannot be.
     #[error("{0}")]
-    Heart(#[from] HeartError),
+    Metadata(#[from] MetadataReplayError),
     /// A newer release has raised a feature beyond what this one knows.
     #[error(
         "the data is of a newer release: feature {name} has level {level}; start the release that wrote it"

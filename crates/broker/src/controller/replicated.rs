@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mainstem_controller::{Decision, MetadataChange, MetadataHeart};
+use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
 use mainstem_log::Origin;
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_replication::Role;
@@ -232,16 +232,16 @@ impl Controller {
         }
         let Ok(ends) = self.log.ends() else { return true };
         let changes = match replicated.deciding() {
-            Some(epoch) if self.heart.read().has_pending() => {
+            Some(epoch) if self.machine.read().has_pending() => {
                 // Still the same epoch: so what was committed is what was decided here.
                 let now = self.log.leadership();
                 if !now.is_leader || now.epoch != epoch {
                     replicated.news.tell();
                     return true;
                 }
-                let mut heart = self.heart.write();
-                let upto = ends.high_watermark.min(heart.ahead_offset());
-                heart.committed(upto)
+                let mut machine = self.machine.write();
+                let upto = ends.high_watermark.min(machine.ahead_offset());
+                machine.committed(upto)
             }
             _ => self.replay_committed(ends.high_watermark),
         };
@@ -259,7 +259,7 @@ impl Controller {
     /// What this node has decided and is not committed has an unknown fate.
     fn give_up_deciding(&self, replicated: &Replicated) {
         let _turn = self.turn.lock();
-        self.heart.write().rollback();
+        self.machine.write().rollback();
         replicated.set(|progress| progress.deciding = None);
     }
 
@@ -268,13 +268,13 @@ impl Controller {
         let _turn = self.turn.lock();
         let leadership = self.log.leadership();
         let Ok(ends) = self.log.ends() else { return true };
-        let heart = self.heart.read();
-        let is_applied = heart.image().next_offset() == ends.log_end && !heart.has_pending();
+        let machine = self.machine.read();
+        let is_applied = machine.image().next_offset() == ends.log_end && !machine.has_pending();
         if !(leadership.is_leader && leadership.is_settled && is_applied) {
             return !leadership.is_leader;
         }
-        let is_empty = heart.image().next_offset() == 0;
-        drop(heart);
+        let is_empty = machine.image().next_offset() == 0;
+        drop(machine);
         if is_empty && !self.append_first_users(leadership.epoch) {
             return false;
         }
@@ -293,9 +293,9 @@ impl Controller {
         if values.is_empty() {
             return true;
         }
-        let decision = self.heart.write().bootstrap(&values);
+        let decision = self.machine.write().bootstrap(&values);
         // They are applied as everybody's records are.
-        self.heart.write().rollback();
+        self.machine.write().rollback();
         match &decision.reply {
             Err(error) => end_process(&format!("bootstrap.checkpoint cannot be used: {error}")),
             Ok(0) => return true,
@@ -331,14 +331,14 @@ impl Controller {
             // It is closed, or will be.
             Err(_) => return changes,
         }
-        let mut heart = self.heart.write();
+        let mut machine = self.machine.write();
         for (offset, value) in records {
-            match heart.replay(offset, &value) {
+            match machine.replay(offset, &value) {
                 Ok(change) => changes.push(change),
                 Err(error) => end_process(&error.to_string()),
             }
         }
-        heart.skip_to(high_watermark);
+        machine.skip_to(high_watermark);
         changes
     }
 
@@ -346,18 +346,18 @@ impl Controller {
     pub(super) fn change_replicated<R>(
         &self,
         replicated: &Replicated,
-        decide: impl FnOnce(&mut MetadataHeart) -> Decision<R>,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
     ) -> Result<R, ErrorCode> {
         let (decision, epoch) = {
             let _turn = self.turn.lock();
             let epoch = replicated.deciding().ok_or(ErrorCode::NOT_CONTROLLER)?;
             let decision = {
                 let _undo = RollbackOnPanic(self);
-                decide(&mut self.heart.write())
+                decide(&mut self.machine.write())
             };
             if let Err(error) = self.append_in(epoch, &decision.records) {
                 // Everything that is in the log is applied before the next decision.
-                self.heart.write().rollback();
+                self.machine.write().rollback();
                 replicated.set(|progress| progress.deciding = None);
                 replicated.news.tell();
                 return Err(error);

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_config::MetadataLogConfig;
-use mainstem_controller::MetadataHeart;
+use mainstem_controller::MetadataStateMachine;
 use mainstem_log::Log;
 use mainstem_wire::ErrorCode;
 
@@ -72,8 +72,8 @@ pub(super) struct Loaded {
     pub(super) epoch: i32,
 }
 
-/// Brings a heart to the log's end: by the newest snapshot, then by the records since.
-pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<Loaded, ControllerError> {
+/// Brings a state machine to the log's end: by the newest snapshot, then by the records since.
+pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Loaded, ControllerError> {
     let storage = &**log.dir().storage();
     let unlisted = |error: std::io::Error| ControllerError::Snapshot {
         path: log.path().to_owned(),
@@ -92,12 +92,12 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<Loaded, Contr
         let read = snapshot.read(storage, |record| match record {
             SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
             SnapshotRecord::Metadata(value) if failed.is_none() => {
-                failed = heart.load(end_offset, value).err();
+                failed = machine.load(end_offset, value).err();
             }
             SnapshotRecord::Metadata(_) => {}
         });
         read.map_err(|source| ControllerError::Snapshot { path: snapshot.path, source })?;
-        heart.skip_to(end_offset);
+        machine.skip_to(end_offset);
     }
     let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
     replay(log, Checksums::Verified, |entry| {
@@ -107,11 +107,11 @@ pub(super) fn load(log: &Log, heart: &mut MetadataHeart) -> Result<Loaded, Contr
         let Entry::Record { record, .. } = entry else { return };
         let value = record.value.filter(|_| failed.is_none() && record.offset >= end_offset);
         if let Some(value) = value {
-            failed = heart.replay(record.offset, value).err();
+            failed = machine.replay(record.offset, value).err();
             since.count(value.len(), record.timestamp);
         }
     })?;
-    heart.skip_to(ends.log_end);
+    machine.skip_to(ends.log_end);
     failed.map_or(Ok(Loaded { since, quorum, epoch }), |error| Err(error.into()))
 }
 

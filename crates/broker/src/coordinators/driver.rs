@@ -400,7 +400,7 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// A write is durable, or nobody can say whether its records will be there after a restart: then the partition is
+    /// A write is durable, or it is not known whether its records will be there after a restart: then the partition is
     /// given up.
     fn written(
         &self,

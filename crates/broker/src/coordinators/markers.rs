@@ -170,7 +170,7 @@ fn unserved(broker: &Broker, topic: &str, index: i32) -> MarkerOutcome {
     }
 }
 
-/// What the groups' coordinator says, as the transactions' coordinator is told it by Kafka.
+/// What the groups' coordinator says, as Kafka says it to the transactions' coordinator.
 fn of_groups(error: ErrorCode) -> MarkerOutcome {
     MarkerOutcome::Failed(match error {
         ErrorCode::NOT_COORDINATOR

@@ -111,7 +111,7 @@ impl Coordinator for TransactionCoordinator {
             LogEntry::Record { key, value, .. } => {
                 TransactionCoordinator::load(self, now, partition, [(key, value)]).malformed
             }
-            // Nobody writes to this topic within a transaction.
+            // No client writes to this topic within a transaction.
             LogEntry::End(_) => 1,
         }
     }

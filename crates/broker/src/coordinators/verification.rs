@@ -1,5 +1,5 @@
 //! Whether a producer's transaction may reach a partition: what its coordinator says before the first batch is written
-//! there (KIP-890). Otherwise a late batch of a transaction that has ended would begin one that nobody ends.
+//! there (KIP-890). Otherwise a late batch of a transaction that has ended would begin one that is never ended.
 //!
 //! Clients whose transactions have version 2 do not send AddPartitionsToTxn any more: the partition is added here.
 

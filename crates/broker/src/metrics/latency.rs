@@ -262,7 +262,7 @@ mod tests {
             latencies.answered_at_once(ApiKey::Fetch, Duration::from_micros(micros));
         }
         let all = latencies.summaries(Part::Total, [ApiKey::Produce, ApiKey::Fetch].into_iter());
-        assert_eq!((all.len(), all[0].api, all[0].count), (1, ApiKey::Fetch, 1000), "nobody produced");
+        assert_eq!((all.len(), all[0].api, all[0].count), (1, ApiKey::Fetch, 1000), "no client produced");
         for (name, value) in all[0].quantiles {
             let exact = name.parse::<f64>().expect("a number");
             assert!((exact..=exact * 1.26).contains(&value), "{name}: {value}");

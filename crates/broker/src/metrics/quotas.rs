@@ -5,7 +5,7 @@ use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
 
-/// Clients of each kind of quota that are told, the busiest first.
+/// Clients of each kind of quota that are shown, the busiest first.
 const CLIENTS_MAX: usize = 1_000;
 
 /// What a kind of quota measures: the metric's name and what it means.

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 
+use crate::heap;
 use crate::net::wake::TaskWaker;
 
 /// Size of a pooled buffer. A request that fits is read and served from one; 64 KiB is what one read of a loopback
@@ -35,13 +36,12 @@ pub(crate) fn take() -> Vec<u8> {
 /// Gives a buffer back. One that has grown, or one too many, is freed.
 pub(crate) fn give(mut buffer: Vec<u8>) {
     if buffer.capacity() != BUFFER_BYTES {
-        return;
+        return heap::freed(buffer.capacity());
     }
     buffer.clear();
-    POOL.with_borrow_mut(|pool| {
-        if pool.len() < POOLED_BUFFERS_MAX {
-            pool.push(buffer);
-        }
+    POOL.with_borrow_mut(|pool| match pool.len() < POOLED_BUFFERS_MAX {
+        true => pool.push(buffer),
+        false => heap::freed(BUFFER_BYTES),
     });
 }
 

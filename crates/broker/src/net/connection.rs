@@ -262,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection ends, and says so where somebody should know.
+    /// Serves until the connection ends, and logs why where an operator should know.
     pub(crate) async fn serve(&mut self) {
         let broker = self.broker.clone();
         let mut stopping = std::pin::pin!(broker.stopping.notified());
@@ -443,7 +443,7 @@ impl Connection {
     }
 
     /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
-    /// up when serving takes long. Whether anything happened. A request's time counts from the last reading of the
+    /// up when serving takes long. Returns true if any progress was made. A request's time counts from the last reading of the
     /// clock: since its connection's turn began, or the request before it was served.
     fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         let mut began = None;

@@ -89,7 +89,7 @@ pub(crate) struct RequestContext {
     pub(crate) correlation_id: i32,
     /// Given by the client in each request's header.
     pub(crate) client_id: Option<Arc<str>>,
-    /// What it costs, while somebody has a quota on that.
+    /// What it costs, while any client has a quota on that.
     pub(crate) time: Option<Arc<ThreadTime>>,
 }
 

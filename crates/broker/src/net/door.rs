@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bounds_hold_whoever_comes_and_goes(
+        fn the_bounds_hold_whatever_comes_and_goes(
             steps in prop::collection::vec((0u8..3, 0u64..40, 0u8..6), 0..200),
         ) {
             let mut seats = Seats::new(12);

@@ -388,7 +388,7 @@ mod tests {
             let loops = EventLoops::start(2, Duration::ZERO, false).expect("threads can be made");
             for (event_loop, busy) in loops.loops.read().all.iter().zip([0.9, 0.1]) {
                 let mut load = event_loop.load.lock();
-                // Nobody looks before that.
+                // No loop looks before that.
                 load.at = Instant::now() + Duration::from_secs(3600);
                 load.share = Share { busy, looks: 4 };
             }

@@ -37,7 +37,7 @@ pub(crate) struct Operator {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is told.
+/// What is answered.
 struct Served {
     health: Arc<Health>,
     /// Where clients have to prove who they are.
@@ -79,7 +79,7 @@ impl Operator {
         Ok(Operator { served, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// From now on it is this broker of which is told.
+    /// From now on answers are about this broker.
     pub(crate) fn tell_of(&self, broker: &Arc<Broker>) {
         // There is one broker for each of these.
         let _ = self.served.broker.set(broker.clone());

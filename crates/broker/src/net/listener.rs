@@ -60,7 +60,7 @@ impl ConnectionCounts {
     }
 
     /// Puts other exceptions to `max.connections.per.ip` into force. Those of host names count once these are looked up, which
-    /// nobody waits for.
+    /// nothing waits for.
     pub(crate) fn set_overrides(&self, overrides: &[(String, usize)]) {
         let (own, wanted) = (self.overrides.clone(), overrides.to_vec());
         let apply = move |known: &Addresses| {

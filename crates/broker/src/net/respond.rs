@@ -25,7 +25,7 @@ pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
 }
 
 /// Encodes a response to a client that is held back for something besides the request's time.
-pub(crate) fn respond_held<'a, M: Message<'a> + Throttled>(
+pub(crate) fn respond_throttled<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
     held: Option<Duration>,
@@ -36,7 +36,7 @@ pub(crate) fn respond_held<'a, M: Message<'a> + Throttled>(
 }
 
 /// Encodes a response to a client that is held back since its request was served: it only reads why.
-pub(crate) fn respond_told<'a, M: Message<'a> + Throttled>(
+pub(crate) fn respond_throttled_before<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
     held: Option<Duration>,

@@ -144,7 +144,7 @@ impl Mailbox {
     }
 
     /// Whether the loop delivers again and again by itself, so that posts need not wake it. When it stops, it delivers once
-    /// more: nobody was notified of what came before.
+    /// more: no task was notified of what came before.
     pub(crate) fn set_looked_at(&self, is_looked_at: bool) {
         self.is_looked_at.store(is_looked_at, Ordering::SeqCst);
     }

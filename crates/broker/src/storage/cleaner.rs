@@ -39,7 +39,7 @@ struct State {
     stopping: bool,
     /// Logs that a cleaner works on.
     busy: Vec<Weak<Partition>>,
-    /// Logs that cannot be compacted until somebody has looked at them.
+    /// Logs that cannot be compacted until an operator has looked at them.
     uncleanable: Vec<Weak<Partition>>,
     throttle: Throttle,
     choice: Choice,

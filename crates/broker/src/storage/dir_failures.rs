@@ -65,7 +65,7 @@ struct FatalState {
 }
 
 impl Fatal {
-    /// Has somebody told, at once if there is a reason already.
+    /// Notifies the receiver, at once if there is a reason already.
     pub(crate) fn on_fatal(&self, told: OnFatal) {
         let mut state = self.0.lock();
         match state.reason.clone() {

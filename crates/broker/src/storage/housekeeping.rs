@@ -12,6 +12,7 @@ use mainstem_log::storage::is_out_of_space;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
+use crate::heap::Trimming;
 use crate::storage::partition::Partition;
 use crate::supervised::{self, Role};
 
@@ -20,6 +21,9 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether the key stores of listeners have changed.
 const KEY_STORES_INTERVAL_MS: u64 = 10_000;
+
+/// How often it is looked whether much memory was freed.
+const TRIM_INTERVAL_MS: u64 = 2_000;
 
 /// How often high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
 const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
@@ -75,6 +79,8 @@ struct Rounds {
     log_start_checkpoint: Every,
     high_watermark_checkpoint: Every,
     key_stores: Every,
+    trim: Every,
+    trimming: Trimming,
 }
 
 /// A point in time that comes again and again.
@@ -109,6 +115,8 @@ impl Rounds {
             log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
             high_watermark_checkpoint: Every::new(HIGH_WATERMARK_INTERVAL_MS),
             key_stores: Every::new(KEY_STORES_INTERVAL_MS),
+            trim: Every::new(TRIM_INTERVAL_MS),
+            trimming: Trimming::default(),
         }
     }
 
@@ -116,7 +124,7 @@ impl Rounds {
         let mono_ms = broker.clock.now().mono_ms;
         let partitions = broker.partitions();
         if partitions.iter().any(|partition| partition.is_poisoned()) {
-            // By a panic that nobody was left to tell of.
+            // By a panic that could not be reported.
             broker.dir_alarm.ring();
         }
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
@@ -128,6 +136,9 @@ impl Rounds {
         }
         if self.key_stores.is_due() {
             broker.security.tls_listeners().for_each(|tls| tls.reload_if_changed());
+        }
+        if self.trim.is_due() {
+            self.trimming.look();
         }
         if self.expire_producers.is_due() {
             let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&broker.clock)).sum();

@@ -1,4 +1,4 @@
-//! The log directories of this node: opened at start, and what is told of those that fail.
+//! The log directories of this node: opened at start, and what is reported of those that fail.
 
 use std::collections::HashMap;
 use std::io;
@@ -75,7 +75,7 @@ pub enum LogDirsError {
         /// Where it is.
         found: PathBuf,
     },
-    /// Nobody can tell which metadata counts.
+    /// It cannot be known which metadata counts.
     #[error(
         "the metadata log is in {} and in {}; set metadata.log.dir to the directory that counts",
         one.display(), other.display()
@@ -326,7 +326,7 @@ fn metadata_dir(
     }
 }
 
-/// Whether the metadata log is in a directory, as far as that can be seen: what is wrong with it is told when it is
+/// Whether the metadata log is in a directory, as far as that can be seen: what is wrong with it is reported when it is
 /// opened.
 fn has_metadata(storage: &dyn Storage, path: &Path) -> bool {
     let log = TopicPartition::new(names::CLUSTER_METADATA, 0);
@@ -334,7 +334,7 @@ fn has_metadata(storage: &dyn Storage, path: &Path) -> bool {
 }
 
 fn cluster_id(storage: &dyn Storage, path: &Path) -> Option<String> {
-    // Whatever is wrong with the file is told when the directory is opened.
+    // Whatever is wrong with the file is reported when the directory is opened.
     let meta = MetaProperties::read(storage, path).ok()??.ok()?;
     Some(meta.cluster_id)
 }

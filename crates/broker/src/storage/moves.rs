@@ -23,7 +23,7 @@ use crate::controller::InterruptedMoves;
 use crate::storage::partition::{Partition, TakeOver};
 use crate::supervised::{self, Role};
 
-/// Copied bytes after which they are put on disk, so that the page cache does not fill with what nobody reads.
+/// Copied bytes after which they are put on disk, so that the page cache does not fill with what is not read.
 const SYNC_BYTES: u64 = 64 << 20;
 
 /// Bytes that may be left to be copied under the partition's lock.

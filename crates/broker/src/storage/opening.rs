@@ -21,7 +21,7 @@ use crate::storage::topics::Topic;
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Unopened<'a> {
-    /// It is offline until the broker is started again: somebody has to repair it. So are these from the outset. Where it
+    /// It is offline until the broker is started again: an operator has to repair it. So are these from the outset. Where it
     /// is descriptors that are missing its topic is refused: no connection could be served either.
     Offline(&'a HashSet<PartitionKey>),
     /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
@@ -166,7 +166,7 @@ impl<'a> TopicPlan<'a> {
             return Some(OpenedPartition { index, partition, is_shorter: false });
         }
         let opened = match unopened {
-            // Why was told when it was looked for.
+            // Why was reported when it was looked for.
             Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
             _ => match open_partition(broker, &identity, image, settings, syncs) {
                 Ok(opened) => Some(opened),

@@ -27,7 +27,7 @@ pub(crate) type PartitionKey = (Uuid, i32);
 pub(crate) struct Placed {
     /// Where partitions are.
     pub(crate) assignments: Vec<DirectoryAssignment>,
-    /// Partitions that cannot be served; why was told.
+    /// Partitions that cannot be served; why was reported.
     pub(crate) refused: HashSet<PartitionKey>,
     /// Moves that were cut short: the partition, and where it was to go.
     pub(crate) moves: InterruptedMoves,
@@ -111,7 +111,7 @@ impl Placing<'_> {
         let key = (topic.id, partition.partition);
         match read_topic_id(&**dir.storage(), path) {
             Ok(Some(id)) if id != topic.id.0 => None,
-            // Without an id it was created right before a power cut. What cannot be read is told when it is opened.
+            // Without an id it was created right before a power cut. What cannot be read is reported when it is opened.
             _ => self.is_known(topic.id, partition.partition).then_some(key),
         }
     }

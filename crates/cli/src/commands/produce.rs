@@ -48,7 +48,7 @@ pub(crate) struct Produce {
     /// How batches are compressed.
     #[arg(long, short = 'z', value_enum, default_value = "none", value_name = "CODEC")]
     compression: Codec,
-    /// Who must have a record before it counts: all in-sync replicas, the leader (1), nobody (0).
+    /// Who must have a record before it counts: all in-sync replicas, the leader (1), none (0).
     #[arg(long, short, value_enum, default_value = "all")]
     acks: Acks,
     /// The partition of every record that does not name its own. [default: by key; without keys in turn]
@@ -97,7 +97,7 @@ enum Acks {
     #[value(name = "1")]
     Leader,
     #[value(name = "0")]
-    Nobody,
+    None,
 }
 
 impl From<Acks> for mainstem_client::Acks {
@@ -105,7 +105,7 @@ impl From<Acks> for mainstem_client::Acks {
         match acks {
             Acks::All => mainstem_client::Acks::All,
             Acks::Leader => mainstem_client::Acks::Leader,
-            Acks::Nobody => mainstem_client::Acks::None,
+            Acks::None => mainstem_client::Acks::None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `mainstem start`: runs a broker until it is told to stop.
+//! `mainstem start`: runs a broker until it has to stop.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::{logging, target};
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
                         docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
 
-/// A start that was told to end has so much time to do so in order.
+/// A start that has to end has so much time to do so in order.
 const BREAK_OFF_TIME: Duration = Duration::from_secs(2);
 
 /// How often the log tells how far a stop is where no terminal shows it.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// The settings with an effect, from their table.
 fn long_help() -> String {
@@ -291,10 +291,10 @@ impl Stop {
     fn wait_and_stop(self, server: Server) -> Result<()> {
         let tell_fatal = self.tell.clone();
         server.on_fatal(Box::new(move |reason| {
-            // Nobody listens when the end has begun already.
+            // The receiver is gone when the end has begun already.
             let _ = tell_fatal.send(End::Fatal(reason));
         }));
-        let fatal = match self.ended.recv().context("nobody is left who could end the broker")? {
+        let fatal = match self.ended.recv().context("the thread that ends the broker is gone")? {
             End::Fatal(reason) => Some(reason),
             End::Signal => None,
         };
@@ -329,7 +329,7 @@ fn stop(server: Server, hurry: &AtomicBool) {
     let in_order = server.stop(hurry, &mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
-        if bar.is_hidden() && told.elapsed() >= TOLD_EVERY {
+        if bar.is_hidden() && told.elapsed() >= PROGRESS_EVERY {
             told = Instant::now();
             tracing::info!("{done} of {all} partitions are synced");
         }

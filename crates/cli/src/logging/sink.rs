@@ -1,8 +1,8 @@
 //! Where log lines go: to stderr, without ever waiting for who reads it.
 //!
 //! A line is written at once if stderr takes it, so that what is logged last before a crash is seen. If it does not (a
-//! pipe that nobody reads, a terminal that is held), lines wait in a bounded queue for a thread that waits in their
-//! place; beyond the bound they are counted, and the count is told when there is room again.
+//! pipe that is not read, a terminal that is held), lines wait in a bounded queue for a thread that waits in their
+//! place; beyond the bound they are counted, and the count is written when there is room again.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub(super) struct Sink {
 struct State {
     queue: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that were lost since that was told last.
+    /// Lines that were lost since that was written last.
     untold: u64,
     has_thread: bool,
 }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_waits_is_counted_and_told() {
+    fn what_no_process_reads_waits_is_counted_and_reported() {
         let (reader, sink) = pipe();
         let line = [b"x".repeat(999), b"\n".to_vec()].concat();
         let lines = 2 * QUEUE_BYTES_MAX / line.len();
@@ -291,7 +291,7 @@ mod tests {
     fn a_reader_that_is_gone_is_no_hindrance() {
         let (reader, sink) = pipe();
         drop(reader);
-        sink.write(b"nobody\n");
+        sink.write(b"unread\n");
         assert_eq!(sink.lost(), 1);
         sink.drain(Duration::from_secs(20));
     }

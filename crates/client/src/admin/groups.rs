@@ -104,7 +104,7 @@ pub struct GroupFilter {
 /// admin.set_group_offsets("billing", &offsets).await?;
 /// let group = admin.describe_group("billing").await?.expect("it has offsets");
 /// assert!(group.members.is_empty());
-/// assert_eq!(admin.describe_group("nobody").await?, None);
+/// assert_eq!(admin.describe_group("missing").await?, None);
 /// # Ok(())
 /// # }
 /// ```

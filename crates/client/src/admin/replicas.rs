@@ -68,7 +68,7 @@ impl Admin {
             let from = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
             let page = self.retried(&what, || async { settled(self.page_of_replicas(topic, from).await) });
             let (page, has_more) = page.await??;
-            // Whoever has nothing to add would be asked for ever.
+            // A caller that has nothing to add would be asked for ever.
             let goes_on = has_more && !page.is_empty();
             partitions.extend(page);
             if !goes_on {

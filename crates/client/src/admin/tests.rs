@@ -17,17 +17,17 @@ on_both_brokers!(
     settings_are_changed_and_say_where_they_come_from,
     groups_have_settings,
     what_has_settings_is_listed,
-    what_does_not_exist_is_told_at_once,
-    replicas_are_told_page_by_page,
-    passwords_of_users_are_told,
+    what_does_not_exist_is_reported_at_once,
+    replicas_are_reported_page_by_page,
+    passwords_of_users_are_reported,
     nodes_are_unregistered,
     groups_are_described_and_their_offsets_moved,
     copies_are_placed_as_asked,
     groups_are_listed_by_state_and_type,
     static_members_are_removed,
-    what_a_partition_takes_is_told,
+    what_a_partition_takes_is_reported,
     records_are_deleted,
-    producers_are_told,
+    producers_are_reported,
     leaders_and_places_of_partitions_are_asked_for,
     quotas_are_set_and_taken_away,
     the_cluster_is_described,
@@ -223,16 +223,16 @@ async fn static_members_are_removed(world: World) {
     // It has gone, and yet its group keeps its place.
     drop(member);
     assert_eq!(members().await, 1);
-    let names = BTreeSet::from(["one".to_owned(), "nobody".to_owned()]);
+    let names = BTreeSet::from(["one".to_owned(), "missing".to_owned()]);
     let removed = admin.remove_members(&world.group, &names).await.unwrap();
     assert_eq!(removed["one"], Ok(()));
-    let refused = removed["nobody"].clone().unwrap_err();
+    let refused = removed["missing"].clone().unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID));
-    assert!(refused.to_string().starts_with("cannot remove member nobody of group "), "{refused}");
+    assert!(refused.to_string().starts_with("cannot remove member missing of group "), "{refused}");
     assert_eq!(members().await, 0);
 }
 
-async fn what_a_partition_takes_is_told(world: World) {
+async fn what_a_partition_takes_is_reported(world: World) {
     let admin = world.admin();
     let producer = Producer::new(ProducerConfig::new(world.client())).unwrap();
     producer.send(Record::new(world.topic.clone(), vec![b'x'; 5_000])).await.unwrap().await.unwrap();
@@ -270,7 +270,7 @@ async fn records_are_deleted(world: World) {
     assert_eq!(beyond.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
 }
 
-async fn producers_are_told(world: World) {
+async fn producers_are_reported(world: World) {
     fill(&world).await;
     let producers = world.admin().producers(&world.t(0)).await.unwrap();
     assert_eq!(producers.len(), 1);
@@ -316,7 +316,8 @@ async fn quotas_are_set_and_taken_away(world: World) {
     admin.alter_quotas(&entity, &rate(Some(1e6)), false).await.unwrap();
     let expected =
         BTreeMap::from([(entity.clone(), BTreeMap::from([("producer_byte_rate".to_owned(), 1e6)]))]);
-    eventually("the quota is told", async || admin.quotas(&filter, true).await.unwrap() == expected).await;
+    eventually("the quota is described", async || admin.quotas(&filter, true).await.unwrap() == expected)
+        .await;
     let any = [QuotaFilter::Any("client-id".to_owned())];
     assert!(admin.quotas(&any, false).await.unwrap().contains_key(&entity));
     admin.alter_quotas(&entity, &rate(None), false).await.unwrap();
@@ -361,7 +362,7 @@ async fn what_has_settings_is_listed(world: World) {
 }
 
 /// The time of an operation is long enough for the test to fail if they are tried again.
-async fn what_does_not_exist_is_told_at_once(world: World) {
+async fn what_does_not_exist_is_reported_at_once(world: World) {
     let config = ClientConfig { operation_timeout: Duration::from_secs(600), ..world.client() };
     let admin = Admin::new(config);
     let missing = &*world.name("missing");
@@ -381,8 +382,8 @@ async fn what_does_not_exist_is_told_at_once(world: World) {
     }
 }
 
-/// More partitions than are told at once, by our broker as by Kafka's.
-async fn replicas_are_told_page_by_page(world: World) {
+/// More partitions than are described at once, by our broker as by Kafka's.
+async fn replicas_are_reported_page_by_page(world: World) {
     const PARTITIONS: i32 = 2_100;
     world.create(PARTITIONS, &[]).await;
     let admin = world.admin();
@@ -406,13 +407,13 @@ async fn replicas_are_told_page_by_page(world: World) {
     admin.delete_topic(&world.topic).await.unwrap();
 }
 
-async fn passwords_of_users_are_told(world: World) {
+async fn passwords_of_users_are_reported(world: World) {
     let admin = world.admin();
     assert_eq!(admin.scram_credentials(None).await.unwrap(), BTreeMap::new());
-    let told = admin.scram_credentials(Some(&["nobody"])).await.unwrap();
-    let refused = told["nobody"].as_ref().unwrap_err();
+    let told = admin.scram_credentials(Some(&["missing"])).await.unwrap();
+    let refused = told["missing"].as_ref().unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::RESOURCE_NOT_FOUND));
-    assert!(refused.to_string().starts_with("cannot describe the passwords of user nobody: "), "{refused}");
+    assert!(refused.to_string().starts_with("cannot describe the passwords of user missing: "), "{refused}");
 }
 
 async fn nodes_are_unregistered(world: World) {

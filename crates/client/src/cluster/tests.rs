@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{NoBroker, ScriptedBroker, World, eventually};
 
 #[tokio::test]
-async fn a_broker_that_is_silent_is_given_up_though_nobody_waits_so_long() {
+async fn a_broker_that_is_silent_is_given_up_though_no_caller_waits_so_long() {
     let broker = ScriptedBroker::start(1, |_| None);
     let request_timeout = Duration::from_millis(200);
     let cluster = Cluster::new(ClientConfig { request_timeout, ..broker.client() });
@@ -120,4 +120,19 @@ fn a_leader_is_not_forgotten_for_one_of_before() {
     assert_eq!(leaders(topic(other, &[(1, 0), (1, 0)])), [(Some(1), 0), (Some(1), 0)]);
     // More partitions than before.
     assert_eq!(leaders(topic(id, &[(1, 6), (1, 5), (1, 0)])).len(), 3);
+}
+
+#[test]
+fn topics_that_are_not_asked_for_any_more_are_forgotten() {
+    let age_max = Duration::from_secs(1);
+    let topic = |name: &str, seconds: u64| {
+        let answered =
+            Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs longer");
+        let topic = Topic { name: name.into(), id: Uuid::default(), is_internal: false, partitions: vec![] };
+        let known = KnownTopic { topic: topic.into(), at: None, answered, doubted: BTreeSet::new() };
+        (Arc::from(name), known)
+    };
+    let mut known = Known { topics: [topic("used", 1), topic("unused", 2)].into(), ..Known::default() };
+    known.forget_unused(age_max);
+    assert_eq!(known.topics.into_keys().collect::<Vec<Arc<str>>>(), ["used".into()]);
 }

@@ -23,7 +23,7 @@ pub(crate) struct Assignment {
     /// What has arrived, oldest first.
     chunks: VecDeque<Chunk>,
     buffered_bytes: usize,
-    /// Errors that nobody was told yet.
+    /// Errors that no caller has had yet.
     failures: VecDeque<Error>,
     generations: u64,
 }
@@ -52,7 +52,7 @@ struct Progress {
 /// Why a partition is not read on where it was.
 #[derive(Debug)]
 enum Outcome {
-    /// The error is told, and nothing is read until a seek.
+    /// The error was returned, and nothing is read until a seek.
     Failed(Error),
     /// Reading goes on elsewhere; the error says why.
     Moved(Position, Error),
@@ -60,7 +60,7 @@ enum Outcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
-    Needless,
+    NotNeeded,
     Due,
     Asked,
 }
@@ -72,10 +72,10 @@ enum State {
     /// The offset is being asked for.
     Locating(Position),
     /// Offsets are known.
-    Reading { position: Place, fetch: Place },
-    /// An error was told; only a seek helps. What was taken before it can still be committed: the position is kept, if
+    Reading { position: FetchPosition, fetch: FetchPosition },
+    /// An error was returned; only a seek helps. What was taken before it can still be committed: the position is kept, if
     /// there was one.
-    Failed(Option<Place>),
+    Failed(Option<FetchPosition>),
 }
 
 impl Progress {
@@ -88,7 +88,7 @@ impl Progress {
 
 impl State {
     /// Behind all that was taken, where that is known.
-    fn position(&self) -> Option<Place> {
+    fn position(&self) -> Option<FetchPosition> {
         match *self {
             State::Reading { position, .. } => Some(position),
             State::Failed(position) => position,
@@ -99,7 +99,7 @@ impl State {
 
 /// An offset, and the epoch of the leader that wrote the record before it; -1 where that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FetchPosition {
     pub(crate) offset: i64,
     pub(crate) epoch: i32,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) position: Position,
-    /// That of [`Place`], for a position that is an offset.
+    /// That of [`FetchPosition`], for a position that is an offset.
     pub(crate) epoch: i32,
 }
 
@@ -120,7 +120,7 @@ impl From<Position> for Start {
 
 /// Offsets whose records may be others under a new leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct EpochValidation {
     pub(crate) key: TopicPartition,
     pub(crate) generation: u64,
     /// The epoch of the leader that is to be asked.
@@ -131,7 +131,7 @@ pub(crate) struct Doubt {
 
 /// What is wanted of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct WantedFetch<'a> {
     pub(crate) key: &'a TopicPartition,
     pub(crate) offset: i64,
     pub(crate) generation: u64,
@@ -141,7 +141,7 @@ const UNKNOWN_EPOCH: i32 = -1;
 
 /// An offset to be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Locate {
+pub(crate) struct OffsetLookup {
     pub(crate) key: TopicPartition,
     pub(crate) generation: u64,
     pub(crate) position: Position,
@@ -198,7 +198,7 @@ impl Assignment {
             buffered_bytes: 0,
             end_offset: None,
             leader_epoch: UNKNOWN_EPOCH,
-            check: Check::Needless,
+            check: Check::NotNeeded,
             pending: None,
         }
     }
@@ -259,9 +259,9 @@ impl Assignment {
             };
             // The answer to what is being asked would be one about another generation.
             progress.check = match (progress.check, progress.state) {
-                (Check::Needless, _) => Check::Needless,
+                (Check::NotNeeded, _) => Check::NotNeeded,
                 (_, State::Reading { position, .. }) if position.epoch != UNKNOWN_EPOCH => Check::Due,
-                _ => Check::Needless,
+                _ => Check::NotNeeded,
             };
             self.drop_stale();
         }
@@ -342,7 +342,7 @@ impl Assignment {
         match outcome {
             Ok(batch) if batch.next_offset() <= batch.first_offset() => None,
             Ok(batch) => {
-                self.advance(key, Place { offset: batch.next_offset(), epoch: batch.leader_epoch() });
+                self.advance(key, FetchPosition { offset: batch.next_offset(), epoch: batch.leader_epoch() });
                 Some(Ok(batch))
             }
             Err(error) => {
@@ -352,7 +352,7 @@ impl Assignment {
         }
     }
 
-    fn advance(&mut self, key: &TopicPartition, next: Place) {
+    fn advance(&mut self, key: &TopicPartition, next: FetchPosition) {
         if let Some(Progress { state: State::Reading { position, .. }, .. }) = self.partitions.get_mut(key)
             && next.offset > position.offset
         {
@@ -360,7 +360,7 @@ impl Assignment {
         }
     }
 
-    /// The first chunk has nothing more; what nobody is to see at its end is passed too.
+    /// The first chunk has nothing more; what is not to be seen at its end is passed too.
     fn finish_first(&mut self) {
         let Some(chunk) = self.chunks.pop_front() else { return };
         self.buffered_bytes -= chunk.size;
@@ -409,23 +409,23 @@ impl Assignment {
         self.drop_stale();
     }
 
-    /// Offsets that have to be asked for, where somebody can be asked; they count as being asked for from now on.
+    /// Offsets that have to be asked for, where a broker can be asked; they count as being asked for from now on.
     pub(crate) fn locate<L>(
         &mut self,
         mut lead: impl FnMut(&TopicPartition) -> Option<L>,
-    ) -> Vec<(L, Locate)> {
+    ) -> Vec<(L, OffsetLookup)> {
         let mut wanted = Vec::new();
         for (key, progress) in &mut self.partitions {
             let State::Unlocated(position) = progress.state else { continue };
             let Some(lead) = lead(key) else { continue };
             progress.state = State::Locating(position);
-            wanted.push((lead, Locate { key: key.clone(), generation: progress.generation, position }));
+            wanted.push((lead, OffsetLookup { key: key.clone(), generation: progress.generation, position }));
         }
         wanted
     }
 
     /// An offset that was asked for, or none: it has to be asked for again.
-    pub(crate) fn located(&mut self, asked: &Locate, offset: Option<i64>) {
+    pub(crate) fn located(&mut self, asked: &OffsetLookup, offset: Option<i64>) {
         let Some(progress) = self.current(&asked.key, asked.generation) else { return };
         progress.state = match offset {
             Some(offset) => begin_at(Position::Offset(offset).into()),
@@ -433,7 +433,7 @@ impl Assignment {
         };
     }
 
-    /// The offsets to be asked for are refused for good, or a partition cannot be read. It is told behind all records that
+    /// The offsets to be asked for are refused for good, or a partition cannot be read. It is returned behind all records that
     /// have arrived.
     pub(crate) fn fail(&mut self, key: &TopicPartition, generation: u64, error: Error) {
         if self.current(key, generation).is_some() {
@@ -458,7 +458,7 @@ impl Assignment {
     }
 
     /// Partitions of which more is wanted.
-    pub(crate) fn wanted(&self, config: &ConsumerConfig) -> Vec<Wish<'_>> {
+    pub(crate) fn wanted(&self, config: &ConsumerConfig) -> Vec<WantedFetch<'_>> {
         if self.buffered_bytes >= config.prefetch_bytes {
             return Vec::new();
         }
@@ -466,7 +466,7 @@ impl Assignment {
         let is_wanted = |one: &Progress| {
             !one.is_paused
                 && one.held.is_none()
-                && one.check == Check::Needless
+                && one.check == Check::NotNeeded
                 && one.pending.is_none()
                 && one.buffered_bytes < part
         };
@@ -475,7 +475,7 @@ impl Assignment {
             .filter(|(_, one)| is_wanted(one))
             .filter_map(|(key, one)| match one.state {
                 State::Reading { fetch, .. } => {
-                    Some(Wish { key, offset: fetch.offset, generation: one.generation })
+                    Some(WantedFetch { key, offset: fetch.offset, generation: one.generation })
                 }
                 _ => None,
             })
@@ -499,21 +499,24 @@ impl Assignment {
     pub(crate) fn doubts<L>(
         &mut self,
         mut lead: impl FnMut(&TopicPartition) -> Option<L>,
-    ) -> Vec<(L, Doubt)> {
+    ) -> Vec<(L, EpochValidation)> {
         let mut doubts = Vec::new();
         for (key, one) in self.partitions.iter_mut().filter(|(_, one)| one.check == Check::Due) {
             let State::Reading { fetch, .. } = one.state else { continue };
             let Some(lead) = lead(key) else { continue };
             one.check = Check::Asked;
             let (generation, leader_epoch) = (one.generation, one.leader_epoch);
-            doubts.push((lead, Doubt { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch }));
+            doubts.push((
+                lead,
+                EpochValidation { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch },
+            ));
         }
         doubts
     }
 
     /// Where the newest epoch of a leader that is not newer than that of the last record ends, as its leader says; both
     /// -1 where it knows none. No answer: it has to be asked again.
-    pub(crate) fn settled(&mut self, doubt: &Doubt, end: Option<Place>, then: OutOfRange) {
+    pub(crate) fn settled(&mut self, doubt: &EpochValidation, end: Option<FetchPosition>, then: OutOfRange) {
         let Some(one) = self.current(&doubt.key, doubt.generation) else { return };
         if one.leader_epoch != doubt.leader_epoch || one.check != Check::Asked {
             return;
@@ -522,9 +525,9 @@ impl Assignment {
         match end {
             None => one.check = Check::Due,
             Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= fetch.offset => {
-                one.check = Check::Needless
+                one.check = Check::NotNeeded
             }
-            // What was read ahead is not there, but nobody has taken it.
+            // What was read ahead is not there, but the caller has not taken it.
             Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= position.offset => {
                 self.go_back(&doubt.key, position);
             }
@@ -533,7 +536,7 @@ impl Assignment {
     }
 
     /// Reads again from a place; the leader is known.
-    fn go_back(&mut self, key: &TopicPartition, to: Place) {
+    fn go_back(&mut self, key: &TopicPartition, to: FetchPosition) {
         let leader_epoch = self.partitions.get(key).map_or(UNKNOWN_EPOCH, |one| one.leader_epoch);
         let start = Start { position: Position::Offset(to.offset), epoch: to.epoch };
         self.restart(key, start).expect("it is assigned");
@@ -541,7 +544,7 @@ impl Assignment {
     }
 
     /// Records that were taken are not there any more.
-    fn truncated(&mut self, doubt: &Doubt, offset: i64, end: Place, then: OutOfRange) {
+    fn truncated(&mut self, doubt: &EpochValidation, offset: i64, end: FetchPosition, then: OutOfRange) {
         let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
         let error = Error::Truncated { partition: doubt.key.clone(), offset, diverges_at };
         if then == OutOfRange::Fail {
@@ -569,7 +572,7 @@ impl Assignment {
         if fetch.offset != asked.offset {
             return;
         }
-        if progress.check == Check::Needless {
+        if progress.check == Check::NotNeeded {
             // Another leader has answered for this place otherwise.
             progress.pending = None;
         }
@@ -622,7 +625,7 @@ impl Assignment {
 fn begin_at(start: Start) -> State {
     match start.position {
         Position::Offset(offset) => {
-            let place = Place { offset, epoch: start.epoch };
+            let place = FetchPosition { offset, epoch: start.epoch };
             State::Reading { position: place, fetch: place }
         }
         position => State::Unlocated(position),

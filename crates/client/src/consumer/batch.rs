@@ -120,7 +120,7 @@ impl FetchedBatch {
             partition: &self.partition,
             offsets: (batch.base_offset(), batch.next_offset()),
             first_offset: self.first_offset,
-            // The checksum says that somebody wrote it so; a count below zero is nobody's record.
+            // The checksum says that it was written so; a count below zero is no record's.
             records: records.ok(),
         }
     }

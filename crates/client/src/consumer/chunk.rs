@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchError, EndTransactionMarker};
 
-use super::assignment::Place;
+use super::assignment::FetchPosition;
 use super::config::Isolation;
 use crate::topic_partition::TopicPartition;
 
@@ -29,7 +29,7 @@ pub(crate) struct Chunk {
     /// Its bytes when it came.
     pub(crate) size: usize,
     /// The offset behind its last batch, and that batch's epoch.
-    pub(crate) next: Place,
+    pub(crate) next: FetchPosition,
     bytes: Bytes,
     isolation: Isolation,
     /// Transactions that were aborted and whose first offset was not reached yet: offset and producer, by offset.
@@ -111,13 +111,16 @@ fn is_abort(batch: &Batch<'_>) -> bool {
 
 /// The length of all batches that are complete, and the place behind them. The last one may be cut off: a broker sends
 /// no more bytes than it was asked for.
-fn complete(bytes: &Bytes) -> Result<Option<(usize, Place)>, BatchError> {
+fn complete(bytes: &Bytes) -> Result<Option<(usize, FetchPosition)>, BatchError> {
     let mut rest = &**bytes;
     let mut next = None;
     while !rest.is_empty() {
         match Batch::split_first(rest) {
             Ok((batch, behind)) => {
-                next = Some(Place { offset: batch.next_offset(), epoch: batch.partition_leader_epoch() });
+                next = Some(FetchPosition {
+                    offset: batch.next_offset(),
+                    epoch: batch.partition_leader_epoch(),
+                });
                 rest = behind;
             }
             Err(error) if next.is_none() => return Err(error),

@@ -81,7 +81,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// What has to be asked for, with its timestamps, and offsets for which nobody has to be asked.
+    /// What has to be asked for, with its timestamps, and offsets for which no broker has to be asked.
     pub(crate) fn sort(
         positions: impl IntoIterator<Item = (TopicPartition, Position)>,
     ) -> (Vec<(TopicPartition, i64)>, FoundOffsets) {
@@ -98,7 +98,7 @@ impl Position {
     /// What ListOffsets is asked for.
     ///
     /// # Errors
-    /// The offset, for which nobody has to be asked.
+    /// The offset, for which no broker has to be asked.
     pub(crate) fn timestamp(self) -> Result<i64, i64> {
         match self {
             Position::Beginning => Ok(EARLIEST),
@@ -170,7 +170,7 @@ pub struct ConsumerConfig {
     pub fetch_bytes_max: i32,
     /// A partition's part of an answer has about this many bytes at most; a larger batch comes alone. 1 MiB by default.
     pub partition_bytes_max: i32,
-    /// No more is asked for while records that nobody has taken yet have this many bytes. 16 MiB by default.
+    /// No more is asked for while records that the caller has not taken yet have this many bytes. 16 MiB by default.
     pub prefetch_bytes: usize,
     /// A batch has at most this many bytes without compression; another one is an error. 64 MiB by default, less than
     /// 4 GiB.

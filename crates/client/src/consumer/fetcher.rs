@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::assignment::{Assignment, Doubt, Locate, Place, Wish};
+use super::assignment::{Assignment, EpochValidation, FetchPosition, OffsetLookup, WantedFetch};
 use super::chunk::Arrived;
 use super::config::{ConsumerConfig, Isolation, OutOfRange};
 use super::session::{Session, Wanted};
@@ -58,8 +58,8 @@ struct Node {
 enum Event {
     Fetched(i32, Result<Fetched, Error>),
     Refreshed(Answer),
-    Located(Vec<(Locate, Result<i64, Error>)>),
-    Checked(Vec<(Doubt, Result<Place, Error>)>),
+    Located(Vec<(OffsetLookup, Result<i64, Error>)>),
+    Checked(Vec<(EpochValidation, Result<FetchPosition, Error>)>),
 }
 
 impl Fetcher {
@@ -137,7 +137,7 @@ impl Fetcher {
     /// What is wanted by the node that leads it.
     fn by_node(&self, assignment: &Assignment, unknown: &mut BTreeSet<Arc<str>>) -> HashMap<i32, Wishes> {
         let mut by_node: HashMap<i32, Wishes> = HashMap::new();
-        for Wish { key, offset, generation } in assignment.wanted(&self.shared.config) {
+        for WantedFetch { key, offset, generation } in assignment.wanted(&self.shared.config) {
             if let Some(Lead { topic_id, node, leader_epoch }) = self.lead(key, unknown) {
                 let wanted = Wanted { topic_id, offset, leader_epoch, generation };
                 by_node.entry(node).or_default().insert(key.clone(), wanted);
@@ -225,7 +225,7 @@ fn by_leader<T>(asked: Vec<(Lead, T)>) -> BTreeMap<i32, Vec<(Lead, T)>> {
     by_leader
 }
 
-fn located((asked, found): (Locate, Result<i64, Error>), assignment: &mut Assignment) {
+fn located((asked, found): (OffsetLookup, Result<i64, Error>), assignment: &mut Assignment) {
     match found {
         Ok(offset) => assignment.located(&asked, Some(offset)),
         Err(error) if error.is_retriable() => {
@@ -236,7 +236,11 @@ fn located((asked, found): (Locate, Result<i64, Error>), assignment: &mut Assign
     }
 }
 
-fn checked((doubt, end): (Doubt, Result<Place, Error>), then: OutOfRange, assignment: &mut Assignment) {
+fn checked(
+    (doubt, end): (EpochValidation, Result<FetchPosition, Error>),
+    then: OutOfRange,
+    assignment: &mut Assignment,
+) {
     match end {
         Ok(end) => assignment.settled(&doubt, Some(end), then),
         Err(error) if error.is_retriable() => {
@@ -293,7 +297,7 @@ impl Node {
     }
 
     /// A request failed; the next one waits a little, unless it is only that the broker has forgotten the session. What
-    /// would fail again is told of each partition that it was about.
+    /// would fail again is returned for each partition that it was about.
     fn fail(&mut self, error: &Error, cluster: &Cluster, assignment: &mut Assignment) {
         let code = error.code();
         if error.would_repeat() {
@@ -386,10 +390,10 @@ async fn find(
     cluster: &Cluster,
     node: i32,
     isolation: Isolation,
-    sought: Vec<(Lead, Locate)>,
-) -> Vec<(Locate, Result<i64, Error>)> {
+    sought: Vec<(Lead, OffsetLookup)>,
+) -> Vec<(OffsetLookup, Result<i64, Error>)> {
     // An offset needs no search.
-    let by_time = |(lead, one): &(Lead, Locate)| Sought {
+    let by_time = |(lead, one): &(Lead, OffsetLookup)| Sought {
         key: one.key.clone(),
         timestamp: one.position.timestamp().unwrap_or(LATEST),
         leader_epoch: lead.leader_epoch,
@@ -402,7 +406,7 @@ async fn find(
     if !at_end.is_empty() {
         found.extend(leader_offsets(cluster, node, isolation, &at_end).await);
     }
-    let offset = |(_, one): (Lead, Locate)| {
+    let offset = |(_, one): (Lead, OffsetLookup)| {
         let offset = found.remove(&one.key).unwrap_or(Ok(None));
         let offset = offset.and_then(|offset| offset.ok_or_else(|| left_out(&one.key)));
         (one, offset)

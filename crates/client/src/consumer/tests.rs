@@ -22,7 +22,7 @@ on_both_brokers!(
     little_memory_reads_as_much,
     a_seek_goes_where_it_says,
     a_paused_partition_keeps_its_place,
-    an_offset_that_is_not_there_is_told_or_passed,
+    an_offset_that_is_not_there_is_reported_or_passed,
     positions_have_offsets,
     a_topic_that_comes_later_is_read_when_it_is_there,
     a_partition_that_comes_later_holds_up_no_other,
@@ -113,7 +113,7 @@ async fn lag_counts_what_is_left(world: World) {
     fixture.fill(0, 0..100).await;
     let (t, mut consumer) = (fixture.t(0), fixture.consumer());
     consumer.assign([(t.clone(), Position::Beginning)]);
-    assert_eq!(consumer.lag(&t), Ok(None), "nobody was asked yet");
+    assert_eq!(consumer.lag(&t), Ok(None), "no broker was asked yet");
     let mut left = 100;
     while left > 0 {
         left -= take(&mut consumer, 1).await.len() as i64;
@@ -184,7 +184,7 @@ async fn a_paused_partition_keeps_its_place(world: World) {
     assert_eq!(consumer.position(&fixture.t(1)), Ok(Some(30)), "it goes on where it was");
 }
 
-async fn an_offset_that_is_not_there_is_told_or_passed(world: World) {
+async fn an_offset_that_is_not_there_is_reported_or_passed(world: World) {
     let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..10).await;
     let mut consumer = fixture.consumer();
@@ -327,14 +327,14 @@ async fn an_offset_that_is_refused_holds_up_no_other() {
     assert_eq!(consumer.position(&keys[1]), Ok(None));
 }
 
-/// What is told next, which is an error.
+/// What is returned next, which is an error.
 async fn told(consumer: &mut Consumer) -> Error {
     let next = tokio::time::timeout(Duration::from_secs(20), consumer.next()).await;
-    next.expect("somebody is told").unwrap_err()
+    next.expect("something is returned").unwrap_err()
 }
 
 #[tokio::test]
-async fn a_fetch_that_would_fail_again_is_told_of_each_partition() {
+async fn a_fetch_that_would_fail_again_is_reported_of_each_partition() {
     let refusal = ErrorCode::CLUSTER_AUTHORIZATION_FAILED;
     let mut codes = [ErrorCode::REQUEST_TIMED_OUT, refusal, refusal].into_iter();
     let broker = ScriptedBroker::start(2, move |asked| {
@@ -353,7 +353,7 @@ async fn a_fetch_that_would_fail_again_is_told_of_each_partition() {
 }
 
 #[tokio::test]
-async fn a_fetch_whose_answer_is_none_is_told() {
+async fn a_fetch_whose_answer_is_none_is_reported() {
     let broker = ScriptedBroker::start(1, |asked| (asked.api_key == ApiKey::Fetch).then(|| vec![0x7f; 8]));
     let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
     consumer.assign([(TopicPartition::new("t", 0), Position::Offset(5))]);
@@ -362,7 +362,7 @@ async fn a_fetch_whose_answer_is_none_is_told() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_none_is_told() {
+async fn a_cluster_that_is_none_is_reported() {
     let none = NoBroker::start().await;
     let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(&none.address).unwrap())).unwrap();
     consumer.assign([(TopicPartition::new("t", 0), Position::Beginning)]);
@@ -371,7 +371,7 @@ async fn a_cluster_that_is_none_is_told() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_fetcher_that_panics_is_told() {
+async fn who_waits_for_a_fetcher_that_panics_is_reported() {
     let broker = ScriptedBroker::start(1, |_| None);
     let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
     let fetcher = Fetcher::new(consumer.shared.clone());

@@ -43,7 +43,7 @@ pub(crate) fn assign(
     let mut assignments: Assignments =
         members.keys().map(|member| (member.clone(), BTreeSet::new())).collect();
     for (key, member) in plan.owner_of {
-        // Somebody else has it: it is let go first.
+        // Another member has it: it is let go first.
         if owners.get(&key).is_none_or(|owner| *owner == member) {
             assignments.get_mut(member).expect("all members are in it").insert(key);
         }
@@ -79,7 +79,7 @@ fn owners<'m>(
     claims.into_iter().filter_map(|(key, (_, member))| Some((key.clone(), member?))).collect()
 }
 
-/// All partitions that somebody wants.
+/// All partitions that any member wants.
 fn all(
     members: &BTreeMap<String, MemberSubscription>,
     partitions: &HashMap<Arc<str>, i32>,

@@ -62,8 +62,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of somebody who is in no group.
-    pub(crate) fn nobody() -> Identity {
+    /// Of a client that is in no group.
+    pub(crate) fn none() -> Identity {
         Identity { member_id: String::new(), generation: -1 }
     }
 }
@@ -169,7 +169,7 @@ impl Calls {
             let response = reply.read()?;
             let name = response.member_id.clone().into_owned();
             if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() && member_id.is_empty() {
-                // KIP-394: a member joins under the name that it was given, so that nobody waits for one who is gone.
+                // KIP-394: a member joins under the name that it was given, so that the group does not wait for one who is gone.
                 named(&name);
                 member_id = name;
                 continue;

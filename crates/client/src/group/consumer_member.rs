@@ -94,7 +94,7 @@ impl ConsumerMember {
         let failed = self.take_part().await;
         (self.beat, self.change) = (None, None);
         if let Err(error) = failed {
-            // Before others have its partitions. Without a consumer there is nobody to tell.
+            // Before others have its partitions. Without a consumer there is none to notify.
             let _ = self.changes.send(Change::told(What::Failed(error)));
         }
         leave(&self.calls, &self.member_id, self.membership.leave()).await;
@@ -250,7 +250,7 @@ impl ConsumerMember {
         self.question = Some(Box::pin(async move { cluster.names(&unnamed).await }));
     }
 
-    /// Whether nobody has asked for records for too long.
+    /// Returns true if records were not asked for for too long.
     fn is_idle(&self) -> bool {
         let idle_since = *self.shared.idle_since.lock();
         idle_since.is_some_and(|since| since.elapsed() > self.config.max_poll_interval)

@@ -107,7 +107,7 @@ impl GroupConsumer {
         let event = match &change.what {
             What::Failed(_) => return Ok(None),
             What::Revoked(revoked) => {
-                return Ok(Some(GroupEvent::Revoking(self.revoke(revoked.clone(), change))));
+                return Ok(Some(GroupEvent::Revoking(self.begin_revocation(revoked.clone(), change))));
             }
             What::Assigned(added) => GroupEvent::Assigned(self.assigned(&added.clone())),
             What::Lost => {
@@ -120,7 +120,7 @@ impl GroupConsumer {
         Ok(Some(event))
     }
 
-    fn revoke(&mut self, revoked: BTreeSet<TopicPartition>, change: Change) -> Revoking {
+    fn begin_revocation(&mut self, revoked: BTreeSet<TopicPartition>, change: Change) -> Revoking {
         let assigned = self.consumer.assignment().into_iter();
         let partitions: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
         for partition in &partitions {

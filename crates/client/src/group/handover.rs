@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) identity: Mutex<Identity>,
     /// What the consumer has taken over.
     pub(crate) held: Mutex<Held>,
-    /// Since when nobody waits for records.
+    /// Since when no caller waits for records.
     pub(crate) idle_since: Mutex<Option<Instant>>,
     /// The member has to leave.
     pub(crate) stop: Notify,
@@ -35,7 +35,7 @@ impl Shared {
     /// Of a member that has not joined yet.
     pub(crate) fn new() -> Shared {
         Shared {
-            identity: Mutex::new(Identity::nobody()),
+            identity: Mutex::new(Identity::none()),
             held: Mutex::default(),
             idle_since: Mutex::new(Some(Instant::now())),
             stop: Notify::new(),
@@ -52,12 +52,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// One that nobody waits for.
+    /// One that is not waited for.
     pub(crate) fn told(what: What) -> Change {
         Change { what, offer: Offer::default(), done: None }
     }
 
-    /// Begins with it, or goes on; false if nobody wants it any more.
+    /// Begins with it, or goes on; false if it is not wanted any more.
     pub(crate) fn take(&self) -> bool {
         !self.is_void() && self.offer.take()
     }
@@ -82,13 +82,13 @@ pub(crate) enum What {
     Revoked(BTreeSet<TopicPartition>),
     /// To be read too, from where.
     Assigned(BTreeMap<TopicPartition, Begin>),
-    /// All partitions are somebody else's already.
+    /// All partitions are another member's already.
     Lost,
     /// The group cannot be taken part in.
     Failed(Error),
 }
 
-/// Settles, once, whether a change is made: by the consumer that takes it or by the member that withdraws it, whoever
+/// Settles, once, whether a change is made: by the consumer that takes it or by the member that withdraws it, whichever
 /// comes first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Offer {
@@ -117,7 +117,7 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let error = Error::of_ended_task(&format!("the member of group {}", self.group_id));
-            // Without a consumer there is nobody to tell.
+            // Without a consumer there is none to notify.
             let _ = self.changes.send(Change::told(What::Failed(error)));
         }
     }

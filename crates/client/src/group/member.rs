@@ -24,7 +24,7 @@ use crate::topic_partition::TopicPartition;
 enum End {
     /// The group changes.
     Rejoin,
-    /// Nobody has asked for records for too long.
+    /// Records were not asked for for too long.
     Idle,
     Error(Error),
 }
@@ -95,7 +95,7 @@ impl Member {
         };
         if let Some(error) = failed {
             shared.identity.lock().generation = -1;
-            // Before others have its partitions. Without a consumer there is nobody to tell.
+            // Before others have its partitions. Without a consumer there is none to notify.
             let _ = self.changes.send(Change::told(What::Failed(error)));
         }
         // Others wait for one who says nothing until its session ends.

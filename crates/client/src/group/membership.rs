@@ -51,15 +51,15 @@ pub(crate) enum Step {
     Revoke(BTreeSet<TopicPartition>),
     /// Have the consumer read partitions from now on, and tell the same.
     Assign(BTreeSet<TopicPartition>),
-    /// The partitions that the consumer was to read are somebody else's by now: if it has not begun with them, see that it
+    /// The partitions that the consumer was to read are another member's by now: if it has not begun with them, see that it
     /// never does, and tell [`Membership::withdrawn`].
     Withdraw,
-    /// Drop the heartbeat and the change that are under way, have the consumer give up what is somebody else's already,
+    /// Drop the heartbeat and the change that are under way, have the consumer give up what is another member's already,
     /// and tell [`Membership::given_up`].
     GiveUp,
     /// The group cannot be taken part in.
     Fail(Error),
-    /// Nothing until this time in ms, or until something is told.
+    /// Nothing until this time in ms, or until something is heard.
     Wait(u64),
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Membership {
     is_withdrawing: bool,
     /// What the coordinator has heard that it has; none: it has to hear of it.
     told: Option<Partitions>,
-    /// The next heartbeat repeats everything, as nobody knows what of the last one was heard.
+    /// The next heartbeat repeats everything, as it is not known what of the last one was heard.
     is_full: bool,
     in_flight: bool,
     /// It has asked to join, and was not thrown out since.
@@ -274,7 +274,7 @@ impl Membership {
     pub(crate) fn reconciled(&mut self) {
         if let Some(current) = self.reconciling.take() {
             self.current = current;
-            // Even if it is what was told before: the coordinator waits to hear it.
+            // Even if it is what was said before: the coordinator waits to hear it.
             (self.told, self.is_withdrawing) = (None, false);
         }
     }
@@ -285,7 +285,7 @@ impl Membership {
         (self.reconciling, self.told, self.is_withdrawing) = (None, None, false);
     }
 
-    /// Nobody asks for records: the heartbeat by which the member leaves. It joins again when the consumer has given its
+    /// Records are not asked for: the heartbeat by which the member leaves. It joins again when the consumer has given its
     /// partitions up, which is when it is asked again.
     pub(crate) fn go_idle(&mut self) -> Option<Heartbeat> {
         let leave = self.leave();

@@ -82,7 +82,7 @@ pub(crate) fn commit_request<'a>(group: &'a str, offsets: &'a CommittedOffsets) 
     }
 }
 
-/// Whether all of a commit is done. That a topic is not there is told only if nothing else is wrong: what is there was
+/// Whether all of a commit is done. That a topic is not there is returned only if nothing else is wrong: what is there was
 /// committed then.
 pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
     let response = reply.read()?;

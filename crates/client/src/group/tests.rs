@@ -22,7 +22,7 @@ macro_rules! in_both_protocols {
             on_both_brokers!($($test),+);
 
             $(async fn $test(world: World) {
-                super::$test(world.with_consumer_groups()).await;
+                $crate::testing::boxed(super::$test(world.with_consumer_groups())).await;
             })+
         }
     };
@@ -41,7 +41,7 @@ in_both_protocols!(
     what_a_member_keeps_stays_paused_where_it_was,
     a_member_shares_with_one_of_java,
     a_pattern_finds_topics_that_come_later,
-    who_was_thrown_out_is_told_so_when_it_closes,
+    who_was_thrown_out_is_answered_so_when_it_closes,
     a_hook_says_where_to_begin,
     what_is_kept_beside_an_offset_is_read_back_at_assignment,
     a_revocation_stops_no_other_partition,
@@ -53,7 +53,7 @@ mod classic_protocol_alone {
 
     on_both_brokers!(
         a_group_that_refuses_says_why,
-        an_offset_that_no_leader_has_written_is_told,
+        an_offset_that_no_leader_has_written_is_reported,
         records_come_as_a_stream,
     );
 }
@@ -151,7 +151,7 @@ fn counts(members: &[&mut GroupConsumer]) -> Vec<usize> {
     members.iter().map(|member| member.assignment().len()).collect()
 }
 
-/// Tells what its consumer was told.
+/// Reports what its consumer was given.
 struct Told(mpsc::UnboundedSender<String>);
 
 impl RebalanceHooks for Told {
@@ -305,7 +305,7 @@ async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(w
     assert_eq!(hears.recv().await.unwrap(), "assigned 1");
 }
 
-async fn who_was_thrown_out_is_told_so_when_it_closes(world: World) {
+async fn who_was_thrown_out_is_answered_so_when_it_closes(world: World) {
     let (idle, mut hears) = idle(&world).await;
     eventually("it is thrown out", async || idle.shared.identity.lock().generation < 0).await;
     idle.close().await.unwrap();
@@ -453,7 +453,7 @@ async fn a_pattern_finds_topics_that_come_later(world: World) {
 }
 
 /// KIP-320: the epoch that is committed with an offset is checked before anything is read there.
-async fn an_offset_that_no_leader_has_written_is_told(world: World) {
+async fn an_offset_that_no_leader_has_written_is_reported(world: World) {
     world.create(1, &[]).await;
     fill(&world, 1, 0..10).await;
     let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
@@ -580,7 +580,7 @@ async fn balanced(
     }
 }
 
-/// So many numbers, whoever reads them.
+/// So many numbers, whichever member reads them.
 async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -> Vec<i32> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut taken = Vec::new();

@@ -14,6 +14,9 @@ use crate::cluster::Topic;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
+/// Between two looks at what is idle; what is so at two of them is forgotten (Kafka's `metadata.max.idle.ms`).
+const IDLE_MS: u64 = 300_000;
+
 /// The time, by two clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
@@ -34,6 +37,12 @@ pub(crate) struct Accumulator {
     last: Option<(TopicPartition, usize)>,
     /// Queues that are not empty.
     active: BTreeSet<usize>,
+    /// Places whose queues were forgotten.
+    free: Vec<usize>,
+    /// Producer ids under which forgotten queues have used numbers, with the newest epochs of these.
+    forgotten: HashMap<i64, i16>,
+    /// When to look for what is idle.
+    idle_look_ms: u64,
     /// Why a batch was given up, for its transaction.
     failure: Option<Error>,
     /// Flushes that run, and senders that wait for room: nothing waits for company meanwhile.
@@ -65,6 +74,9 @@ impl Accumulator {
             topics: HashMap::new(),
             last: None,
             active: BTreeSet::new(),
+            free: Vec::new(),
+            forgotten: HashMap::new(),
+            idle_look_ms: IDLE_MS,
             failure: None,
             flushes: 0,
         }
@@ -119,8 +131,18 @@ impl Accumulator {
         }
         let queues = self.topics.entry(topic.clone()).or_default();
         let place = *queues.places.entry(partition).or_insert_with(|| {
-            self.queues.push(PartitionQueue::new(topic.clone(), partition));
-            self.queues.len() - 1
+            let used_before = self.forgotten.iter().map(|(id, epoch)| (*id, *epoch)).collect();
+            let queue = PartitionQueue::anew(topic.clone(), partition, used_before);
+            match self.free.pop() {
+                Some(place) => {
+                    self.queues[place] = queue;
+                    place
+                }
+                None => {
+                    self.queues.push(queue);
+                    self.queues.len() - 1
+                }
+            }
         });
         self.last = Some((TopicPartition { topic: topic.clone(), partition }, place));
         place
@@ -141,6 +163,37 @@ impl Accumulator {
         }
         self.active.retain(|place| !queues[*place].is_empty());
         freed
+    }
+
+    /// Forgets partitions to which nothing was written for some minutes, and topics of which that is all. `current`: the
+    /// producer id and epoch of transactions.
+    pub(crate) fn forget_idle(&mut self, now_ms: u64, current: Option<(i64, i16)>) {
+        if now_ms < self.idle_look_ms {
+            return;
+        }
+        self.idle_look_ms = now_ms + IDLE_MS;
+        self.last = None;
+        let Accumulator { topics, queues, free, forgotten, .. } = self;
+        topics.retain(|_, topic| {
+            topic.places.retain(|_, place| {
+                let queue = &mut queues[*place];
+                if !queue.is_idle(current) {
+                    return true;
+                }
+                if let Some((id, epoch)) = queue.epoch() {
+                    let newest = forgotten.entry(id).or_insert(epoch);
+                    *newest = epoch.max(*newest);
+                }
+                *queue = PartitionQueue::new("".into(), 0);
+                free.push(*place);
+                false
+            });
+            !topic.places.is_empty()
+        });
+        if topics.is_empty() {
+            *queues = Vec::new();
+            *free = Vec::new();
+        }
     }
 
     /// What may be sent, beginning with the queue at `first`, so that none is always the last.
@@ -219,6 +272,7 @@ impl Accumulator {
 
 #[cfg(test)]
 mod tests {
+    use mainstem_records::ProducerFields;
     use mainstem_wire::Uuid;
 
     use super::*;
@@ -278,5 +332,73 @@ mod tests {
                 .iter()
                 .all(|queue| queue.begins_with(&Record::new("t", vec![b'x'; 300]), &accumulator.config))
         );
+    }
+
+    /// Sends what waits at a partition and has it written; the numbers that it went under.
+    fn send(accumulator: &mut Accumulator, partition: i32, producer: (i64, i16)) -> ProducerFields {
+        let place = accumulator.topics["t"].places[&partition];
+        let (queue, config, _) = accumulator.queue_mut(place);
+        let batch = queue.take(Some(producer), config);
+        let (id, bytes) = (batch.id, batch.contents.build().unwrap());
+        let (sent, _) = mainstem_records::Batch::split_first(&bytes).unwrap();
+        let fields = ProducerFields {
+            producer_id: sent.producer_id(),
+            producer_epoch: sent.producer_epoch(),
+            base_sequence: sent.base_sequence(),
+        };
+        queue.built(id, bytes);
+        queue.succeeded(id, super::super::queue::Written { base_offset: Some(0), append_time_ms: None });
+        accumulator.settle(place);
+        fields
+    }
+
+    #[test]
+    fn what_is_idle_is_forgotten_and_its_numbers_go_on_in_the_next_epoch() {
+        let (topic, mut accumulator) = (topic(3), accumulator());
+        accumulator.config.idempotent = true;
+        let record = |partition| Record::new("t", "x").partition(partition);
+        for partition in 0..3 {
+            append(&mut accumulator, &topic, &record(partition), 0);
+        }
+        let (idle, used) = ([0, 1].map(|one| send(&mut accumulator, one, (7, 0))), 2);
+        assert!(idle.iter().all(|one| (one.producer_epoch, one.base_sequence) == (0, 0)));
+        accumulator.forget_idle(IDLE_MS, None);
+        assert_eq!(accumulator.topics["t"].places.len(), 3, "they were used since the last look");
+        accumulator.forget_idle(IDLE_MS + 1, None);
+        assert_eq!(accumulator.topics["t"].places.len(), 3, "it is not time for a look");
+        accumulator.forget_idle(2 * IDLE_MS, None);
+        assert_eq!(accumulator.topics["t"].places.keys().collect::<Vec<_>>(), [&used], "the one that waits");
+        append(&mut accumulator, &topic, &record(0), 0);
+        let again = send(&mut accumulator, 0, (7, 0));
+        assert_eq!((again.producer_epoch, again.base_sequence), (1, 0));
+        assert_eq!(accumulator.queues.len(), 3, "its place is used again");
+        send(&mut accumulator, used, (7, 0));
+        append(&mut accumulator, &topic, &record(used), 0);
+        assert_eq!(send(&mut accumulator, used, (7, 0)).base_sequence, 1, "what was not forgotten goes on");
+        for look in 3..5 {
+            accumulator.forget_idle(look * IDLE_MS, None);
+        }
+        assert!(accumulator.topics.is_empty() && accumulator.queues.is_empty());
+        append(&mut accumulator, &topic, &record(1), 0);
+        assert_eq!(send(&mut accumulator, 1, (7, 0)).producer_epoch, 2);
+        for look in 5..7 {
+            accumulator.forget_idle(look * IDLE_MS, None);
+        }
+        append(&mut accumulator, &topic, &record(1), 0);
+        assert_eq!(send(&mut accumulator, 1, (8, 0)).producer_epoch, 0, "another producer id begins anew");
+    }
+
+    #[test]
+    fn numbers_of_the_epoch_that_transactions_have_are_kept() {
+        let (topic, mut accumulator) = (topic(1), accumulator());
+        (accumulator.config.idempotent, accumulator.config.is_transactional) = (true, true);
+        append(&mut accumulator, &topic, &Record::new("t", "x").partition(0), 0);
+        send(&mut accumulator, 0, (7, 3));
+        for look in 1..4 {
+            accumulator.forget_idle(look * IDLE_MS, Some((7, 3)));
+            assert_eq!(accumulator.topics.len(), 1);
+        }
+        accumulator.forget_idle(4 * IDLE_MS, Some((7, 4)));
+        assert!(accumulator.topics.is_empty());
     }
 }

@@ -27,7 +27,7 @@ const IN_FLIGHT_MAX: usize = 5;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acks {
-    /// Nobody: the broker does not answer, and deliveries have no offset.
+    /// None: the broker does not answer, and deliveries have no offset.
     None,
     /// The leader of the partition.
     Leader,
@@ -80,7 +80,7 @@ pub struct ProducerConfig {
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
     pub compression_level: Option<i32>,
-    /// How long a batch waits for more records; not while somebody waits for room. Less than `delivery_timeout`, 5 ms by
+    /// How long a batch waits for more records; not while a caller waits for room. Less than `delivery_timeout`, 5 ms by
     /// default.
     pub linger: Duration,
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.

@@ -6,7 +6,7 @@
 //! follows it. When a number may be left out for good (its batch failed or ran out of time), nothing more is sent until
 //! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
 //! which the broker takes for a new start (KIP-360); in a transaction, whose epochs are the coordinator's to give, the
-//! failure is told to it instead. The first batch of a producer id goes alone: a broker that has seen
+//! failure is reported to it instead. The first batch of a producer id goes alone: a broker that has seen
 //! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that the broker may have already is never renumbered: it
 //! goes again as it is, until the broker says that it has it, or that something before it is missing; then neither it
 //! nor anything behind it was written.
@@ -99,6 +99,11 @@ pub(crate) struct PartitionQueue {
     failure: Option<Error>,
     /// A broker has taken a batch under the producer id, and so knows which number comes next.
     is_known: bool,
+    /// A record was appended since this was asked last.
+    is_used: bool,
+    /// Producer ids, with their newest epochs, under which numbers may have been used here before, in a queue that was
+    /// forgotten.
+    used_before: Vec<(i64, i16)>,
 }
 
 impl PartitionQueue {
@@ -112,7 +117,29 @@ impl PartitionQueue {
             broken: false,
             failure: None,
             is_known: false,
+            is_used: false,
+            used_before: Vec::new(),
         }
+    }
+
+    /// The queue of a partition that may have been forgotten before, with numbers up to these epochs of producer ids.
+    pub(crate) fn anew(topic: Arc<str>, partition: i32, used_before: Vec<(i64, i16)>) -> PartitionQueue {
+        PartitionQueue { used_before, ..PartitionQueue::new(topic, partition) }
+    }
+
+    /// Returns true if nothing was appended since this was asked last, and nothing is lost with this queue. `current`: the
+    /// producer id and epoch of transactions, whose numbers go on here.
+    pub(crate) fn is_idle(&mut self, current: Option<(i64, i16)>) -> bool {
+        let is_used = std::mem::take(&mut self.is_used);
+        let name = self.epoch();
+        // There has to be an epoch that follows.
+        let can_follow = name.is_none_or(|(_, epoch)| epoch < i16::MAX);
+        !is_used && self.is_empty() && can_follow && (current.is_none() || name != current)
+    }
+
+    /// The producer id and epoch of the last number, if there is one.
+    pub(crate) fn epoch(&self) -> Option<(i64, i16)> {
+        self.sequence.map(|place| (place.producer_id, place.producer_epoch))
     }
 
     /// Name of the topic, and the partition.
@@ -147,6 +174,7 @@ impl PartitionQueue {
             ));
         }
         let batch = self.waiting.back_mut().expect("there is one now");
+        self.is_used = true;
         match batch.append(record, record.timestamp_ms.unwrap_or(wall_ms)) {
             Ok(index) => Ok((Delivery::new(batch.promise.clone(), index), begins)),
             Err(error) => {
@@ -219,7 +247,7 @@ impl PartitionQueue {
         Some(Sendable { id, bytes })
     }
 
-    /// A batch cannot be built; it is told and gone. The bytes of memory that are free now.
+    /// A batch cannot be built; it has failed and is gone. The bytes of memory that are free now.
     pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError, config: &QueueConfig) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
         self.give_up(&batch, Error::Invalid(error.to_string()), config)
@@ -238,7 +266,13 @@ impl PartitionQueue {
         let may_renumber =
             self.in_flight.is_empty() && !self.waiting.front().is_some_and(|batch| batch.maybe_written);
         let mut next = match self.sequence {
-            None => ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 },
+            None => {
+                // After numbers that are forgotten only another epoch begins from zero (KIP-360).
+                let before =
+                    self.used_before.iter().find(|(id, _)| *id == producer_id && !config.is_transactional);
+                let epoch = before.map_or(first_epoch, |(_, epoch)| first_epoch.max(epoch + 1));
+                ProducerFields { producer_id, producer_epoch: epoch, base_sequence: 0 }
+            }
             Some(place) if config.is_transactional => {
                 // Between two transactions nothing waits or is under way.
                 if (place.producer_id, place.producer_epoch) == (producer_id, first_epoch) {
@@ -282,7 +316,7 @@ impl PartitionQueue {
         batch.bytes
     }
 
-    /// A batch was not written, or nobody knows. The bytes of memory that are free now.
+    /// A batch was not written, or that is not known. The bytes of memory that are free now.
     pub(crate) fn failed(
         &mut self,
         id: u64,
@@ -435,7 +469,7 @@ enum Verdict {
     Failed,
 }
 
-/// What who has sent a record is told of its failure.
+/// What the sender of a record learns of its failure.
 fn told(error: &Error, config: &QueueConfig) -> Error {
     if config.is_transactional { transaction::of_record(error) } else { error.clone() }
 }

@@ -69,7 +69,7 @@ enum Link {
 
 /// The name under which batches are numbered.
 enum ProducerId {
-    Needless,
+    NotIdempotent,
     Unknown,
     Asked,
     Known(i64, i16),
@@ -102,13 +102,14 @@ enum Event {
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
     Refreshed(Answer),
     Named(Result<(i64, i16), Error>),
-    /// A transaction's coordinator was told of partitions.
+    /// A transaction's coordinator was asked to add partitions.
     Added,
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
-        let producer = if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::Needless };
+        let producer =
+            if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::NotIdempotent };
         let questions = Questions::new(&shared.cluster);
         Sender {
             shared,
@@ -168,6 +169,7 @@ impl Sender {
         self.shared.memory.add_permits(state.queues.expire(now_ms, |key| self.trouble(key)));
         self.shared.memory.add_permits(state.note_failures());
         let State { queues, transactions, .. } = state;
+        queues.forget_idle(now_ms, transactions.as_ref().and_then(Transactions::name));
         let mut due = queues.due(now_ms, self.turn);
         if let Some(at) = due.next_ms {
             *next_look = (self.shared.started + Duration::from_millis(at)).min(*next_look);
@@ -210,7 +212,7 @@ impl Sender {
             let cluster = self.shared.cluster.clone();
             self.tasks.spawn(async move { Event::Named(init_producer_id(&cluster).await) });
         }
-        matches!(self.producer, ProducerId::Known(..) | ProducerId::Needless)
+        matches!(self.producer, ProducerId::Known(..) | ProducerId::NotIdempotent)
     }
 
     /// The ready queues by the node that leads them, and topics of which has to be asked.
@@ -495,7 +497,7 @@ async fn init_producer_id(cluster: &Cluster) -> Result<(i64, i16), Error> {
     retrying(config, config.operation_timeout, "getting a producer id", || async {
         let request = InitProducerIdRequest {
             transactional_id: None,
-            // Without transactions nobody looks at it, but it has to be more than 0.
+            // Without transactions it is not looked at, but it has to be more than 0.
             transaction_timeout_ms: i32::MAX,
             ..Default::default()
         };

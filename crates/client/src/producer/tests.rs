@@ -26,7 +26,7 @@ on_both_brokers!(
     connections_that_break_neither_lose_nor_double_nor_swap_records,
     one_request_at_a_time_keeps_the_order_without_idempotence,
     tasks_on_many_threads_share_a_producer[flavor = "multi_thread", worker_threads = 4],
-    a_partition_that_does_not_exist_is_told_with_how_many_there_are,
+    a_partition_that_does_not_exist_is_reported_with_how_many_there_are,
     a_topic_that_cannot_be_is_refused,
 );
 
@@ -155,7 +155,7 @@ async fn a_full_buffer_holds_senders_back(world: World) {
     let first = producer.send(record()).await.unwrap();
     let second = producer.send(record()).await.unwrap();
     assert!(first.poll_outcome().is_none(), "it waits for company");
-    // As long as somebody waits for room, nothing waits for company.
+    // As long as a caller waits for room, nothing waits for company.
     let third = producer.send(record()).await.unwrap();
     assert!(first.poll_outcome().unwrap().is_ok() && second.poll_outcome().unwrap().is_ok());
     assert!(third.poll_outcome().is_none(), "there is room again");
@@ -252,7 +252,7 @@ async fn tasks_on_many_threads_share_a_producer(world: World) {
     }
 }
 
-async fn a_partition_that_does_not_exist_is_told_with_how_many_there_are(world: World) {
+async fn a_partition_that_does_not_exist_is_reported_with_how_many_there_are(world: World) {
     world.create(2, &[]).await;
     let producer = Producer::new(config(&world)).unwrap();
     let refused = producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.unwrap_err();
@@ -272,9 +272,9 @@ async fn a_topic_that_cannot_be_is_refused(world: World) {
 
 #[tokio::test]
 async fn without_a_broker_the_wait_has_an_end() {
-    // Bound and never accepted from: a port at which nobody answers.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = ClientConfig::new(&nobody.local_addr().unwrap().to_string()).unwrap();
+    // Bound and never accepted from: a port at which no broker answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientConfig::new(&silent.local_addr().unwrap().to_string()).unwrap();
     let config = ProducerConfig { max_block: Duration::from_millis(200), ..ProducerConfig::new(client) };
     let late = Producer::new(config).unwrap().send(Record::new("t", "a")).await.unwrap_err();
     assert!(late.to_string().starts_with("finding topic t was not done within 200ms"), "{late}");

@@ -43,9 +43,9 @@ pub(crate) enum End {
 /// Whether the coordinator knows that the transaction has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Begun {
-    /// It was told of nothing.
+    /// It was asked for nothing.
     No,
-    /// It was told of something, and its answer was a refusal, or is not there yet, or never comes.
+    /// It was asked for something, and its answer was a refusal, or is not there yet, or never comes.
     Maybe,
     /// It has said so; or with version 2 of the protocol, records were sent.
     Yes,
@@ -192,7 +192,7 @@ impl Transactions {
         self.is_adding
     }
 
-    /// The coordinator was told of partitions.
+    /// The coordinator was asked to add partitions.
     pub(crate) fn was_added(&mut self, partitions: BTreeSet<TopicPartition>, outcome: Result<(), Error>) {
         self.is_adding = false;
         self.wanted.retain(|one| !partitions.contains(one));

@@ -103,7 +103,7 @@ impl Producer {
         let shared = &self.owner.shared;
         let term = shared.transactions(|one| one.begin_commit().map(|()| one.term()))?;
         self.flush().await;
-        // Who closes the producer aborts what nobody was asked to commit.
+        // Who closes the producer aborts what the coordinator was not asked to commit.
         shared.check_taking()?;
         self.end_transaction(term, true).await
     }

@@ -73,7 +73,7 @@ impl KafkaPeer {
         let jars = find_jars(release)?;
         let name = format!("mainstem-client-kafka-{}-{}", release.version, std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // What a killed process with the same id left there is nobody's.
+        // What a killed process with the same id left there is not in use.
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
@@ -187,7 +187,7 @@ pub(crate) struct JavaMember {
     hears: mpsc::UnboundedReceiver<Vec<String>>,
     /// How many partitions it has.
     pub(crate) assigned: usize,
-    /// What it has read and nobody has taken yet.
+    /// What it has read and no test has taken yet.
     read: Vec<Vec<String>>,
     is_closed: bool,
 }

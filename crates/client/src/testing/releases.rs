@@ -48,16 +48,20 @@ const NEEDS: &[Need] = &[
     ),
     need("consumer_protocol::", (3, 9), "groups of the consumer protocol (KIP-848)"),
     need("consumer_protocol_alone::", (3, 9), "groups of the consumer protocol (KIP-848)"),
-    need("replicas_are_told_page_by_page", (3, 8), "DescribeTopicPartitions (KIP-966)"),
-    need("passwords_of_users_are_told", (3, 5), "DescribeUserScramCredentials without ZooKeeper (KIP-554)"),
+    need("replicas_are_reported_page_by_page", (3, 8), "DescribeTopicPartitions (KIP-966)"),
+    need(
+        "passwords_of_users_are_reported",
+        (3, 5),
+        "DescribeUserScramCredentials without ZooKeeper (KIP-554)",
+    ),
     need("nodes_are_unregistered", (3, 0), "UnregisterBroker"),
-    need("what_does_not_exist_is_told_at_once", (2, 3), "IncrementalAlterConfigs (KIP-339)"),
+    need("what_does_not_exist_is_reported_at_once", (2, 3), "IncrementalAlterConfigs (KIP-339)"),
     need("groups_have_settings", (4, 0), "settings of groups (KIP-848)"),
     need("what_has_settings_is_listed", (4, 1), "a list of all that has settings (KIP-1142)"),
     need("settings_are_changed_and_say_where_they_come_from", (3, 7), "client metrics (KIP-714)"),
     need("the_cluster_is_described", (3, 3), "DescribeQuorum (KIP-595)"),
-    need("what_a_partition_takes_is_told", (3, 3), "the sizes of volumes in DescribeLogDirs (KIP-827)"),
-    need("producers_are_told", (2, 8), "DescribeProducers (KIP-664)"),
+    need("what_a_partition_takes_is_reported", (3, 3), "the sizes of volumes in DescribeLogDirs (KIP-827)"),
+    need("producers_are_reported", (2, 8), "DescribeProducers (KIP-664)"),
     need("quotas_are_set_and_taken_away", (2, 6), "DescribeClientQuotas (KIP-546)"),
     need(
         "leaders_and_places_of_partitions_are_asked_for",
@@ -79,11 +83,15 @@ const NEEDS: &[Need] = &[
     need("topics_come_grow_and_go", (1, 0), "CreatePartitions (KIP-195)"),
     need("a_partition_that_comes_later_holds_up_no_other", (1, 0), "CreatePartitions (KIP-195)"),
     need(
-        "a_partition_that_does_not_exist_is_told_with_how_many_there_are",
+        "a_partition_that_does_not_exist_is_reported_with_how_many_there_are",
         (1, 0),
         "CreatePartitions (KIP-195)",
     ),
-    need("an_offset_that_no_leader_has_written_is_told", (2, 1), "epochs of leaders in commits (KIP-320)"),
+    need(
+        "an_offset_that_no_leader_has_written_is_reported",
+        (2, 1),
+        "epochs of leaders in commits (KIP-320)",
+    ),
     need("offsets_are_committed_with", (2, 5), "members of groups in TxnOffsetCommit (KIP-447)"),
     need("after_a_failure_", (2, 5), "the next epoch of a producer (KIP-360)"),
 ];
@@ -108,7 +116,7 @@ impl Release {
         self.peer.get_or_init(|| KafkaPeer::start(self))
     }
 
-    /// Whether a test is to run against it; if not, it is told why. The test's name has its module's and that of the release
+    /// Whether a test is to run against it; if not, why. The test's name has its module's and that of the release
     /// before it.
     pub(crate) fn takes(&self, test: &str) -> bool {
         let (module, name) = test.rsplit_once("::").expect("it is in a module");

@@ -144,7 +144,7 @@ impl ClassicGroup {
         self.bytes() - self.member_bytes - self.topic_bytes + members + told + topics
     }
 
-    /// Notes that a member was told its id, and the time by which it has to come back.
+    /// Records that a member was given its id, and the time by which it has to come back.
     pub(crate) fn tell(&mut self, id: MemberId, timer: Option<Timer>) {
         self.member_bytes += memory::told(&id);
         self.pending_joins.insert(id, timer);

@@ -1,4 +1,4 @@
-//! The coordinator itself: finds the group of a request, and lets handlers, time and outcomes of appends at it.
+//! The coordinator itself: routes requests, timers and append completions to the group that they concern.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};

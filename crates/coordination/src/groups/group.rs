@@ -140,7 +140,7 @@ pub(crate) enum Occupancy {
     Dead,
     /// It changes its protocol at the moment.
     Changing,
-    /// Nobody.
+    /// No member.
     Empty,
     /// Members whose subscriptions are known, or count as all topics.
     Consumers,

@@ -176,7 +176,7 @@ fn written<'a>(
 }
 
 /// A group that was made for a JoinGroup could not be written. If nothing else of it is on its way it goes again, and
-/// those who joined are told.
+/// those that joined are answered.
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
         rebalance::give_up(group, io, error);

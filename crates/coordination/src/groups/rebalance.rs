@@ -173,7 +173,7 @@ pub(crate) fn fail_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, error: 
     }
 }
 
-/// The leader's assignment is durable: members have it from now on, and those that wait are told.
+/// The leader's assignment is durable: members have it from now on, and those that wait are answered.
 pub(crate) fn propagate(group: &mut ClassicGroup, io: &mut Io<'_>, assignments: &[(MemberId, Arc<[u8]>)]) {
     group.transition_to(State::Stable, io.now.wall_ms);
     for (id, assignment) in assignments {

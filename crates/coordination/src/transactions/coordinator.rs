@@ -1,4 +1,4 @@
-//! The coordinator itself: finds the transactional id of a request, and lets handlers, time and outcomes at it.
+//! The coordinator itself: routes requests, timers and outcomes to the transactional id that they concern.
 
 use std::collections::{BTreeMap, VecDeque};
 

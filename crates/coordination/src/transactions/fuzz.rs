@@ -58,7 +58,7 @@ fn carry_out(coordinator: &mut TransactionCoordinator, now: Now) {
                         }
                     }
                 }
-                Effect::Reply { token, .. } => unreachable!("nobody asked as {token:?}"),
+                Effect::Reply { token, .. } => unreachable!("no client asked as {token:?}"),
             }
         }
     }

@@ -105,7 +105,7 @@ fn stop(transaction: &mut Transaction, io: &mut Io<'_>, number: u64) {
 /// Writes that the transaction has ended.
 fn complete(transaction: &mut Transaction, io: &mut Io<'_>) {
     let target = transaction.image.completed(io.now.wall_ms);
-    io.write(transaction, target, Waiter::Nobody);
+    io.write(transaction, target, Waiter::None);
 }
 
 /// The markers of those among `partitions` that have none yet.

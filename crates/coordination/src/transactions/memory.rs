@@ -50,7 +50,7 @@ pub(crate) fn change(target: &Image) -> usize {
 fn waiting(waiter: &Waiter) -> usize {
     match waiter {
         Waiter::Add(request) => adding(request),
-        Waiter::Nobody | Waiter::Init(_) | Waiter::Fence(_) | Waiter::End { .. } => 0,
+        Waiter::None | Waiter::Init(_) | Waiter::Fence(_) | Waiter::End { .. } => 0,
     }
 }
 

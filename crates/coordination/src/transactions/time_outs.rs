@@ -24,7 +24,7 @@ pub(crate) fn abort_overdue(transactions: &mut Transactions, io: &mut Io<'_>) {
     for transaction in transactions.values_mut() {
         let is_ongoing = transaction.image.state == State::Ongoing && !transaction.is_busy();
         if is_ongoing && transaction.times_out_ms.is_some_and(|at| at < now_ms) {
-            fence(transaction, io, Waiter::Nobody);
+            fence(transaction, io, Waiter::None);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Token, end_txn, init_producer_id};
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// None: time has brought the change about, or the end of the markers.
-    Nobody,
+    None,
     /// An InitProducerId that gets what the image says.
     Init(Token),
     /// An InitProducerId that has found a transaction: it is to come back when that is aborted.
@@ -26,7 +26,7 @@ impl Waiter {
     /// The answer, if a client waits for one.
     pub(crate) fn reply(self, id: &str, outcome: Result<&Image, ErrorCode>) -> Option<(Token, Reply)> {
         match (self, outcome) {
-            (Waiter::Nobody, _) => None,
+            (Waiter::None, _) => None,
             (Waiter::Init(token), Ok(image)) => {
                 Some((token, init_producer_id::initialised(image.producer_id, image.producer_epoch)))
             }

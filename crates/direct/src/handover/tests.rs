@@ -517,7 +517,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_lost_nothing_else_is(steps in steps(false)) {
+    fn a_lost_instance_loses_nothing_else(steps in steps(false)) {
         let mut world = World::new();
         steps.iter().for_each(|step| world.step(step));
         world.finish();

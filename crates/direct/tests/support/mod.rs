@@ -13,6 +13,14 @@ use mainstem_records::{Batch, Scratch};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
+/// What this process is to do where a test has started it, by variables of these names: its role, the publisher's address, and a
+/// runtime for it.
+pub(crate) fn role(role: &str, address: &str) -> Option<(String, String, tokio::runtime::Runtime)> {
+    let role = std::env::var(role).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    Some((role, std::env::var(address).unwrap(), runtime))
+}
+
 pub(crate) fn open(directory: &Path) -> Journal {
     JournalOptions::new().queue(|queue| queue.segment_bytes(256 << 10)).open(directory).unwrap()
 }

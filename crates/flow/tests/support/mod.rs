@@ -204,7 +204,7 @@ impl Directory {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mainstem-{name}-{}-{number}", std::process::id()));
-        // What a killed process with the same id left there is nobody's.
+        // What a killed process with the same id left there is not in use.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Directory(path)

@@ -7,7 +7,7 @@ use super::token_bucket::TokenBucket;
 use mainstem_config::Windows;
 
 /// A time to be held back is reported for so long.
-const THROTTLE_TOLD_MS: u64 = 60_000;
+const THROTTLE_SHOWN_MS: u64 = 60_000;
 
 /// A quota on a rate: bytes produced, bytes fetched, time of threads.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl RateQuota {
 }
 
 fn told(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
-    throttled.filter(|(_, at)| now_ms.saturating_sub(*at) < THROTTLE_TOLD_MS).map_or(0, |(time, _)| time)
+    throttled.filter(|(_, at)| now_ms.saturating_sub(*at) < THROTTLE_SHOWN_MS).map_or(0, |(time, _)| time)
 }
 
 /// Whether what exceeds a quota is refused or only slowed down (KIP-599).

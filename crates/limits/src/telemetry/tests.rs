@@ -41,7 +41,7 @@ fn a_client_is_subscribed_to_what_matches_it() {
     };
     assert_eq!(metrics(&mut telemetry, 0), (String::new(), 300_000));
     subscribe(&mut telemetry, "a", &[("metrics", "b.,a."), ("interval.ms", "2000")]);
-    assert_eq!(metrics(&mut telemetry, 1), ("a. b.".to_owned(), 2000), "a change is told at once");
+    assert_eq!(metrics(&mut telemetry, 1), ("a. b.".to_owned(), 2000), "a change is visible at once");
     subscribe(&mut telemetry, "b", &[("metrics", "c."), ("match", "client_id=orders, client_source_port=1")]);
     assert_eq!(metrics(&mut telemetry, 2), ("a. b.".to_owned(), 2000), "a pattern matches the whole value");
     let all = "client_software_name=apache.*,client_software_version=4\\..*,client_id=orders-[0-9]+,\

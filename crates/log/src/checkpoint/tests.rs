@@ -101,7 +101,7 @@ fn a_damaged_file_counts_as_empty() {
 }
 
 #[test]
-fn a_failed_write_is_told_and_made_up_for() {
+fn a_failed_write_is_reported_and_made_up_for() {
     let dir = tempfile::tempdir().unwrap();
     let inner = dir.path().join("inner");
     fs::create_dir(&inner).unwrap();
@@ -115,7 +115,7 @@ fn a_failed_write_is_told_and_made_up_for() {
 }
 
 #[test]
-fn whoever_waits_together_shares_a_write() {
+fn those_that_wait_together_share_a_write() {
     let dir = tempfile::tempdir().unwrap();
     let checkpoint = load(dir.path());
     let (sender, receiver) = mpsc::channel();
@@ -128,7 +128,7 @@ fn whoever_waits_together_shares_a_write() {
     assert_eq!(wakes, 1, "one of them has the file written");
     checkpoint.write_for_waiting();
     assert_eq!(receiver.try_iter().filter(Result::is_ok).count(), 10);
-    assert!(checkpoint.enqueue(Box::new(|_| {})), "nobody writes any more");
+    assert!(checkpoint.enqueue(Box::new(|_| {})), "no thread writes any more");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn kafkas_directory_keeps_its_file_and_gets_an_id() {
 }
 
 #[test]
-fn a_second_process_is_told_who_has_the_directory() {
+fn a_second_process_is_reported_who_has_the_directory() {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path();
     let dir = open(path);
@@ -314,7 +314,7 @@ fn offsets_of_a_partition_that_is_gone_are_not_inherited() {
 }
 
 #[test]
-fn a_commit_is_told_when_it_is_durable() {
+fn a_commit_is_reported_when_it_is_durable() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = open(temporary.path());
     dir.create_partition(&t(0), &[7; 16]).unwrap();
@@ -367,7 +367,7 @@ fn flush_of(
     let (ticket, begun) = (FlushTicket::default(), Box::new(meanwhile));
     let target: Arc<dyn FlushTarget> = Arc::new(Target { ticket, directory: directory.into(), begun, ended });
     assert!(dir.flusher().request(&target));
-    outcome.recv_timeout(Duration::from_secs(20)).expect("the target is told")
+    outcome.recv_timeout(Duration::from_secs(20)).expect("the target is notified")
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct FlushOptions {
     pub helpers: usize,
     /// From this many files on a round is done by `syncfs`, if [`Self::sync_fs_dirty_max`] allows it.
     pub sync_fs_files_min: usize,
-    /// `syncfs` only while at most this many bytes are dirty per file of the round: it writes all of them, whoever
+    /// `syncfs` only while at most this many bytes are dirty per file of the round: it writes all of them, whatever
     /// they belong to.
     pub sync_fs_dirty_max: u64,
     /// The source for the dirty bytes.

@@ -1,4 +1,4 @@
-//! One round of the flusher: what a group of targets wants synced, and who is told what came of it.
+//! One round of the flusher: what a group of targets wants synced, and who is notified of what came of it.
 
 use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
 use crate::pool::Pool;
@@ -204,7 +204,7 @@ impl Member {
     }
 }
 
-/// A result for one of several who are told the same one.
+/// A result for one of several that get the same one.
 pub(crate) fn copy_result(result: &io::Result<()>) -> io::Result<()> {
     result.as_ref().copied().map_err(copy_error)
 }

@@ -186,7 +186,7 @@ impl Storage for FakeStorage {
 struct Partition {
     file: Arc<FakeFile>,
     directories: Vec<Arc<Path>>,
-    /// Only its own file is synced for it, so that what it is told can be checked.
+    /// Only its own file is synced for it, so that what it is notified of can be checked.
     by_file: bool,
     ticket: FlushTicket,
     /// Answers so far, and what they were.
@@ -391,7 +391,7 @@ fn without_syncfs_each_file_is_synced() {
 }
 
 #[test]
-fn an_error_of_syncfs_is_told_to_the_files_that_have_it() {
+fn an_error_of_syncfs_is_reported_to_the_files_that_have_it() {
     let fixture = fixture();
     *fixture.anchor.fs_error.lock() = Some(io::ErrorKind::Other);
     let group: [_; 5] = partitions();
@@ -406,7 +406,7 @@ fn an_error_of_syncfs_is_told_to_the_files_that_have_it() {
 }
 
 #[test]
-fn a_failed_sync_is_told_and_not_tried_again() {
+fn a_failed_sync_is_reported_and_not_tried_again() {
     let fixture = fixture();
     let group: [_; 2] = partitions();
     group[0].file.fails.store(true, Ordering::Relaxed);
@@ -467,7 +467,7 @@ fn a_stop_ends_the_wait_for_a_directory_that_cannot_be_opened() {
 }
 
 #[test]
-fn a_target_without_work_is_told_at_once() {
+fn a_target_without_work_is_reported_at_once() {
     struct Idle(FlushTicket, Watched);
     impl FlushTarget for Idle {
         fn ticket(&self) -> &FlushTicket {
@@ -525,7 +525,7 @@ fn a_job_runs_on_a_helper_and_not_after_the_stop() {
     assert_eq!(ran.get(), 1);
 }
 
-/// Whatever the interleaving: whoever appends, requests and waits finds the append durable, and nothing is told to be
+/// Whatever the interleaving: an appender that requests and waits finds the append durable, and nothing is reported to be
 /// durable before it is.
 #[test]
 fn every_append_becomes_durable() {

@@ -247,7 +247,7 @@ impl Run {
         appended.is_ok()
     }
 
-    /// What was written in the meantime by whoever serves the partition. `false`: the machine has stopped.
+    /// What was written in the meantime by the broker that serves the partition. `false`: the machine has stopped.
     fn serve(&mut self) -> bool {
         for _ in 0..self.random.below(6) {
             if !self.append() {

@@ -50,7 +50,7 @@ fn segments_are_read_until_the_log_start_is_durable() {
     bench.append_numbers(&mut log, 0..100);
     let mut work = log.begin_maintenance(WALL_MS, 0).unwrap();
     let (start, segments) = (log.ends().log_start, log.segment_count());
-    assert!(start > 0, "readers are told at once");
+    assert!(start > 0, "readers see it at once");
     work.run();
     bench.append_numbers(&mut log, 100..120);
     assert!(log.segment_count() >= segments);

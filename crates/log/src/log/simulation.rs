@@ -74,7 +74,7 @@ impl Simulation {
         this
     }
 
-    /// With one seed the story is told, for whoever looks for a cause.
+    /// With one seed the story is printed, for the search of a cause.
     fn trace(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var_os("MAINSTEM_SIM_SEED").is_some() {
             let ends =

@@ -1,4 +1,4 @@
-//! Transactions in one log: what is stable, who is told what, and what is left of it after every way to go down.
+//! Transactions in one log: what is stable, what each reader gets, and what is left of it after every way to go down.
 
 mod simulation;
 mod world;
@@ -21,7 +21,7 @@ fn records(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     text.split(',').map(|value| (b"k".to_vec(), value.into())).collect()
 }
 
-/// Runs a script. `a,b` is a batch of nobody's, `1:a,b` one of producer 1 within a transaction, `1+` and `1-` commit
+/// Runs a script. `a,b` is a batch without a producer, `1:a,b` one of producer 1 within a transaction, `1+` and `1-` commit
 /// and abort it; `1++` and `1--` do with a newer epoch, as since `transaction.version` 2. `|` closes the segment,
 /// `<5` moves the high watermark, `x5` deletes what is before 5, `T5` cuts off what is behind 5.
 fn run(bench: &Bench, log: &mut Log, script: &str) {
@@ -103,7 +103,7 @@ fn an_open_transaction_holds_consumers_back() {
 }
 
 #[test]
-fn a_marker_that_ends_nothing_is_told_nobody() {
+fn a_marker_that_ends_nothing_is_not_reported() {
     check("a 1- 1+ 1:b 1- 1-", "<6 0a | 1@3..4 | ");
 }
 
@@ -140,7 +140,7 @@ fn what_is_deleted_is_no_longer_unstable() {
 }
 
 #[test]
-fn consumers_are_told_what_matters_to_them() {
+fn consumers_are_reported_what_matters_to_them() {
     let bench = Bench::real(small_segments());
     let (mut log, _) = bench.open("a");
     let value = "v".repeat(100);
@@ -159,15 +159,15 @@ fn consumers_are_told_what_matters_to_them() {
         let ReadPlan::Range(range) = log.read(from, ReadBound::LastStable, 1000, true).unwrap() else {
             panic!("nothing at {from}");
         };
-        assert!(range.aborted.len() < 10, "{} transactions are told at {from}", range.aborted.len());
+        assert!(range.aborted.len() < 10, "{} transactions are named at {from}", range.aborted.len());
         let plain = log.read(from, ReadBound::HighWatermark, 1000, true).unwrap();
         assert!(matches!(plain, ReadPlan::Range(range) if range.aborted.is_empty()));
     }
 }
 
-/// A read that would wait for the disk does so elsewhere, and is told the same.
+/// A read that would wait for the disk does so elsewhere, and gets the same.
 #[test]
-fn a_cold_read_is_told_what_was_aborted() {
+fn a_cold_read_is_reported_what_was_aborted() {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
     let (mut log, _) = bench.open("a");
@@ -519,7 +519,7 @@ fn a_copy_in_another_directory_has_the_transactions_too() {
     let guard = log.begin_verification(&request, 0).unwrap();
     drop(copy.take_over(&mut log, 0, 0).unwrap());
     assert_eq!(look(&log), before);
-    assert_eq!(log.begin_verification(&request, 0).unwrap(), guard, "whoever waits goes on here");
+    assert_eq!(log.begin_verification(&request, 0).unwrap(), guard, "the one that waits goes on here");
     run(&bench, &mut log, "1- 3+");
     assert_eq!(look(&log), "<8 3c | 1@0..2 2@1..4 1@5..6 | ");
 }

@@ -1,4 +1,4 @@
-//! A large log of keyed records, for whoever measures compaction.
+//! A large log of keyed records, for measurements of compaction.
 
 use mainstem_log::compaction::{CleanerOptions, LogAccess, Task};
 use mainstem_log::dir::{LogDir, NodeIdentity};

@@ -230,8 +230,8 @@ fn the_lock_has_one_holder_and_all_who_wait_for_it_get_it() {
         let run = |shared: &(Words, UnsafeCell<u32>), mine: u32| {
             let (words, count) = shared;
             if !try_acquire::<Timeless>(&words.lock, mine) {
-                let nobody_dies = |_| -> Result<bool, ()> { unreachable!("no time passes") };
-                let had = wait_for_lock::<Timeless, ()>(&words.lock, mine, Duration::ZERO, nobody_dies);
+                let none_dies = |_| -> Result<bool, ()> { unreachable!("no time passes") };
+                let had = wait_for_lock::<Timeless, ()>(&words.lock, mine, Duration::ZERO, none_dies);
                 assert_eq!(had, Ok(Acquired::InOrder));
             }
             add_one(count);

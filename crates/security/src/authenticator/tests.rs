@@ -261,7 +261,7 @@ fn old_clients_send_bare_tokens() {
 }
 
 #[test]
-fn refusals_are_told() {
+fn refusals_are_reported() {
     let mut script = String::new();
     let mut attempt = |mechanism: &str, act: &dyn Fn(&mut Talk)| {
         let mut talk = Talk { script: std::mem::take(&mut script), ..Talk::new(0) };

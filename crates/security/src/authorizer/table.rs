@@ -214,7 +214,7 @@ fn naming(
     naming.map(|(name, _)| name.as_ref())
 }
 
-/// The names that any rule concerns, whoever's it is.
+/// The names that any rule concerns, of whichever principal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     types: [TypeNames; TYPES],

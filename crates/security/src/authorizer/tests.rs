@@ -139,7 +139,7 @@ fn super_users_and_open_resources() {
     assert_eq!(
         ask(&["Allow b Read topic:t *"], "a Read topic:t"),
         Verdict::DefaultDeny,
-        "a rule of somebody's"
+        "a rule of another principal"
     );
     assert_eq!(ask(&["Allow b Read topic:t... 10.9.9.9"], "a Read topic:tu"), Verdict::DefaultDeny);
     assert_eq!(ask(&["Allow b Read topic:* *"], "a Read topic:t"), Verdict::DefaultDeny);
@@ -199,7 +199,7 @@ fn name() -> impl Strategy<Value = String> {
 fn binding() -> impl Strategy<Value = AclBinding> {
     let who = prop_oneof![
         5 => select(vec!["User:a", "User:b", "User:*"]),
-        1 => select(vec!["Group:a", "nobody"])
+        1 => select(vec!["Group:a", "stranger"])
     ];
     let host = select(vec!["*", "*", "*", HERE, "::ffff:10.0.0.1", "10.0.0.2", "::1"]);
     let types = select(vec![ResourceType::Topic, ResourceType::Topic, ResourceType::User]);
@@ -251,7 +251,7 @@ proptest! {
         }
         let authorizer = index.publish();
         index.check();
-        for principal in ["User:a", "User:c", "User:root", "Group:a", "nobody", "User:*"] {
+        for principal in ["User:a", "User:c", "User:root", "Group:a", "stranger", "User:*"] {
             for host in [HERE, "::1", "::ffff:10.0.0.2"] {
                 let host: IpAddr = host.parse().unwrap();
                 for operation in &AclOperation::ALL[1..] {

@@ -122,7 +122,7 @@ fn credentials_are_what_another_program_computes() {
 }
 
 #[test]
-fn an_unknown_user_cannot_be_told_from_a_wrong_password() {
+fn an_unknown_user_cannot_be_distinguished_from_a_wrong_password() {
     let users = Users::with(SHA256, "alice", "right");
     let attempt = |name: &str| {
         exchange(SHA256, &users, ScramClient::new(SHA256, name, Secret::from("wrong"), 1)).unwrap_err()

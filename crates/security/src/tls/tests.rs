@@ -438,7 +438,7 @@ fn servers_that_are_refused() {
     );
 }
 
-/// Java trusts a certificate that is in the trust store, whoever issued it.
+/// Java trusts a certificate that is in the trust store, whichever authority issued it.
 #[test]
 fn certificates_that_are_themselves_trusted() {
     let other = Authority::new("other");

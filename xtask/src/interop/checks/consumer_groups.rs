@@ -103,9 +103,9 @@ fn describes(tools: &Tools<'_>) -> Result<()> {
     ensure!(state.ends_with(&["Empty".into(), "0".into()]), "state: {state:?}");
     let state = line_of(&format!("{describe} --state --verbose"))?;
     ensure!(state.contains(&"Empty".to_owned()), "state, verbose: {state:?}");
-    let nobody = "Consumer group 'cg-described' has no active members.";
+    let none = "Consumer group 'cg-described' has no active members.";
     let members = tools.call(GROUPS, &format!("{describe} --members"), "")?;
-    expect(&(members.out + &members.err), &[nobody])?;
+    expect(&(members.out + &members.err), &[none])?;
     let active = tools.active_member("cg-describe", "cg-described")?;
     let member = ["CONSUMER-ID", "#PARTITIONS", "CURRENT-ASSIGNMENT", "cg-describe:0"];
     tools.await_output(GROUPS, &format!("{describe} --members --verbose"), &member)?;

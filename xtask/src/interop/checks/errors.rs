@@ -121,12 +121,12 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "error: throttled, write",
-        title: "A producer beyond its `producer_byte_rate` waits, is told so, and loses nothing",
+        title: "A producer beyond its `producer_byte_rate` waits, is answered so, and loses nothing",
         run: Lab::throttled_write,
     },
     Check {
         name: "error: throttled, read",
-        title: "A consumer beyond its `consumer_byte_rate` waits, is told so, and misses nothing",
+        title: "A consumer beyond its `consumer_byte_rate` waits, is answered so, and misses nothing",
         run: Lab::throttled_read,
     },
     Check {

@@ -19,7 +19,7 @@ pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(60);
 /// The producer writes this much every [`FEED_INTERVAL`].
 const FEED_RECORDS: usize = 100;
 const FEED_INTERVAL: Duration = Duration::from_millis(50);
-/// Written while nobody reads, for the last check.
+/// Written while no member reads, for the last check.
 const UNREAD_RECORDS: usize = 1_000;
 
 /// The name of a check: what it is about, and how members give up partitions.
@@ -72,7 +72,7 @@ impl<'a> Scenario<'a> {
         Self::on(world, client, rebalance, topic)
     }
 
-    /// A group of nobody yet, on a topic of its own.
+    /// A group without members yet, on a topic of its own.
     pub(super) fn on(
         world: &'a World,
         client: Client,
@@ -103,7 +103,7 @@ impl<'a> Scenario<'a> {
         let third = self.join()?;
         self.wait_for_reading(third, 200)?;
         if self.client == Client::Kcat {
-            // It drops the record that it has in hand when it is told to leave.
+            // It drops the record that it has in hand when it is asked to leave.
             self.read_all()?;
         }
         self.leave(first)?;

@@ -109,9 +109,9 @@ fn quotas(tools: &Tools<'_>) -> Result<()> {
 
 fn client_metrics(tools: &Tools<'_>) -> Result<()> {
     let alter = "--alter --name tool-metrics --metrics org.apache.kafka.producer.,org.apache.kafka.consumer. \
-                 --interval 60000 --match client_id=nobody.*";
+                 --interval 60000 --match client_id=unmatched.*";
     expect(&tools.output(CLIENT_METRICS, alter)?, &["tool-metrics"])?;
-    let described = ["interval.ms=60000", "client_id=nobody.*", "org.apache.kafka.producer."];
+    let described = ["interval.ms=60000", "client_id=unmatched.*", "org.apache.kafka.producer."];
     tools.await_output(CLIENT_METRICS, "--describe --name tool-metrics", &described)?;
     tools.await_output(CLIENT_METRICS, "--list", &["tool-metrics"])?;
     tools.refused(CLIENT_METRICS, "--alter --name tool-metrics --interval 1", "interval must be between")?;

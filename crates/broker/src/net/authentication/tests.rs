@@ -60,7 +60,7 @@ fn add_user(broker: &EmbeddedBroker, mechanism: ScramMechanism, name: &'static s
     };
     let broker = broker.broker();
     let reply =
-        broker.controller.decide(broker, |heart| heart.alter_user_scram_credentials(&request)).unwrap();
+        broker.controller.decide(broker, |machine| machine.alter_user_scram_credentials(&request)).unwrap();
     assert_eq!(reply.results[0].error_code, 0);
 }
 
@@ -184,7 +184,7 @@ fn each_mechanism_lets_in_who_knows_the_password() {
 }
 
 #[test]
-fn who_does_not_know_the_password_is_told_so_later_and_once() {
+fn who_does_not_know_the_password_is_answered_so_later_and_once() {
     let broker = broker(&[("connection.failed.authentication.delay.ms", "150")]);
     let scram = ScramMechanism::ALL.map(Mechanism::Scram);
     let hidden = "Authentication failed during authentication due to invalid credentials with SASL mechanism";

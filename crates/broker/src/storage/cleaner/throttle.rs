@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nobody_waits() {
+    fn without_a_limit_no_copy_waits() {
         let mut throttle = Throttle::default();
         assert_eq!(throttle.spend(u64::MAX, f64::MAX, Instant::now()), Duration::ZERO);
     }

@@ -16,7 +16,7 @@ pub(crate) struct Get {
     /// client-metrics/NAME.
     #[arg(value_parser = Resource::parse)]
     resource: Resource,
-    /// Only these settings, whoever set them. [default: those that were set for the resource itself]
+    /// Only these settings, wherever they were set. [default: those that were set for the resource itself]
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
     /// Every setting, also those that have their defaults.

@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) ends: Option<Offsets>,
 }
 
-/// Reads and prints until there is enough, or somebody interrupts it.
+/// Reads and prints until there is enough, or it is interrupted.
 pub(crate) async fn read(plan: Plan, source: Source, printer: Printer, interrupt: &Interrupt) -> Result<()> {
     let mut reader = Reader { plan, source, printer };
     let read = tokio::select! {

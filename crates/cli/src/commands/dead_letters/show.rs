@@ -39,7 +39,7 @@ pub(crate) async fn run(show: &Show) -> Result<()> {
     }
     match &letters[..] {
         [] => print(&format!("{} has no letters", show.chosen.topic)),
-        // One that was asked for is told whole.
+        // One that was asked for is shown whole.
         [one] if show.chosen.offset.is_some() => print(&whole(one)),
         all => {
             let columns = ["PARTITION", ">OFFSET", "SOURCE", "STAGE", "CLASS", ">DELIVERIES", "MESSAGE"];

@@ -29,7 +29,7 @@ pub(crate) struct Describe {
     target: Target,
 }
 
-/// All that is told of a topic.
+/// All that is shown of a topic.
 struct Description {
     topic: Arc<Topic>,
     configs: Vec<ConfigEntry>,

@@ -48,13 +48,13 @@ fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
     assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
 }
 
-/// What has to be located, where somebody can be asked for all.
-fn locate(assignment: &mut Assignment) -> Vec<Locate> {
+/// What has to be located, where a broker can be asked for all.
+fn locate(assignment: &mut Assignment) -> Vec<OffsetLookup> {
     assignment.locate(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
 /// The same of doubts.
-fn in_doubt(assignment: &mut Assignment) -> Vec<Doubt> {
+fn in_doubt(assignment: &mut Assignment) -> Vec<EpochValidation> {
     assignment.doubts(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
@@ -253,7 +253,7 @@ fn gone(offset: i64) -> Error {
     Error::OutOfRange { partition: key(), offset, broker: "b:1".into() }
 }
 
-/// Four records in two answers that nobody has taken, and what would be asked for behind them.
+/// Four records in two answers that the caller has not taken, and what would be asked for behind them.
 fn read_ahead() -> (Assignment, Wanted) {
     let mut assignment = at(0);
     for base_offset in [0, 2] {
@@ -308,14 +308,14 @@ fn what_has_arrived_is_handed_out_before_a_failure() {
     assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
     assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
     assert_eq!(take(&mut assignment), Some(Err(gone(4))));
-    assert_eq!(take(&mut assignment), None, "it is told once");
+    assert_eq!(take(&mut assignment), None, "it is returned once");
     assert_eq!((asked(&assignment), assignment.buffered_bytes), (None, 0));
     assignment.seek(&key(), Position::Offset(2)).unwrap();
     assert_eq!(asked(&assignment).unwrap().offset, 2);
 }
 
 #[test]
-fn a_damaged_answer_is_told_behind_what_has_arrived() {
+fn a_damaged_answer_is_reported_behind_what_has_arrived() {
     let (mut assignment, behind) = read_ahead();
     answer_bytes(&mut assignment, &behind, vec![0; 100]);
     assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
@@ -369,7 +369,7 @@ fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
 }
 
 /// An assignment that has read two records of epoch 0, has taken as many batches as told, and has a leader of epoch 1.
-fn led_anew(taken: usize) -> (Assignment, Vec<Doubt>) {
+fn led_anew(taken: usize) -> (Assignment, Vec<EpochValidation>) {
     let mut assignment = at(0);
     assignment.lead(|_| Some(0));
     assert_eq!(in_doubt(&mut assignment), [], "nothing was read yet");
@@ -388,7 +388,7 @@ fn led_anew(taken: usize) -> (Assignment, Vec<Doubt>) {
 }
 
 #[test]
-fn a_question_that_fails_is_told_whatever_answer_comes_late() {
+fn a_question_that_fails_is_reported_whatever_answer_comes_late() {
     let mut assignment = at(0);
     assignment.lead(|_| Some(0));
     let first = asked(&assignment).unwrap();
@@ -405,8 +405,8 @@ fn a_question_that_fails_is_told_whatever_answer_comes_late() {
     assert_eq!((take(&mut assignment), asked(&assignment)), (None, None));
 }
 
-fn end(epoch: i32, offset: i64) -> Option<Place> {
-    Some(Place { offset, epoch })
+fn end(epoch: i32, offset: i64) -> Option<FetchPosition> {
+    Some(FetchPosition { offset, epoch })
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn what_was_read_ahead_and_is_gone_is_forgotten() {
 }
 
 #[test]
-fn records_that_were_taken_and_are_gone_are_told_or_passed() {
+fn records_that_were_taken_and_are_gone_are_reported_or_passed() {
     for (answer, diverges_at, goes_on) in [(end(0, 1), Some(1), Some(1)), (end(-1, -1), None, None)] {
         let (mut assignment, doubts) = led_anew(1);
         assignment.settled(&doubts[0], answer, OutOfRange::Fail);

@@ -1,4 +1,4 @@
-//! Transcripts: what is told to a member, and what it does next.
+//! Transcripts: what a member hears, and what it does next.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
     }
 }
 
-/// Each line: the time, what is told to the member if anything, and behind the arrow what it does next.
+/// Each line: the time, what the member hears if anything, and behind the arrow what it does next.
 fn check(is_static: bool, transcript: &str) {
     let backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(200));
     let mut member = Membership::new(is_static, backoff);
@@ -156,7 +156,7 @@ fn what_is_given_up_is_acknowledged_before_the_rest_is_taken_over() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_withdrawn_and_that_is_told() {
+fn what_is_not_wanted_any_more_is_withdrawn_and_that_is_reported() {
     check(
         false,
         "0                       -> beat 0 full has -

@@ -43,7 +43,7 @@ fn member(client: ClientConfig, hooks: impl RebalanceHooks + 'static) -> GroupCo
     GroupConsumer::with_hooks(config, hooks).unwrap()
 }
 
-/// The generation of each commit that is asked for; all are told to wait.
+/// The generation of each commit that is asked for; all are answered to wait.
 fn refuse_commits(asked: &mut Asked<'_>, generations: &mpsc::UnboundedSender<i32>) -> Answered {
     if asked.api_key != ApiKey::OffsetCommit {
         return None;
@@ -63,13 +63,13 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     let mut member = member(broker.client(), NoHooks);
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     assert_eq!(generations.recv().await, Some(3));
     member.change = Some(Change::told(What::Lost));
     member.take_over().await.unwrap();
     *member.shared.identity.lock() = is_in(5);
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(9).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(9).into())])).await;
     let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
     assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: t(0) }));
     while let Ok(generation) = generations.try_recv() {
@@ -84,7 +84,7 @@ async fn a_commit_is_of_what_was_held_when_it_was_asked_for() {
     let broker = ScriptedBroker::start(1, move |asked| refuse_commits(asked, &sender));
     let mut member = member(broker.client(), NoHooks);
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     member.keep_only(|_| false);
     member.shared.held.lock().take([t(0)]);
@@ -116,7 +116,7 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
     let mut member = member(broker.client(), NoHooks);
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     for generation in 3..5 {
         while generations.recv().await != Some(generation) {}
@@ -133,8 +133,8 @@ async fn a_commit_of_what_another_member_has_is_refused_at_once() {
     let broker = ScriptedBroker::start(2, move |asked| refuse_commits(asked, &sender));
     let mut member = member(broker.client(), NoHooks);
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
-    member.take_on(BTreeMap::from([t(0), t(1)].map(|key| (key, Position::Offset(5).into())))).await;
-    member.let_go(&BTreeSet::from([t(0)])).await;
+    member.assign(BTreeMap::from([t(0), t(1)].map(|key| (key, Position::Offset(5).into())))).await;
+    member.revoke(&BTreeSet::from([t(0)])).await;
     // A worker is done with what it was given before.
     let done = BTreeMap::from([(t(0), 7), (t(1), 7)]);
     let expected = Error::CommitFailed { group: "g".into(), partition: t(0) };
@@ -142,7 +142,7 @@ async fn a_commit_of_what_another_member_has_is_refused_at_once() {
     let offsets = member.offsets();
     assert_eq!(offsets.commit(&done).await, Err(expected.clone()));
     assert_eq!(offsets.commit_in_transaction(&done, &in_transaction).await, Err(expected));
-    assert_eq!(generations.try_recv().ok(), None, "nobody was asked");
+    assert_eq!(generations.try_recv().ok(), None, "no broker was asked");
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_revocation_that_was_overtaken_gives_up_nothing_that_comes_back() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_member_that_panics_is_told() {
+async fn who_waits_for_a_member_that_panics_is_reported() {
     let (changes, mut heard) = mpsc::unbounded_channel();
     let alarm = Alarm { group_id: "g".into(), changes };
     let panics = tokio::spawn(async move {
@@ -252,13 +252,13 @@ async fn what_was_read_of_a_partition_that_has_failed_is_committed_when_it_is_gi
     let mut member = member(broker.client(), Told(told));
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
     let begin = [(t(0), Position::Offset(5).into()), (t(1), Position::End.into())];
-    member.take_on(BTreeMap::from(begin)).await;
+    member.assign(BTreeMap::from(begin)).await;
     let failed = tokio::time::timeout(Duration::from_secs(20), member.consumer.next()).await;
-    let failed = failed.expect("it is told").unwrap_err();
+    let failed = failed.expect("it is reported").unwrap_err();
     assert_eq!(failed.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
     member.commit().await.unwrap();
     assert_eq!(commits.try_recv().ok(), Some(vec![(0, 5)]));
-    member.let_go(&BTreeSet::from([t(0), t(1)])).await;
+    member.revoke(&BTreeSet::from([t(0), t(1)])).await;
     assert_eq!(hears.try_recv().ok().as_deref(), Some("assigned 2"));
     assert_eq!(
         hears.try_recv().ok().as_deref(),
@@ -329,7 +329,7 @@ impl Coordinator {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_offsets_but_the_partitions_they_are_of() {
+async fn no_reader_waits_for_offsets_but_the_partitions_they_are_of() {
     let coordinator = Arc::new(parking_lot::Mutex::new(Coordinator::default()));
     let served = coordinator.clone();
     let broker = ScriptedBroker::start(2, move |asked| served.lock().serve(asked));
@@ -433,7 +433,7 @@ async fn who_cannot_go_on_leaves() {
         let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client())).protocol(protocol);
         let mut member = GroupConsumer::new(config).unwrap();
         let failed = tokio::time::timeout(Duration::from_secs(20), member.next()).await;
-        let failed = failed.expect("it is told").unwrap_err();
+        let failed = failed.expect("it is reported").unwrap_err();
         assert_eq!(failed.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
         for expected in expected {
             let heard = tokio::time::timeout(Duration::from_secs(20), hears.recv()).await;
@@ -489,7 +489,7 @@ async fn waiting(
     let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client()));
     let mut member = GroupConsumer::with_hooks(GroupConfig { auto_commit, ..config }, hooks).unwrap();
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     (member, broker, hears)
 }
 
@@ -543,9 +543,9 @@ async fn a_topic_that_was_deleted_holds_up_no_handing_over() {
     let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client()));
     let mut member = GroupConsumer::new(config).unwrap();
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
-    member.take_on(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
+    member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     let revoked = BTreeSet::from([t(0)]);
-    let given_up = tokio::time::timeout(Duration::from_secs(20), member.let_go(&revoked)).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(20), member.revoke(&revoked)).await;
     given_up.expect("nothing is waited for that may never come");
     assert_eq!(member.assignment(), vec![]);
 }

@@ -55,7 +55,7 @@ impl Fixture {
         self.queue.append(&record, 0, self.now_ms, &self.config, &mut self.ids).unwrap().0
     }
 
-    /// A batch of its own for each value: the queue is told to send at once.
+    /// A batch of its own for each value: the queue is to send at once.
     fn send(&mut self, value: &str) -> (Delivery, Sendable) {
         let delivery = self.append(value);
         (delivery, self.take().expect("nothing holds it back"))
@@ -221,7 +221,7 @@ fn a_record_that_is_too_large_alone_fails() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_delivery_may_take() {
+fn no_delivery_waits_longer_than_the_delivery_may_take() {
     let mut fixture = Fixture::known();
     let (under_way, _) = fixture.send("a");
     let waiting = fixture.append("b");
@@ -235,7 +235,7 @@ fn nobody_waits_longer_than_the_delivery_may_take() {
 
 /// Of a batch that was sent, what came of that; nothing else is known to hold it back.
 #[test]
-fn who_has_waited_too_long_is_told_what_for() {
+fn who_has_waited_too_long_is_reported_what_for() {
     for is_sent in [false, true] {
         let mut fixture = Fixture::known();
         let delivery = fixture.append("a");

@@ -23,7 +23,11 @@ async fn each_partition_has_its_own_trouble() {
     let connection = sender.shared.cluster.node(1).await.unwrap();
     let refused = || Refused { topic: "new".into(), error: because("no such topic") };
     let steps = [
-        (Event::Refreshed(Err(because("nobody answers"))), Some("nobody answers"), Some("nobody answers")),
+        (
+            Event::Refreshed(Err(because("no broker answers"))),
+            Some("no broker answers"),
+            Some("no broker answers"),
+        ),
         (Event::Refreshed(Ok(vec![refused()])), None, Some("no such topic")),
         (Event::Connected(1, Err(because("it is down"))), Some("it is down"), Some("no such topic")),
         (Event::Refreshed(Ok(vec![])), Some("it is down"), None),

@@ -45,7 +45,7 @@ fn written(asked: &Asked<'_>, partitions: &[i32]) -> Answered {
 }
 
 #[tokio::test]
-async fn a_broker_that_does_not_read_holds_back_what_nobody_acknowledges() {
+async fn a_broker_that_does_not_read_holds_back_what_is_not_acknowledged() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let counted = arrived.clone();
     let broker = ScriptedBroker::start(1, move |asked| {
@@ -121,7 +121,7 @@ async fn closing_has_an_end() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_sender_that_panics_is_told() {
+async fn who_waits_for_a_sender_that_panics_is_reported() {
     let broker = ScriptedBroker::start(1, |_| None);
     let config = ProducerConfig {
         request_bytes_max: 1_500,
@@ -140,7 +140,7 @@ async fn who_waits_for_a_sender_that_panics_is_told() {
     let told = Error::Panicked { what: "the sender of the producer".into() };
     let outcome = tokio::time::timeout(LIMIT, delivery.outcome()).await.expect("the delivery has an outcome");
     assert_eq!(outcome.unwrap_err(), told);
-    let outcome = tokio::time::timeout(LIMIT, blocked).await.expect("nobody waits for room");
+    let outcome = tokio::time::timeout(LIMIT, blocked).await.expect("no caller waits for room");
     assert_eq!(outcome.unwrap_err(), told);
     producer.flush().await;
     assert_eq!(producer.send(record(0, 1)).await.unwrap_err(), told);
@@ -219,7 +219,7 @@ async fn closing_aborts_an_open_transaction() {
 }
 
 #[tokio::test]
-async fn closing_aborts_what_nobody_goes_on_to_commit() {
+async fn closing_aborts_what_no_caller_goes_on_to_commit() {
     let (broker, ends) = ends_transactions();
     let producer = in_transaction(&broker).await;
     let _waiting = producer.send(record(0, 1)).await.unwrap();

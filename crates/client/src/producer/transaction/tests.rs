@@ -89,7 +89,7 @@ fn with_version_2_each_end_gives_a_new_epoch() {
 }
 
 #[test]
-fn a_transaction_of_which_nobody_has_heard_needs_no_end() {
+fn a_transaction_of_which_no_broker_has_heard_needs_no_end() {
     for is_v2 in [false, true] {
         let mut transactions = open(is_v2);
         transactions.begin_commit().unwrap();
@@ -122,7 +122,7 @@ fn after_a_failure_it_can_only_be_aborted() {
 }
 
 #[test]
-fn what_fails_while_it_is_committed_is_told() {
+fn what_fails_while_it_is_committed_is_reported() {
     let mut transactions = open(true);
     transactions.begin_commit().unwrap();
     transactions.batch_failed(&refusal(ErrorCode::MESSAGE_TOO_LARGE));
@@ -154,7 +154,7 @@ fn what_was_refused_before_anything_began_can_be_aborted() {
         one.touch();
         one.failed(&refused());
     };
-    // The caller has dropped the future, so that nobody knows.
+    // The caller has dropped the future, so that the outcome is not known.
     let offsets_have_no_answer = Transactions::touch;
     let ways: [&dyn Fn(&mut Transactions); 3] =
         [&adding_is_refused, &offsets_are_refused, &offsets_have_no_answer];
@@ -240,7 +240,7 @@ fn what_another_call_aborts_is_not_taken_for_committed() {
     transactions.ended(None).unwrap();
     assert_eq!(transactions.end(true), Err(lost.clone()), "it is over");
     assert_eq!(transactions.ended_since(term, true), Some(Err(lost.clone())));
-    assert_eq!(transactions.ended_since(term, false), Some(Ok(())), "it is aborted, whoever did it");
+    assert_eq!(transactions.ended_since(term, false), Some(Ok(())), "it is aborted, by whatever");
     transactions.begin().unwrap();
     assert_eq!(transactions.end(false), Err(lost.clone()), "the next one is not its");
     assert_eq!(transactions.ended_since(term, false), Some(Ok(())));

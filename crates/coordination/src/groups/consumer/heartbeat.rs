@@ -222,7 +222,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    fn nobody() -> Self {
+    fn none() -> Self {
         Self { profile: Profile::default(), current: Current::default() }
     }
 
@@ -266,7 +266,7 @@ fn find(turn: &mut Turn<'_>, beat: &Beat<'_>, id: &MemberId) -> Result<Before, R
 pub(crate) fn dynamic_member(turn: &Turn<'_>, id: &str, joining: bool) -> Result<Before, Refusal> {
     match turn.group.member(id) {
         Some(member) => Ok(Before::of(member)),
-        None if joining => Ok(Before::nobody()),
+        None if joining => Ok(Before::none()),
         None => Err(unknown_member(turn, id)),
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &
 }
 
 /// A member of the classic protocol that has to rejoin has its rebalance time-out for it, from the first time that it
-/// is told.
+/// is asked to.
 pub(crate) fn await_rejoin(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id).filter(|member| member.timers.rebalance.is_none()) else { return };
     let (epoch, timeout_ms) = (member.current.epoch, member.profile.rebalance_timeout_ms);

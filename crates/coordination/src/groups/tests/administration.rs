@@ -155,7 +155,7 @@ fn a_deletion_that_cannot_be_written_leaves_the_group() {
 }
 
 #[test]
-fn offsets_of_topics_that_nobody_reads_can_be_deleted() {
+fn offsets_of_topics_that_no_client_reads_can_be_deleted() {
     check(
         "
         join A v=3 protocols=range:t

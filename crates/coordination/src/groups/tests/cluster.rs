@@ -1,4 +1,4 @@
-//! A coordinator with a log that does as it is told: the driver of all tests here.
+//! A coordinator with a log that does as the script says: the driver of all tests here.
 
 use std::collections::{BTreeMap, HashSet};
 

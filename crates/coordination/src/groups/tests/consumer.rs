@@ -46,7 +46,7 @@ fn a_second_member_gets_what_the_first_has_given_up() {
         ~topic t 4
         ~hb A id=A
         hb B id=B
-        # A is told to give up in its old epoch, and has the time of its rebalance time-out for it.
+        # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
         hb A id=A epoch=2
         consumers D
         # B has nothing until A says that it gave up.
@@ -59,7 +59,7 @@ fn a_second_member_gets_what_the_first_has_given_up() {
             > hb B id=B
               append g member B [t]; g epoch 3; g target A [t-0 t-1]; g target B [t-2 t-3]; g target epoch 3; g current B 3<-0 UnreleasedPartitions []
               B: B in epoch 3, has []
-            > # A is told to give up in its old epoch, and has the time of its rebalance time-out for it.
+            > # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
             > hb A id=A epoch=2
               append g current A 2<-2 UnrevokedPartitions [t-0@2 t-1@2] revoking [t-2@2 t-3@2]
               A: A in epoch 2, has [t-0 t-1]
@@ -182,7 +182,7 @@ fn epochs_fence_but_a_lost_answer_does_not() {
         ~hb A id=A epoch=2 owned=t-0,t-1
         # The answer that moved A to epoch 3 was lost; what it has is within what it was given.
         hb A id=A epoch=2 full owned=t-0,t-1
-        # Without saying what it has nobody can know.
+        # Without its saying so it is not known what it has.
         hb A id=A epoch=2
         hb A id=A epoch=1 owned=none
         ",
@@ -193,7 +193,7 @@ fn epochs_fence_but_a_lost_answer_does_not() {
             > # The answer that moved A to epoch 3 was lost; what it has is within what it was given.
             > hb A id=A epoch=2 full owned=t-0,t-1
               A: A in epoch 3, has [t-0 t-1 t-2 t-3]
-            > # Without saying what it has nobody can know.
+            > # Without its saying so it is not known what it has.
             > hb A id=A epoch=2
               A: FENCED_MEMBER_EPOCH
             > hb A id=A epoch=1 owned=none
@@ -283,7 +283,7 @@ fn topics_that_come_grow_and_go_move_the_epoch_with_the_next_heartbeat() {
         hb A id=A epoch=3 owned=t-0,t-1
         topic-deleted t
         hb A id=A epoch=4 owned=u-0
-        # A topic that nobody subscribes to changes nothing.
+        # A topic without subscribers changes nothing.
         topic v 1
         hb A id=A epoch=5 owned=u-0
         ",
@@ -306,7 +306,7 @@ fn topics_that_come_grow_and_go_move_the_epoch_with_the_next_heartbeat() {
             > hb A id=A epoch=4 owned=u-0
               append g epoch 5; g target A [u-0]; g target epoch 5; g current A 5<-4 Stable [u-0@4]
               A: A in epoch 5, has [u-0]
-            > # A topic that nobody subscribes to changes nothing.
+            > # A topic without subscribers changes nothing.
             > topic v 1
             > hb A id=A epoch=5 owned=u-0
               A: A in epoch 5
@@ -383,7 +383,7 @@ fn a_static_member_leaves_for_a_while_and_its_next_incarnation_has_its_partition
         "
         ~topic t 2
         ~hb A id=A instance=i
-        # Nobody else may have the instance id while its member is there.
+        # No other may have the instance id while its member is there.
         hb X id=X instance=i
         hb A id=A epoch=-2 instance=i
         hb B id=B instance=i
@@ -392,7 +392,7 @@ fn a_static_member_leaves_for_a_while_and_its_next_incarnation_has_its_partition
         hb B id=B epoch=-1 instance=j
         ",
         expect![[r#"
-            > # Nobody else may have the instance id while its member is there.
+            > # No other may have the instance id while its member is there.
             > hb X id=X instance=i
               X: UNRELEASED_INSTANCE_ID
             > hb A id=A epoch=-2 instance=i
@@ -533,7 +533,7 @@ fn targets_are_not_computed_more_often_than_the_interval_says() {
 }
 
 #[test]
-fn a_full_group_lets_nobody_in_who_is_not() {
+fn a_full_group_lets_no_client_in_who_is_not() {
     let config = at_once();
     let consumer = ConsumerGroupConfig { max_size: 1, ..config.consumer.clone() };
     check_with(

@@ -163,7 +163,7 @@ fn empty_groups_change_whatever_the_policy() {
 }
 
 #[test]
-fn while_a_group_changes_it_serves_nobody() {
+fn while_a_group_changes_it_serves_no_client() {
     play(
         "
         hold

@@ -1,5 +1,5 @@
 //! What holds for consumer groups in every history: members come, go, crash and lose answers, topics change, appends
-//! fail, coordinators die. Nobody reads what another may read, the log says what the coordinator knows, and when all
+//! fail, coordinators die. No member reads what another may read, the log says what the coordinator knows, and when all
 //! is well again every partition has its reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -296,7 +296,7 @@ impl World {
     fn check_converged(&self) {
         let Some(group) = self.group() else { return };
         let there = self.clients.iter().filter(|client| group.member(&client.id).is_some()).count();
-        assert_eq!(group.members().len(), there, "nobody else is there");
+        assert_eq!(group.members().len(), there, "no other member is there");
         if there == 0 {
             assert_eq!(group.state(), State::Empty);
             return;
@@ -380,7 +380,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {
+    fn no_member_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {
         run(at_once(), &ops);
     }
 

@@ -212,7 +212,7 @@ fn an_assignment_that_cannot_be_written_is_an_error_and_a_rebalance() {
 }
 
 #[test]
-fn an_assignment_of_a_generation_that_is_over_reaches_nobody() {
+fn an_assignment_of_a_generation_that_is_over_reaches_no_member() {
     check(
         "
         join A v=3

@@ -22,7 +22,7 @@ pub(super) fn with_two(rest: &str) -> String {
 }
 
 #[test]
-fn a_new_member_is_told_its_id_then_leads_then_assigns() {
+fn a_new_member_is_given_its_id_then_leads_then_assigns() {
     check(
         "
         join A
@@ -582,7 +582,7 @@ fn a_group_takes_no_more_members_than_it_may() {
 }
 
 #[test]
-fn nobody_is_left_and_the_group_is_empty_with_the_next_generation() {
+fn no_member_is_left_and_the_group_is_empty_with_the_next_generation() {
     check(
         &with_two(
             "
@@ -590,7 +590,7 @@ fn nobody_is_left_and_the_group_is_empty_with_the_next_generation() {
             beat A id=c-1 gen=2
             sync A id=c-1 gen=2
             commit A id=c-1 gen=2 t-0=1
-            # Whoever is no member may commit now.
+            # A client that is no member may commit now.
             commit A t-0=1
             join A id=c-1
             join A v=3
@@ -607,7 +607,7 @@ fn nobody_is_left_and_the_group_is_empty_with_the_next_generation() {
               A: UNKNOWN_MEMBER_ID
             > commit A id=c-1 gen=2 t-0=1
               A: t-0 UNKNOWN_MEMBER_ID
-            > # Whoever is no member may commit now.
+            > # A client that is no member may commit now.
             > commit A t-0=1
               append g t-0=1
               A: t-0 NONE

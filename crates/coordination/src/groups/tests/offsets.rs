@@ -197,7 +197,7 @@ fn offsets_of_a_group_without_members_expire_by_their_own_age() {
         commit A t-0=5
         wait 30000
         commit A t-1=6
-        # Whoever commits with a retention time of its own is held to that (OffsetCommit v2-4).
+        # A client that commits with a retention time of its own is held to that (OffsetCommit v2-4).
         commit B v=4 retention=5000 u-0=1
         wait 10000
         wait 25000
@@ -213,7 +213,7 @@ fn offsets_of_a_group_without_members_expire_by_their_own_age() {
             > commit A t-1=6
               append g t-1=6
               A: t-1 NONE
-            > # Whoever commits with a retention time of its own is held to that (OffsetCommit v2-4).
+            > # A client that commits with a retention time of its own is held to that (OffsetCommit v2-4).
             > commit B v=4 retention=5000 u-0=1
               append g u-0=1
               B: u-0 NONE
@@ -243,7 +243,7 @@ fn offsets_of_a_group_that_had_members_expire_together_after_the_last_one_left()
         wait 3000
         sync A id=c-1 assign=c-1:P
         commit A id=c-1 gen=1 t-0=5 u-0=6
-        # While A reads t its offset stays; nobody reads u any more.
+        # While A reads t its offset stays; no member reads u any more.
         wait 70000
         leave A c-1
         wait 50000
@@ -263,7 +263,7 @@ fn offsets_of_a_group_that_had_members_expire_together_after_the_last_one_left()
             > commit A id=c-1 gen=1 t-0=5 u-0=6
               append g t-0=5; g u-0=6
               A: t-0 NONE, u-0 NONE
-            > # While A reads t its offset stays; nobody reads u any more.
+            > # While A reads t its offset stays; no member reads u any more.
             > wait 70000
               at 70000
               append g u-0 gone
@@ -484,7 +484,7 @@ fn a_group_that_expires_is_dead_until_that_is_durable() {
 }
 
 #[test]
-fn an_empty_group_without_offsets_goes_at_the_next_look_unless_somebody_is_coming() {
+fn an_empty_group_without_offsets_goes_at_the_next_look_unless_a_member_is_coming() {
     check_with(
         one_minute(),
         &with_two(

@@ -359,7 +359,7 @@ impl World {
         self.ask(5, Asked::Other, Request::LeaveGroup(request));
     }
 
-    /// A member, or nobody.
+    /// A member, or none.
     fn committer(&self, group: u8, member: Option<usize>) -> Client {
         let client = member.and_then(|member| self.client(member));
         client.unwrap_or(Client { group: name(group), generation: -1, ..Client::default() })
@@ -470,7 +470,7 @@ impl World {
         match (asked, reply) {
             (Asked::Join { group, instance }, Reply::JoinGroup(response)) => {
                 if !response.members.is_empty() {
-                    assert_eq!(response.member_id, response.leader, "only the leader is told the members");
+                    assert_eq!(response.member_id, response.leader, "only the leader gets the members");
                 }
                 let known = [ErrorCode::NONE.0, ErrorCode::MEMBER_ID_REQUIRED.0];
                 if known.contains(&response.error_code) {
@@ -489,7 +489,7 @@ impl World {
                 assert_eq!(
                     Some(&*response.assignment),
                     durable.as_deref(),
-                    "{client:?} was told what is not durable"
+                    "{client:?} was answered what is not durable"
                 );
             }
             (Asked::Commit { group, partition, offset }, Reply::OffsetCommit(response))
@@ -568,7 +568,9 @@ impl World {
         let groups = self.cluster.coordinator.groups(PARTITION);
         let (mut members, mut offsets, mut open) = (0, 0, 0);
         for group in groups.values() {
-            let Protocol::Classic(classic) = &group.protocol else { panic!("nobody joined as a consumer") };
+            let Protocol::Classic(classic) = &group.protocol else {
+                panic!("no member joined as a consumer")
+            };
             check_classic(classic);
             let before = self.generations.insert(classic.id.to_string(), classic.generation);
             // A group that was deleted, or never written, begins again.
@@ -753,7 +755,7 @@ fn check_classic(group: &ClassicGroup) {
 /// Compares a group with one that was loaded, as far as the state of the first says what the log holds.
 fn check_same(group: &Group, loaded: &Group) {
     let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol) else {
-        panic!("nobody joined as a consumer")
+        panic!("no member joined as a consumer")
     };
     match group.state {
         State::Stable => {

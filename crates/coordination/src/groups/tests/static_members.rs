@@ -19,7 +19,7 @@ fn with_two(rest: &str) -> String {
 }
 
 #[test]
-fn a_static_member_joins_without_being_told_its_id_first() {
+fn a_static_member_joins_without_being_given_its_id_first() {
     check(
         "
         join A instance=i
@@ -52,7 +52,7 @@ fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
             "
             hold
             join B instance=k
-            # The new id counts at once, and is told when it is durable.
+            # The new id counts at once, and is answered when it is durable.
             beat B id=k-2 instance=k
             ok 3
             sync B id=k-3 instance=k
@@ -65,7 +65,7 @@ fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
             > hold
             > join B instance=k
               append #3 g generation 1 [i-1=P0 k-3=P1]
-            > # The new id counts at once, and is told when it is durable.
+            > # The new id counts at once, and is answered when it is durable.
             > beat B id=k-2 instance=k
               B: FENCED_INSTANCE_ID
             > ok 3
@@ -83,7 +83,7 @@ fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
 }
 
 #[test]
-fn a_static_leader_that_comes_back_is_told_not_to_assign() {
+fn a_static_leader_that_comes_back_is_not_asked_to_assign() {
     check(
         &with_two(
             "
@@ -123,7 +123,7 @@ fn the_older_holder_of_an_instance_is_fenced() {
             beat B id=k-2 instance=k
             leave B k-2/k
             commit B id=k-2 gen=1 instance=k t-0=1
-            # Without the instance it is just unknown, and so is an instance that nobody has.
+            # Without the instance it is just unknown, and so is an instance that no member has.
             beat B id=k-2
             beat B id=k-3 instance=x
             beat B id=k-3 instance=i
@@ -143,7 +143,7 @@ fn the_older_holder_of_an_instance_is_fenced() {
               B: left NONE k-2/k FENCED_INSTANCE_ID
             > commit B id=k-2 gen=1 instance=k t-0=1
               B: t-0 FENCED_INSTANCE_ID
-            > # Without the instance it is just unknown, and so is an instance that nobody has.
+            > # Without the instance it is just unknown, and so is an instance that no member has.
             > beat B id=k-2
               B: UNKNOWN_MEMBER_ID
             > beat B id=k-3 instance=x
@@ -155,7 +155,7 @@ fn the_older_holder_of_an_instance_is_fenced() {
 }
 
 #[test]
-fn whoever_waits_under_the_old_id_is_fenced() {
+fn a_member_that_waits_under_the_old_id_is_fenced() {
     check(
         "
         join A instance=i

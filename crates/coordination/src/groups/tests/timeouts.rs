@@ -168,7 +168,7 @@ fn dynamic_members_that_do_not_rejoin_in_time_are_out() {
 }
 
 #[test]
-fn a_member_that_was_told_its_id_must_come_back_within_its_session() {
+fn a_member_that_was_given_its_id_must_come_back_within_its_session() {
     check(
         "
         join A session=6000
@@ -196,7 +196,7 @@ fn a_member_that_was_told_its_id_must_come_back_within_its_session() {
 }
 
 #[test]
-fn a_rebalance_waits_for_a_member_that_was_told_its_id() {
+fn a_rebalance_waits_for_a_member_that_was_given_its_id() {
     check(
         &with_two(
             "

@@ -125,7 +125,7 @@ fn an_assignment_is_waited_for_only_so_long() {
             sync B id=c-2 gen=2
             wait 5000
             beat A id=c-1 gen=2
-            # The generation is over, so its assignment is nobody's.
+            # The generation is over, so its assignment is void.
             ok 3
             join A id=c-1
             join B id=c-2
@@ -149,7 +149,7 @@ fn an_assignment_is_waited_for_only_so_long() {
               B: COORDINATOR_NOT_AVAILABLE
             > beat A id=c-1 gen=2
               A: REBALANCE_IN_PROGRESS
-            > # The generation is over, so its assignment is nobody's.
+            > # The generation is over, so its assignment is void.
             > ok 3
             > join A id=c-1
             > join B id=c-2
@@ -173,7 +173,7 @@ fn the_record_of_a_new_group_is_waited_for_only_so_long() {
         join A v=3
         join B v=3
         wait 5000
-        # Nobody waits for the first member any more.
+        # The first member is not waited for any more.
         wait 1000
         ok 1
         list L
@@ -186,7 +186,7 @@ fn the_record_of_a_new_group_is_waited_for_only_so_long() {
             > wait 5000
               at 5000
               A: COORDINATOR_NOT_AVAILABLE ""
-            > # Nobody waits for the first member any more.
+            > # The first member is not waited for any more.
             > wait 1000
               at 6000
               B: joined as c-2: generation 1, range, leader c-2, members [c-2]
@@ -244,7 +244,7 @@ fn the_new_id_of_a_static_member_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn whoever_was_answered_in_time_is_not_answered_when_the_partition_is_given_up() {
+fn a_member_that_was_answered_in_time_is_not_answered_when_the_partition_is_given_up() {
     check(
         "
         hold

@@ -1,4 +1,4 @@
-//! A coordinator with a log, partitions and producer ids that do as they are told: the driver of all tests here.
+//! A coordinator with a log, partitions and producer ids that do as the script says: the driver of all tests here.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

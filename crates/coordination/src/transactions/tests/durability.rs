@@ -205,7 +205,7 @@ fn what_cannot_be_written_has_not_happened() {
 }
 
 #[test]
-fn a_fence_that_cannot_be_written_fences_nobody() {
+fn a_fence_that_cannot_be_written_fences_no_producer() {
     check_with(
         TransactionConfig { transaction_version: 1, ..TransactionConfig::default() },
         "

@@ -1,4 +1,4 @@
-//! EndTxn: how transactions end, and what a producer is told that asks again.
+//! EndTxn: how transactions end, and what a producer is answered that asks again.
 
 use expect_test::expect;
 
@@ -360,7 +360,7 @@ fn the_end_waits_for_the_id_that_it_takes() {
         end A pid=7 epoch=32766 commit
         hold-markers
         id 2
-        # Its next transaction, under the id that it was told.
+        # Its next transaction, under the id that it was given.
         end A abort
         add A t-1
         go
@@ -382,7 +382,7 @@ fn the_end_waits_for_the_id_that_it_takes() {
               append t PrepareCommit 7/32767, next 1000 [t-0]
               A: NONE, go on as 1000/0
               markers #4 t commit 7/32767 version 2 coordinator 1 [t-0]
-            > # Its next transaction, under the id that it was told.
+            > # Its next transaction, under the id that it was given.
             > end A abort
               A: CONCURRENT_TRANSACTIONS
             > add A t-1

@@ -86,7 +86,7 @@ fn a_request_that_cannot_be_served_is_refused() {
 }
 
 #[test]
-fn a_producer_without_transactions_gets_an_id_that_nobody_has() {
+fn a_producer_without_transactions_gets_an_id_that_no_client_has() {
     check(
         "
         init A idempotent
@@ -119,7 +119,7 @@ fn a_producer_without_transactions_gets_an_id_that_nobody_has() {
 fn a_producer_that_says_who_it_is_goes_on_with_the_next_epoch() {
     check(
         "
-        # An id that nobody knows is as good as none.
+        # An id that no producer has is as good as none.
         init A pid=5 epoch=3
         init A pid=1000 epoch=0
         # Asked again, since the answer was lost.
@@ -132,7 +132,7 @@ fn a_producer_that_says_who_it_is_goes_on_with_the_next_epoch() {
         init B pid=1000 epoch=3
         ",
         expect![[r#"
-            > # An id that nobody knows is as good as none.
+            > # An id that no producer has is as good as none.
             > init A pid=5 epoch=3
               wants a producer id
               append t Empty 1000/0 []

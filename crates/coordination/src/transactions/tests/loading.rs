@@ -79,7 +79,7 @@ fn who_is_not_the_coordinator_says_so() {
 }
 
 #[test]
-fn those_who_wait_are_told_to_look_elsewhere() {
+fn those_who_wait_are_asked_to_look_elsewhere() {
     check(
         "
         init A

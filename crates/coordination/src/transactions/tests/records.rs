@@ -87,7 +87,7 @@ fn a_tombstone_has_a_key_alone() {
 }
 
 #[test]
-fn what_nobody_can_have_meant_is_malformed() {
+fn what_no_broker_can_have_meant_is_malformed() {
     let sound = TransactionLogValue { producer_id: 1, ..Default::default() };
     let read = |value: &TransactionLogValue<'_>| {
         let bytes = encode_with_version(value, 1).expect("a version that exists");

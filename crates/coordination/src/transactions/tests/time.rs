@@ -1,4 +1,4 @@
-//! Transactions that take too long, and transactional ids that nobody uses.
+//! Transactions that take too long, and transactional ids that are not used.
 
 use expect_test::expect;
 
@@ -346,7 +346,7 @@ fn an_expired_id_that_cannot_be_written_lives_on() {
 }
 
 #[test]
-fn an_expired_id_is_told_so() {
+fn an_expired_id_is_answered_so() {
     check_with(
         TransactionConfig { transactional_id_expiration_ms: 3_600_000, ..TransactionConfig::default() },
         "

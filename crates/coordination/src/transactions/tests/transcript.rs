@@ -211,7 +211,7 @@ impl Player {
                 format!("wants a producer id{}", numbered(ticket.0, self.holds.ids))
             }
             Effect::Reply { token, reply } => {
-                let label = self.labels.get(token).map_or("nobody", String::as_str);
+                let label = self.labels.get(token).map_or("none", String::as_str);
                 format!("{label}: {}", answer(reply))
             }
         };

@@ -265,7 +265,7 @@ fn a_producer_with_another_id_waits_under_it() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_coordinator_moves() {
+fn who_waits_is_reported_when_the_coordinator_moves() {
     check(
         "
         init A

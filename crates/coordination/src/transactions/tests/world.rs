@@ -23,7 +23,7 @@ use crate::transactions::{
 #[derive(Debug, Clone)]
 pub(super) struct Producer {
     pub(super) id: String,
-    /// The producer id and epoch that it was told.
+    /// The producer id and epoch that it was given.
     pub(super) identity: (i64, i16),
     /// How long the log was when another producer got the transactional id.
     fenced: Option<usize>,
@@ -324,7 +324,7 @@ impl World {
         self.give(index, identity);
     }
 
-    /// Nobody else has ever had this id and epoch.
+    /// No other producer has ever had this id and epoch.
     fn give(&mut self, producer: usize, identity: (i64, i16)) {
         let owner = *self.given.entry(identity).or_insert(producer);
         assert_eq!(owner, producer, "two producers are {identity:?}");
@@ -350,7 +350,7 @@ impl World {
             State::PrepareAbort | State::CompleteAbort => Some(false),
             _ => None,
         };
-        assert_eq!(decided, Some(committed), "{producer:?} was told what is not durable: {image:?}");
+        assert_eq!(decided, Some(committed), "{producer:?} was answered what is not durable: {image:?}");
         if producer.is_new {
             assert_eq!(told, image.identity_afterwards(), "the next identity of {producer:?}");
             self.producers[index].identity = told;

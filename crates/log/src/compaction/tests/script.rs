@@ -64,7 +64,7 @@ fn compact_script(script: &str, keys_max: usize) -> (Bench, Watched<impl Fn(&mut
     let (mut log, _) = bench.open("a");
     run(&bench, &mut log, script);
     let before = read_all(&log, 0);
-    // Whoever reads at any step finds records as they were, and the last of each key.
+    // A reader at any step finds records as they were, and the last of each key.
     let watch = move |log: &mut Log| {
         let now = read_all(log, 0);
         for seen in now.iter().filter(|(_, record)| record.is_some()) {

@@ -60,7 +60,7 @@ impl Simulation {
         this
     }
 
-    /// With one seed the story is told, for whoever looks for a cause.
+    /// With one seed the story is printed, for the search of a cause.
     fn trace(&self, what: &str) {
         if std::env::var_os("MAINSTEM_SIM_SEED").is_some() {
             println!("{}", self.storage.describe());
@@ -144,7 +144,7 @@ impl Simulation {
         self.log().dir().checkpoints().recovery_point.write().expect("a checkpoint");
     }
 
-    /// Compacts, with a map that holds some keys or all; whoever looks on sees nothing that is wrong.
+    /// Compacts, with a map that holds some keys or all; a reader beside it sees nothing that is wrong.
     fn compact_with(&mut self) -> Result<(), CleanError> {
         let keys_max = if self.random.chance(50) { 1 + self.random.below(5) as usize } else { 100 };
         let log = self.log.take().expect("open");

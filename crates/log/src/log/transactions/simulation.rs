@@ -26,7 +26,7 @@ struct Kind {
     crashes: bool,
     /// The log start moves.
     deletes: bool,
-    /// The high watermark is told from outside.
+    /// The high watermark is given from outside.
     held: bool,
     compacts: bool,
 }
@@ -423,7 +423,7 @@ impl Simulation {
         }
     }
 
-    /// For any range of offsets exactly those transactions are told of that were aborted there.
+    /// For any range of offsets exactly those transactions are named that were aborted there.
     fn check_told(&self, log: &Log, outcome: &Outcome, probes: &[(u64, u64)]) {
         let ends = log.ends();
         for probe in probes {

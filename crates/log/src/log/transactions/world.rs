@@ -86,7 +86,7 @@ pub(super) fn end(
     log.append_marker(&marker, 0, WALL_MS, bench.mono_ms)
 }
 
-/// What a consumer with `read_committed` is given from an offset on, in pieces: each is judged by what was told with it
+/// What a consumer with `read_committed` is given from an offset on, in pieces: each is judged by what came with it
 /// alone, as by Kafka's consumers.
 pub(super) fn read_committed(log: &Log, from: i64) -> Vec<(i64, Vec<u8>)> {
     let (mut next, mut seen) = (from, Vec::new());
@@ -184,7 +184,7 @@ pub(super) fn everything(log: &Log) -> Vec<Kept> {
     while next < log.ends().log_end {
         let plan = log.read(next, ReadBound::LogEnd, 1000, true).expect("a readable offset");
         let Some(range) = resolve(plan) else { break };
-        assert!(range.aborted.is_empty(), "who reads everything is told nothing");
+        assert!(range.aborted.is_empty(), "a reader of everything gets no list");
         let bytes = range.to_vec().expect("a read");
         let mut rest = &bytes[..];
         while let Ok((batch, behind)) = Batch::split_first(rest) {

@@ -176,7 +176,7 @@ fn epoch_at(epochs: &[EpochEntry], offset: i64) -> Option<i32> {
     Some(epochs.get(after.checked_sub(1)?)?.epoch)
 }
 
-/// What any batch on disk must keep to, whoever wrote it.
+/// What any batch on disk must keep to, whatever wrote it.
 fn rules(batch: &Batch<'_>) -> ValidationRules {
     ValidationRules {
         origin: Origin::Replication,

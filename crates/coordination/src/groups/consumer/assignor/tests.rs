@@ -92,7 +92,7 @@ fn uniform_with_different_topics() {
     // b can only read 2, so a, which has both, gives all of it up.
     let narrow = [member("a", &[1, 2], &[(1, 0), (1, 1), (2, 0), (2, 1)]), member("b", &[2], &[])];
     check(Assignor::Uniform, &[(1, 2), (2, 2)], &narrow, "1.0 1.1 | 2.0 2.1");
-    // Nobody subscribes to 2 any more but its owner, who keeps it.
+    // Only its owner subscribes to 2 now, who keeps it.
     let kept = [member("a", &[1], &[(1, 0)]), member("b", &[1, 2], &[(1, 1), (2, 0)])];
     check(Assignor::Uniform, &[(1, 2), (2, 1)], &kept, "1.0 | 1.1 2.0");
 }
@@ -150,7 +150,7 @@ fn kafkas_own_assignors_say_the_same() {
     assert_eq!(groups, 600);
 }
 
-/// Everything is assigned once, to somebody who subscribes to it.
+/// Everything is assigned once, to a member that subscribes to it.
 fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assignment]) {
     let mut seen: BTreeSet<Partition> = BTreeSet::new();
     for (member, assignment) in members.iter().zip(assignments) {

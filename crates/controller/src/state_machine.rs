@@ -1,6 +1,7 @@
 //! The state machine: decide ahead, apply what is committed, roll back what is not.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
@@ -13,7 +14,7 @@ use mainstem_config::BrokerConfig;
 /// Partitions that one request may create: all its records go into one batch.
 pub const PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
 
-/// 128 random bits per call, from the shell.
+/// 128 random bits per call, from the driver.
 pub type IdSource<'a> = &'a mut dyn FnMut() -> u128;
 
 /// Asked before partitions are created or deleted, with their number: whether the client's quota allows it (KIP-599).
@@ -36,7 +37,7 @@ pub struct Decision<R> {
 
 /// The metadata of this node and its cluster.
 #[derive(Debug)]
-pub struct MetadataHeart {
+pub struct MetadataStateMachine {
     cluster_id: String,
     node_id: i32,
     /// Values known at start; those set while running are in the images.
@@ -52,7 +53,8 @@ pub struct MetadataHeart {
 /// An image, and the broker's configuration under the values that it holds.
 #[derive(Debug, Clone)]
 struct State {
-    image: MetadataImage,
+    /// Shared with readers that look at it as it was; a change while there are any goes to a copy.
+    image: Arc<MetadataImage>,
     config: BrokerConfig,
     /// Values of the records of a transaction that has begun and not ended (KIP-868): they are all applied or none.
     transaction: Option<Vec<Vec<u8>>>,
@@ -77,7 +79,7 @@ impl State {
             (_, Some(records)) => records.push(value.to_vec()),
             (_, None) => return self.apply_one(offset, record, known),
         }
-        self.image.skip_to(offset + 1);
+        Arc::make_mut(&mut self.image).skip_to(offset + 1);
         Ok(MetadataChange::None)
     }
 
@@ -99,8 +101,7 @@ impl State {
         record: &MetadataRecord<'_>,
         (start, node): (&BrokerConfig, i32),
     ) -> Result<MetadataChange, ReplayError> {
-        let change = self
-            .image
+        let change = Arc::make_mut(&mut self.image)
             .apply(offset, record)
             .map_err(|problem| ReplayError::Inconsistent { offset, problem })?;
         if matches!(&change, MetadataChange::ConfigChanged { resource, .. } if resource.kind == ResourceKind::Broker)
@@ -119,11 +120,11 @@ impl State {
     }
 }
 
-impl MetadataHeart {
-    /// An empty heart; [`MetadataHeart::replay`] gives it its past.
-    pub fn new(cluster_id: impl Into<String>, config: BrokerConfig) -> MetadataHeart {
-        let state = State { image: MetadataImage::default(), config: config.clone(), transaction: None };
-        MetadataHeart {
+impl MetadataStateMachine {
+    /// An empty state machine; [`MetadataStateMachine::replay`] gives it its past.
+    pub fn new(cluster_id: impl Into<String>, config: BrokerConfig) -> MetadataStateMachine {
+        let state = State { image: Arc::default(), config: config.clone(), transaction: None };
+        MetadataStateMachine {
             cluster_id: cluster_id.into(),
             node_id: config.node_id,
             start: config,
@@ -190,6 +191,11 @@ impl MetadataHeart {
     /// What is committed: what readers see.
     pub fn image(&self) -> &MetadataImage {
         &self.committed.image
+    }
+
+    /// The same for readers that take longer: what they have stays as it is, whatever is committed meanwhile.
+    pub fn shared_image(&self) -> Arc<MetadataImage> {
+        self.committed.image.clone()
     }
 
     /// The broker's configuration under the values that are committed.
@@ -264,7 +270,7 @@ impl MetadataHeart {
     fn users_of<'a>(&self, values: &'a [Vec<u8>]) -> Result<Vec<MetadataRecord<'a>>, ReplayError> {
         let mut users = Vec::new();
         // What is decided has to be what can be applied.
-        let mut trial = self.ahead.image.clone();
+        let mut trial = MetadataImage::clone(&self.ahead.image);
         for value in values {
             let (record, _) =
                 MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset: 0, error })?;
@@ -276,12 +282,13 @@ impl MetadataHeart {
         Ok(users)
     }
 
-    /// The log's next record will have this offset: it holds records of which the heart knows nothing, such as
+    /// The log's next record will have this offset: it holds records of which the state machine knows nothing, such as
     /// control records. Only while nothing is undecided.
     pub fn skip_to(&mut self, offset: i64) {
         assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
-        self.committed.image.skip_to(offset);
-        self.ahead.image.skip_to(offset);
+        for state in [&mut self.committed, &mut self.ahead] {
+            Arc::make_mut(&mut state.image).skip_to(offset);
+        }
     }
 
     /// Everything below `upto` is committed: applies it to the image and says what changed, oldest first.
@@ -292,7 +299,7 @@ impl MetadataHeart {
         while self.committed.image.next_offset() < upto {
             let value =
                 self.pending.pop_front().expect("as many records are pending as the images differ by");
-            let (record, _) = MetadataRecord::decode(&value).expect("this heart encoded the record");
+            let (record, _) = MetadataRecord::decode(&value).expect("this machine encoded the record");
             let offset = self.committed.image.next_offset();
             let change = self.committed.apply(offset, (&value, &record), (&self.start, self.node_id));
             changes.push(change.expect("the record was applied ahead to the same state"));
@@ -316,10 +323,10 @@ impl MetadataHeart {
             let mut value = Vec::new();
             record
                 .encode(&mut value, version_of(record))
-                .expect("the heart sets only fields that the version has");
+                .expect("the state machine sets only fields that the version has");
             let offset = self.ahead.image.next_offset();
             let applied = self.ahead.apply(offset, (&value, record), (&self.start, self.node_id));
-            applied.expect("the heart decides only what can be applied");
+            applied.expect("the state machine decides only what can be applied");
             values.push(value);
         }
         self.pending.extend(values.iter().cloned());

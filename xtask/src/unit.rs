@@ -1,0 +1,221 @@
+//! The stage `unit`: every test of the workspace is built at once, and run program by program.
+//!
+//! Some programs do little but wait, for kills, for JVMs, for a slow network. They run one after the other beside all others, at a
+//! priority so low that these do not feel it. Programs that judge times come last, when the others are through.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::interop::report::Counts;
+use crate::workspace;
+
+/// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
+const WAITING: &[&str] = &[
+    "takeover",
+    "promises",
+    "streams",
+    "half_open",
+    "app",
+    "scenarios",
+    "kills",
+];
+/// Targets that judge how long something takes, or what is resident meanwhile.
+const JUDGES: &[&str] = &["bench", "hostile_connections", "hostile_loads", "stop", "allocations", "memory"];
+/// What a waiting program's niceness is raised by.
+const NICENESS: &str = "10";
+/// So many programs are named with their times at the end.
+const SLOWEST: usize = 12;
+
+/// One test program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Program {
+    /// The target's name, which need not be the only one of it.
+    target: String,
+    executable: PathBuf,
+    /// The folder of its package, where cargo would run it.
+    folder: PathBuf,
+}
+
+/// A program that has ended.
+struct Ended {
+    target: String,
+    took: Duration,
+    counts: Counts,
+}
+
+/// Builds all tests, runs them with these variables, prints what they print, and counts the outcomes.
+pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
+    let begin = Instant::now();
+    let programs = build()?;
+    println!("{} test programs were built in {:.0} s", programs.len(), begin.elapsed().as_secs_f64());
+    let logs = workspace::root().join("target").join("test-logs");
+    fs::create_dir_all(&logs)?;
+    let (beside, alone) = lanes(programs);
+    let ended = Mutex::new(Vec::new());
+    let lane = |programs: &[Program], is_waiting| -> Result<()> {
+        for program in programs {
+            let one = run_program(program, is_waiting, variables, &logs)?;
+            ended.lock().expect("no thread panics with it").push(one);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lane(&beside, true));
+        lane(&alone, false)?;
+        waiting.join().expect("a lane does not panic")
+    })?;
+    let mut ended = ended.into_inner().expect("no thread panicked with it");
+    let mut counts = Counts::default();
+    ended.iter().for_each(|one| counts += one.counts);
+    ended.sort_by_key(|one| std::cmp::Reverse(one.took));
+    println!("the slowest test programs:");
+    for one in ended.iter().take(SLOWEST) {
+        println!("  {:<30} {:5.0} s", one.target, one.took.as_secs_f64());
+    }
+    Ok(counts)
+}
+
+/// Builds everything that `cargo test` builds.
+fn build() -> Result<Vec<Program>> {
+    let mut command = Command::new(workspace::cargo());
+    command.args(["test", "--release", "--workspace", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
+    let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
+    ensure!(output.status.success(), "building the tests ended with {}", output.status);
+    Ok(programs(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The test programs in the messages of cargo.
+fn programs(messages: &str) -> Vec<Program> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let tests = messages.filter(|message| message["profile"]["test"] == true);
+    let mut programs: Vec<_> = tests.filter_map(|message| program(&message)).collect();
+    programs.sort_by(|one, other| (&one.folder, &one.target).cmp(&(&other.folder, &other.target)));
+    programs
+}
+
+fn program(message: &Value) -> Option<Program> {
+    Some(Program {
+        target: message["target"]["name"].as_str()?.to_owned(),
+        executable: message["executable"].as_str()?.into(),
+        folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf(),
+    })
+}
+
+/// What waits, and all others, with those that judge times at the end.
+fn lanes(programs: Vec<Program>) -> (Vec<Program>, Vec<Program>) {
+    let rank = |of: &[&str], program: &Program| of.iter().position(|target| *target == program.target);
+    let (mut beside, mut alone): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| rank(WAITING, program).is_some());
+    beside.sort_by_key(|program| rank(WAITING, program));
+    alone.sort_by_key(|program| rank(JUDGES, program));
+    (beside, alone)
+}
+
+/// Runs a program to its end and prints what it said.
+fn run_program(
+    program: &Program,
+    is_waiting: bool,
+    variables: &[(&str, String)],
+    logs: &Path,
+) -> Result<Ended> {
+    let mut command = match is_waiting {
+        true => {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", NICENESS]).arg(&program.executable);
+            nice
+        }
+        false => Command::new(&program.executable),
+    };
+    let log = logs.join(format!("{}.log", program.executable.file_name().unwrap_or_default().display()));
+    let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+    command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let begin = Instant::now();
+    let status = command.status().with_context(|| format!("start {}", program.executable.display()))?;
+    let took = begin.elapsed();
+    let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let counts = counts_of(&said, status);
+    // One call, so that the lanes do not mix.
+    println!("     Running {} ({})\n{said}", program.target, program.executable.display());
+    if !status.success() {
+        println!("{} ended with {status}", program.target);
+    }
+    Ok(Ended { target: program.target.clone(), took, counts })
+}
+
+/// The outcomes that a program's harness counts; a program that ends badly without a count is one failure.
+fn counts_of(said: &str, status: ExitStatus) -> Counts {
+    let mut counts = Counts::default();
+    said.lines().for_each(|line| counts += crate::test::count_results(line));
+    if !status.success() && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn message(folder: &str, target: &str, is_test: bool) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"/w/{folder}/Cargo.toml","target":{{"name":"{target}"}},"profile":{{"test":{is_test}}},"executable":"/w/t/{target}-1"}}"#
+        )
+    }
+
+    #[test]
+    fn programs_run_in_lanes_and_judges_of_time_come_last() {
+        let messages = [
+            message("crates/flow", "promises", true),
+            message("tests", "hostile_loads", true),
+            message("tests", "takeover", true),
+            message("xtask", "xtask", true),
+            message("crates/cli", "mainstem", false),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ];
+        let (beside, alone) = lanes(programs(&messages.join("\n")));
+        let names = |programs: &[Program]| -> Vec<String> {
+            programs.iter().map(|program| program.target.clone()).collect()
+        };
+        assert_eq!(names(&beside), ["takeover", "promises"]);
+        assert_eq!(names(&alone), ["xtask", "hostile_loads"]);
+        assert_eq!(alone[1].folder, Path::new("/w/tests"));
+    }
+
+    #[test]
+    fn a_program_that_ends_badly_is_a_failure() {
+        let fine =
+            "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        let (well, killed) = (ExitStatus::from_raw(0), ExitStatus::from_raw(9));
+        assert_eq!(counts_of(fine, well), Counts { passed: 2, failed: 0, skipped: 1 });
+        assert_eq!(counts_of(fine, killed), Counts { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(counts_of("thread 'main' panicked", killed).failed, 1);
+    }
+
+    #[test]
+    fn the_lanes_name_what_there_is() {
+        let mut found = Vec::new();
+        for root in ["crates", "tests"] {
+            let mut folders: Vec<_> = fs::read_dir(workspace::root().join(root)).unwrap().collect();
+            folders.extend(fs::read_dir(workspace::root()).unwrap());
+            for folder in folders.into_iter().map(Result::unwrap) {
+                let Ok(tests) = fs::read_dir(folder.path().join("tests")) else { continue };
+                found.extend(tests.map(|test| test.unwrap().path().file_stem().unwrap().to_owned()));
+            }
+        }
+        for name in WAITING.iter().chain(JUDGES) {
+            assert!(found.iter().any(|target| target == name), "there is no test program {name}");
+        }
+    }
+}
