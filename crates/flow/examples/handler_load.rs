@@ -31,6 +31,9 @@ use tokio::sync::Notify;
 /// Bytes of a value: its number and the time at which it was due, then filler.
 const HEAD_BYTES: usize = 16;
 
+/// What is later counts as this late.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
@@ -275,7 +278,7 @@ async fn latency(options: &Options) -> Result<Figures> {
     let total = warm + rate * seconds;
     // The failing key is number 0; its records are not measured.
     let measured = (warm..total).filter(|number| number % keys != 0).count() as u64;
-    let times = Arc::new(Mutex::new(Histogram::<u64>::new(3)?));
+    let times = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3)?));
     let tally = Tally::new(measured, 1);
     let note = {
         let times = times.clone();
