@@ -25,6 +25,10 @@ use crate::segment;
 
 /// Pages are made present up to here behind what is published; at half of it the appender asks for more.
 pub(crate) const AHEAD_BYTES: usize = 2 << 20;
+/// What was written longer ago than this is not kept resident by appenders,
+const RESIDENT_BYTES: usize = 4 << 20;
+/// and is given back when it has become so much.
+const FORGET_BYTES: usize = 1 << 20;
 /// In pieces of this size, between which the appender gets at the mapping.
 const PIECE_BYTES: usize = 256 << 10;
 /// How often it is looked when nothing asks: appenders of other processes may have rolled.
@@ -44,6 +48,16 @@ pub(crate) struct Present {
     pub(crate) roll: u32,
     pub(crate) pages: Pages,
     pub(crate) to: Arc<AtomicUsize>,
+    pub(crate) forgotten_to: Arc<AtomicUsize>,
+}
+
+/// Gives pages of a mapping back that lie far behind `position`.
+pub(crate) fn forget(pages: &Pages, forgotten_to: &AtomicUsize, position: usize) {
+    let from = forgotten_to.load(Ordering::Relaxed);
+    let to = position.saturating_sub(RESIDENT_BYTES);
+    if to >= from + FORGET_BYTES && pages.forget(from..to) {
+        forgotten_to.fetch_max(to, Ordering::Relaxed);
+    }
 }
 
 impl Ahead {
@@ -81,6 +95,8 @@ impl Ahead {
                 segment.to.fetch_max(end, Ordering::Relaxed);
                 from = end;
             }
+            // Of an appender that waits for its turn too, while others append.
+            forget(&segment.pages, &segment.forgotten_to, published);
         }
     }
 }

@@ -63,7 +63,6 @@ mod fixed {
 mod word {
     const START: usize = super::PAGE;
     pub(super) const END: usize = START;
-    pub(super) const NEXT_OFFSET: usize = START + 8;
     pub(super) const BASES: usize = START + 24;
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
@@ -76,6 +75,7 @@ mod word {
     pub(super) const MAX_TIMESTAMP_OFFSET: usize = START + 216;
     pub(super) const SEGMENT_CREATED_MS: usize = START + 224;
     pub(super) const TOUCHED: usize = START + 232;
+    pub(super) const NEXT_OFFSET: usize = START + 240;
     pub(super) const SYNCED_END: usize = START + 256;
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;

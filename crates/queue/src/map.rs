@@ -60,6 +60,26 @@ impl Pages {
         populate(start, pages(range, len));
         true
     }
+
+    /// As [`Map::forget`]; false if the mapping is gone, or another thread is at it, which is not waited for.
+    pub(crate) fn forget(&self, range: Range<usize>) -> bool {
+        let Some(mapped) = self.0.try_lock() else { return false };
+        let Some((start, len)) = *mapped else { return false };
+        let range = pages(range, len);
+        if range.is_empty() {
+            return true;
+        }
+        // SAFETY: the mapping is there while the lock is held, and the pages of a shared mapping of a file are read from it again
+        // when they are next touched.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                ptr::with_exposed_provenance_mut(start + range.start),
+                range.len(),
+                Advice::LinuxDontNeed,
+            )
+        };
+        true
+    }
 }
 
 // SAFETY: the mapping belongs to no thread, and the rules above hold for threads as for processes.
@@ -148,16 +168,17 @@ impl Map {
         self.pages.clone()
     }
 
-    /// Asks the CPU for bytes that are about to be written, without waiting for them.
+    /// Asks the CPU for bytes that are about to be written, without waiting for them, and for their lines alone where another CPU
+    /// has them.
     #[inline]
     pub(crate) fn prefetch(&self, from: usize, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for at in (from..from.saturating_add(bytes).min(self.len)).step_by(CACHE_LINE) {
-            // SAFETY: the address is within the mapping, and this instruction reads and writes nothing that can be seen.
+            // SAFETY: the address is within the mapping, and this instruction, which CPUs that do not know it pass over, reads and
+            // writes nothing that can be seen.
             unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
-                    self.start.as_ptr().add(at).cast(),
-                )
+                let address = self.start.as_ptr().add(at);
+                std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
             };
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -166,18 +187,7 @@ impl Map {
 
     /// Gives resident pages back; their content stays in the file.
     pub(crate) fn forget(&self, range: Range<usize>) {
-        let range = pages(range, self.len);
-        if range.is_empty() {
-            return;
-        }
-        // SAFETY: the pages of a shared mapping of a file are read from it again when they are next touched.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                self.start.as_ptr().add(range.start).cast(),
-                range.len(),
-                Advice::LinuxDontNeed,
-            )
-        };
+        let _ = self.pages.forget(range);
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct OpenSegment {
     /// Up to here an append need not look at `populated`.
     pub(crate) ready_to: usize,
     /// Pages before this are not kept resident.
-    pub(crate) forgotten_to: usize,
+    pub(crate) forgotten_to: Arc<AtomicUsize>,
 }
 
 impl OpenSegment {
@@ -104,7 +104,12 @@ impl OpenSegment {
 
     /// Its pages, for the thread that works ahead.
     pub(crate) fn present(&self) -> Present {
-        Present { roll: self.roll, pages: self.log.pages(), to: Arc::clone(&self.populated) }
+        Present {
+            roll: self.roll,
+            pages: self.log.pages(),
+            to: Arc::clone(&self.populated),
+            forgotten_to: Arc::clone(&self.forgotten_to),
+        }
     }
 
     /// Maps the files of the open segment.
@@ -128,7 +133,7 @@ impl OpenSegment {
             times: times?,
             populated: Arc::default(),
             ready_to: 0,
-            forgotten_to: 0,
+            forgotten_to: Arc::default(),
         })
     }
 

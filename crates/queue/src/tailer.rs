@@ -22,6 +22,9 @@ use crate::tailers::Position;
 const DECOMPRESSED_MAX: usize = 64 << 20;
 /// What was read longer ago than this is not kept resident by the reader.
 const RESIDENT_BYTES: usize = 4 << 20;
+/// So often in a row a reader finds nothing before it compares that with the next offset: its line of memory stays the writer's, who
+/// would otherwise wait for it at each message.
+const LOOKS_BEFORE_DOUBT: u32 = 1 << 14;
 /// A reader that cannot be woken looks again after so long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -64,6 +67,8 @@ pub struct Tailer {
     /// Batches before [`Tailer::next`], for reading backwards: first offset and position, ascending.
     trail: Vec<(i64, usize)>,
     forgotten_to: usize,
+    /// How often in a row there was nothing.
+    empty_looks: u32,
 }
 
 #[derive(Debug)]
@@ -196,6 +201,7 @@ impl Tailer {
             scratch: Scratch::default(),
             trail: Vec::new(),
             forgotten_to: 0,
+            empty_looks: 0,
         }
     }
 
@@ -354,7 +360,7 @@ impl Tailer {
     pub fn wait(&mut self, how: Wait, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if self.readable_end() > self.next {
+            if self.is_there_more() {
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -366,6 +372,29 @@ impl Tailer {
                 Wait::Sleep => self.sleep(deadline),
             }
         }
+    }
+
+    /// Looks at the end alone while all of the open segment was read, as reading does.
+    fn is_there_more(&mut self) -> bool {
+        if let Some(segment) = &self.segment
+            && !self.synced_only
+        {
+            let end = self.control().end();
+            let has_read_all = end.roll == segment.roll
+                && end.bytes as usize <= self.position
+                && !self.batch.as_ref().is_some_and(OpenBatch::has_more);
+            if has_read_all {
+                self.empty_looks = self.empty_looks.saturating_add(1);
+                if self.empty_looks < LOOKS_BEFORE_DOUBT {
+                    return false;
+                }
+            }
+        }
+        let is_more = self.readable_end() > self.next;
+        if !is_more {
+            self.empty_looks = 0;
+        }
+        is_more
     }
 
     /// Sleeps until something is published, or the deadline, or for no reason.
@@ -449,9 +478,17 @@ impl Tailer {
                 return Ok(true);
             }
             self.batch = None;
-            if !self.open_batch()? && !self.open_promised_batch()? {
-                return Ok(false);
+            if !self.open_batch()? {
+                self.empty_looks = self.empty_looks.saturating_add(1);
+                if self.empty_looks < LOOKS_BEFORE_DOUBT {
+                    return Ok(false);
+                }
+                self.empty_looks = 0;
+                if !self.open_promised_batch()? {
+                    return Ok(false);
+                }
             }
+            self.empty_looks = 0;
         }
     }
 

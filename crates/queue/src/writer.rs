@@ -17,8 +17,6 @@ use crate::{ahead, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
-/// What was written longer ago than this is not kept resident by the writer.
-const RESIDENT_BYTES: usize = 4 << 20;
 /// So much of the place of the next batch is asked for ahead: as much as the last one took, at most so much.
 const PREFETCH_BYTES: usize = 512;
 
@@ -113,6 +111,8 @@ impl Writer {
         if position + size > self.open.ready_to {
             self.get_ready(position, position + size);
         }
+        // A reader has the end of the last batch, and with it the beginning of this one.
+        self.open.log.prefetch(position, 1);
         Ok(Place { position, offset })
     }
 
@@ -285,11 +285,7 @@ impl Writer {
         if end > low {
             self.control.ahead.ask();
         }
-        let old = position.saturating_sub(RESIDENT_BYTES);
-        if old > self.open.forgotten_to {
-            self.open.log.forget(self.open.forgotten_to..old);
-            self.open.forgotten_to = old;
-        }
+        ahead::forget(&self.open.log.pages(), &self.open.forgotten_to, position);
     }
 }
 

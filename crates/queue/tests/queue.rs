@@ -692,7 +692,7 @@ fn a_next_offset_that_no_bytes_follow_is_damage_and_not_waited_for() {
     queue.append(b"one").unwrap();
     let control = std::fs::File::options().write(true).open(directory.join("queue.control")).unwrap();
     // The word of the next offset: docs/format.md.
-    std::os::unix::fs::FileExt::write_all_at(&control, &100i64.to_le_bytes(), 4096 + 8).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&control, &100i64.to_le_bytes(), 4096 + 240).unwrap();
     let mut reader = queue.reader(Start::Earliest).unwrap();
     let mut followed = reader.follow(Wait::Yield);
     assert_eq!(followed.next().unwrap().unwrap().value(), b"one");
