@@ -1,5 +1,6 @@
 //! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
+use crate::storage::is_out_of_space;
 use mainstem_records::InvalidBatch;
 use std::io;
 use std::path::PathBuf;
@@ -51,6 +52,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether the disk had no room for it.
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self, LogError::Io { source, .. } if is_out_of_space(source))
+    }
+
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LogError {
         let path = path.into();
         move |source| LogError::Io { action, path, source }

@@ -18,11 +18,19 @@ use std::sync::Arc;
 
 impl Log {
     /// Removes all records at or behind `to`, a batch that holds it included, and returns the log end then. Blocks
-    /// on the disk. The recovery point in the directory's checkpoint is lowered durably first.
+    /// on the disk. The recovery point in the directory's checkpoint is lowered durably first; where that finds no room
+    /// ([`LogError::is_out_of_space`]), the log goes on as it was. Any other failure stops it.
     pub fn truncate_suffix(&mut self, to: i64, mono_ms: u64) -> Result<i64, LogError> {
         self.check_running()?;
         if to >= self.log_end {
             return Ok(self.log_end);
+        }
+        if let Err(error) = self.lower_recovery_point(to.max(0)) {
+            match error.is_out_of_space() {
+                true => self.dir.note_full(),
+                false => self.stop(&error),
+            }
+            return Err(error);
         }
         let result = self.settle_compaction().and_then(|()| match to < self.segments[0].base_offset {
             true => self.start_anew(to.max(0), mono_ms),
@@ -161,7 +169,14 @@ impl Log {
         let path = self.files.path(self.active_segment().base_offset, FileKind::Log);
         self.active.file.sync_data().map_err(LogError::io("sync", path))?;
         self.files.sync_dir()?;
-        self.write_epochs()
+        match self.write_epochs() {
+            // What is on disk of them is beyond the log end, where a start ignores it; they are written again.
+            Err(error) if error.is_out_of_space() => {
+                self.dir.note_full();
+                Ok(())
+            }
+            written => written,
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::group::ReplicaId;
 use crate::journal::JournalError;
+use mainstem_log::storage::is_out_of_space;
 use mainstem_log::{AppendError, LogError, ReadError};
+use std::io;
 
 /// Why a replica is out of service. It takes part in nothing any more until it is opened anew.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,25 @@ pub enum ReplicaError {
     /// It failed before.
     #[error("the replica failed before: {0}")]
     Failed(String),
+}
+
+impl ReplicaError {
+    /// Whether the disk had no room.
+    pub fn is_out_of_space(&self) -> bool {
+        self.medium().is_some_and(is_out_of_space)
+    }
+
+    /// What the disk has said, if it is that.
+    pub(crate) fn medium(&self) -> Option<&io::Error> {
+        match self {
+            ReplicaError::Journal(JournalError::Io { source, .. })
+            | ReplicaError::Log(LogError::Io { source, .. })
+            | ReplicaError::Append(AppendError::OutOfSpace(source) | AppendError::Storage(source)) => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Why a leader did not append.

@@ -8,6 +8,9 @@
 //! Opening reads frames up to the first that is not whole: a power cut has torn what was not synced, and nobody was
 //! promised it. A frame says how much of the file was durable when it was written. So a damaged one that is followed by
 //! a frame that knows it durable is no torn write but lost promises, and the journal is refused.
+//!
+//! Blocks are reserved ahead of the frames, so that votes go on for a while on a disk that is full. A write that finds no
+//! room is taken back, and the journal goes on as it was; any other failure ends its use until the next start.
 
 mod frame;
 mod state;
@@ -19,7 +22,11 @@ pub use state::GroupState;
 
 use crate::group::GroupId;
 use frame::ALIGNMENT;
-use mainstem_log::storage::{OpenMode, Storage, StorageFile, read_exact_at, replace_file, write_all_at};
+use mainstem_log::storage::{
+    Advice, OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file,
+    replace_file_unsynced, write_all_at,
+};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +40,8 @@ const MAGIC: [u8; 8] = *b"msgroup1";
 const LEN_MAX: u64 = 400 << 20;
 /// A smaller file is not written anew.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
+/// Blocks of so many bytes are reserved ahead: those of a few thousand votes.
+const RESERVE_BYTES: u64 = 256 << 10;
 /// The file may have so many times the bytes of its content.
 const REWRITE_FACTOR: u64 = 4;
 
@@ -109,6 +118,8 @@ pub struct Journal {
     content: u64,
     /// Count the content again when the file has so many bytes.
     count_at: u64,
+    /// Blocks are reserved anew when the file has so many bytes.
+    reserve_at: u64,
     failed: bool,
 }
 
@@ -126,6 +137,8 @@ impl Journal {
         }
         let file = storage.open(&path, OpenMode::ReadWrite).map_err(io_error("open"))?;
         let len = file.len().map_err(io_error("measure"))?;
+        // After a sync that failed, the page cache may have what is not on disk and never will be.
+        file.advise(Advice::DontNeed, 0, len);
         if len > LEN_MAX {
             return Err(JournalError::TooLarge { path, len });
         }
@@ -141,7 +154,7 @@ impl Journal {
         }
         file.sync_data().map_err(io_error("sync"))?;
         let content = content_of(&groups);
-        let journal = Journal {
+        let mut journal = Journal {
             file,
             groups,
             len: whole,
@@ -150,10 +163,12 @@ impl Journal {
             durable: 0,
             content,
             count_at: count_at(content),
+            reserve_at: 0,
             failed: false,
             storage,
             path,
         };
+        journal.reserve();
         Ok((journal, len - whole))
     }
 
@@ -174,8 +189,10 @@ impl Journal {
         for frame in frames {
             frame.encode(group, self.synced_len, &mut bytes);
         }
+        self.reserve();
         if let Err(source) = write_all_at(&*self.file, &bytes, self.len) {
-            self.failed = true;
+            // What is left of it would be taken for frames that others wrote.
+            self.failed = !is_out_of_space(&source) || self.file.set_len(self.len).is_err();
             return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
         }
         for frame in frames {
@@ -184,6 +201,17 @@ impl Journal {
         self.len += bytes.len() as u64;
         self.appended += bytes.len() as u64;
         Ok(self.appended)
+    }
+
+    /// Reserves blocks, where few are left. Without them it is as any file on a disk that is full.
+    fn reserve(&mut self) {
+        if self.len < self.reserve_at {
+            return;
+        }
+        self.reserve_at = match self.file.allocate(self.len, RESERVE_BYTES) {
+            Ok(()) => self.len + RESERVE_BYTES / 2,
+            Err(_) => self.len + RESERVE_BYTES / 64,
+        };
     }
 
     fn apply(&mut self, group: GroupId, frame: &Frame) {
@@ -224,6 +252,11 @@ impl Journal {
         self.failed = true;
     }
 
+    /// Whether it takes nothing until the next start.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Syncs what is not durable, on this thread.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.check_running()?;
@@ -233,6 +266,25 @@ impl Journal {
             return Err(JournalError::Io { action: "sync", path: self.path.clone(), source });
         }
         self.synced(work.upto);
+        Ok(())
+    }
+
+    /// As [`Journal::sync`], of a journal that others use meanwhile: a disk that hangs holds up who calls this, alone.
+    pub fn sync_beside_others(journal: &Mutex<Journal>) -> Result<(), JournalError> {
+        let work = {
+            let journal = journal.lock();
+            journal.check_running()?;
+            journal.sync_work()
+        };
+        let Some(work) = work else { return Ok(()) };
+        let synced = work.file.sync_data();
+        let mut journal = journal.lock();
+        if let Err(source) = synced {
+            journal.failed = true;
+            return Err(JournalError::Io { action: "sync", path: journal.path.clone(), source });
+        }
+        journal.check_running()?;
+        journal.synced(work.upto);
         Ok(())
     }
 
@@ -246,7 +298,8 @@ impl Journal {
         self.len >= self.count_at
     }
 
-    /// Replaces the file by one that has its content alone. Blocks on the disk; all is durable then.
+    /// Replaces the file by one that has its content alone. Blocks on the disk; all is durable then. Where there is no
+    /// room for it, the journal goes on as it was, and asks again later.
     pub fn rewrite(&mut self) -> Result<(), JournalError> {
         self.check_running()?;
         let mut bytes = MAGIC.to_vec();
@@ -255,7 +308,16 @@ impl Journal {
                 frame.encode(*group, 0, &mut bytes);
             }
         }
-        let replaced = replace_file(&*self.storage, &self.path, &bytes)
+        if let Err(source) = replace_file_unsynced(&*self.storage, &self.path, &bytes) {
+            self.failed = !is_out_of_space(&source);
+            self.count_at = self.len + REWRITE_BYTES_MIN;
+            // It only takes room away.
+            let _ = self.storage.remove_file(&self.path.with_extension("groups.tmp"));
+            return Err(JournalError::Io { action: "rewrite", path: self.path.clone(), source });
+        }
+        let replaced = self
+            .storage
+            .sync_dir(self.path.parent().unwrap_or(Path::new(".")))
             .and_then(|()| self.storage.open(&self.path, OpenMode::ReadWrite));
         match replaced {
             Ok(file) => self.file = file,
@@ -269,6 +331,7 @@ impl Journal {
         self.durable = self.appended;
         self.content = self.len;
         self.count_at = count_at(self.content);
+        self.reserve_at = 0;
         Ok(())
     }
 

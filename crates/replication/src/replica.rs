@@ -9,7 +9,10 @@
 //! internal entry that is no no-op is synced before a batch follows it: a lost no-op shows at the next start, since its
 //! term has no beginning; another lost entry would not, and all indexes behind it would be wrong.
 //!
-//! A replica that fails to write is out of service until it is opened anew. Nothing of it leaves any more.
+//! A replica that fails to write is out of service until it is opened anew. Nothing of it leaves any more. A disk without
+//! room is no failure: what was half done is taken back, as at a start, and the replica stays in its group. It votes and
+//! follows, and takes no batches until there is room; a leader gives leadership away. Where not even that can be written
+//! which it has to promise, it waits for room and says nothing.
 
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
@@ -41,6 +44,10 @@ const OWN_HEARTBEAT_TICKS: usize = ELECTION_TICKS - 1;
 const REST_TICKS: u64 = 10;
 /// Messages on their way to one replica: with 256 KiB each, 8 MiB.
 const INFLIGHT_MAX: usize = 32;
+/// What a replica has left without an answer, because it has no room, is not sent again before.
+const ASK_AGAIN_MS: u64 = 1_000;
+/// A leader without room looks for another one so often, at most.
+const MAKE_WAY_MS: u64 = 2_000;
 /// Committed entries are listed in lots of so many bytes.
 const COMMITTED_BYTES_PER_READY: u64 = 64 << 10;
 
@@ -175,6 +182,8 @@ pub struct Replica {
     heartbeat_ticks: u64,
     /// Of a leader: whose heartbeats stand in this term, and up to which commit.
     standing: Vec<(u64, u64)>,
+    /// Of a leader: who was asked last what it has, by the append behind which entry, and when.
+    asked: Vec<(u64, u64, u64)>,
     /// Of a follower: whose heartbeat stands.
     stands_from: Option<(ReplicaId, u64)>,
     /// When that was heard last.
@@ -187,6 +196,10 @@ pub struct Replica {
     now_ms: u64,
     scratch: Scratch,
     failed: Option<String>,
+    /// It could not write what it has to promise, and takes part in nothing until there is room.
+    waits_for_room: bool,
+    /// When a leader without room looks for another one again, and whom it has tried last.
+    make_way: (u64, u64),
 }
 
 impl std::fmt::Debug for Replica {
@@ -250,6 +263,7 @@ impl Replica {
             rested: false,
             heartbeat_ticks: 0,
             standing: Vec::new(),
+            asked: Vec::new(),
             stands_from: None,
             heard_ms: 0,
             is_heard: false,
@@ -258,6 +272,8 @@ impl Replica {
             now_ms,
             scratch: Scratch::new(),
             failed: None,
+            waits_for_room: false,
+            make_way: (0, 0),
         };
         replica.choose_election_timeout();
         replica.note_committed()?;
@@ -317,6 +333,7 @@ impl Replica {
         self.check_running()?;
         let raft = &self.node.raft;
         let leads = self.role.state == RoleState::Leader
+            && !self.waits_for_room
             && raft.state == StateRole::Leader
             && raft.term == self.role.term
             && raft.lead_transferee.is_none();
@@ -324,7 +341,16 @@ impl Replica {
             return Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) });
         }
         let segment = self.log.active_base_offset();
-        let appended = append(&mut self.log, leader_epoch(self.role.term)?)?;
+        let appended = match append(&mut self.log, leader_epoch(self.role.term)?) {
+            Ok(appended) => appended,
+            Err(error) => {
+                // A log that takes nothing any more has no leader.
+                if let Some(reason) = self.log.stopped().map(str::to_owned) {
+                    self.fail(ReplicaError::Failed(reason));
+                }
+                return Err(error.into());
+            }
+        };
         if appended.duplicate {
             return Ok(appended);
         }
@@ -351,11 +377,25 @@ impl Replica {
         self.check_running()?;
         assert!(!data.is_empty() && data.len() <= crate::journal::ENTRY_DATA_BYTES_MAX, "{}", data.len());
         self.drive_into()?;
-        let proposed = self.propose_entry(Entry { data: data.into(), ..Entry::default() });
-        if proposed.is_err() {
-            return Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) });
+        let term = self.role.term;
+        let is_proposed =
+            self.leads() && self.propose_entry(Entry { data: data.into(), ..Entry::default() }).is_ok();
+        if is_proposed {
+            self.drive_into()?;
         }
-        Ok(self.drive_into()?)
+        // Without room for it the replica has begun anew, as a follower.
+        match is_proposed && self.leads() && self.role.term == term {
+            true => Ok(()),
+            false => Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) }),
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.role.state == RoleState::Leader && self.is_taking_part()
+    }
+
+    fn is_taking_part(&self) -> bool {
+        self.failed.is_none() && !self.waits_for_room
     }
 
     /// Takes a message of another replica, with the bytes of its batches, and what follows from it is carried out:
@@ -371,11 +411,25 @@ impl Replica {
         }
         // What was appended has its place before anything else can take it.
         self.drive_into()?;
+        if self.waits_for_room || self.has_no_room_for(&message) {
+            return Ok(());
+        }
         self.check_promises(&message)?;
         self.incoming = Incoming::of(&message, offset, batches)?;
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
         Ok(self.drive_into()?)
+    }
+
+    /// Batches wait for room, in this group alone; no-ops are small, and go into the journal. And a replica that could not
+    /// append does not take over.
+    fn has_no_room_for(&self, message: &Message) -> bool {
+        let takes_room = match message.get_msg_type() {
+            MessageType::MsgAppend => message.get_entries().iter().any(is_stub),
+            MessageType::MsgTimeoutNow => true,
+            _ => false,
+        };
+        takes_room && self.log.dir().is_full()
     }
 
     /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
@@ -414,11 +468,15 @@ impl Replica {
         if late_ms < TICK_MS || self.failed.is_some() {
             return;
         }
+        if self.waits_for_room {
+            (self.ticked_ms, self.rested) = (now_ms, false);
+            self.look_for_room();
+            return;
+        }
         let mut ticks = if self.rested { (late_ms / TICK_MS).min(REST_TICKS) } else { 1 };
         let given_ms = ticks * TICK_MS;
         self.ticked_ms = if late_ms < given_ms + TICK_MS { self.ticked_ms + given_ms } else { now_ms };
-        // Alone in its group, it would lead with a tail that is not durable.
-        if self.configuration.voters.len() == 1 && !self.unsynced.is_empty() {
+        if self.waits_alone() {
             return;
         }
         if std::mem::take(&mut self.is_heard) {
@@ -426,6 +484,7 @@ impl Replica {
             ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
         }
         (0..ticks).for_each(|_| _ = self.node.tick());
+        self.make_way();
         self.heartbeat_ticks += ticks;
         self.rested = self.rests();
         if self.heartbeat_ticks >= HEARTBEAT_TICKS {
@@ -435,6 +494,32 @@ impl Replica {
             }
         }
         self.choose_election_timeout();
+    }
+
+    /// Alone in its group, it would lead with a tail that is not durable.
+    fn waits_alone(&self) -> bool {
+        self.configuration.voters.len() == 1 && !self.unsynced.is_empty()
+    }
+
+    /// A leader that cannot append for want of room gives leadership to a replica that has what is committed. That one does
+    /// not take it if it has no room either.
+    fn make_way(&mut self) {
+        let (next_ms, tried) = self.make_way;
+        let may = self.role.state == RoleState::Leader && self.node.raft.lead_transferee.is_none();
+        if !may || self.now_ms < next_ms || !self.log.dir().is_full() {
+            return;
+        }
+        let committed = self.node.raft.raft_log.committed;
+        let others = self.voters().filter(|(id, progress)| {
+            *id != self.own.0 && progress.recent_active && progress.matched >= committed
+        });
+        let best = others.max_by_key(|(id, progress)| (*id != tried, progress.matched, *id));
+        if let Some((to, _)) = best {
+            self.make_way = (self.now_ms + MAKE_WAY_MS, to);
+            let to_node = ReplicaId(to).node();
+            tracing::warn!(partition = %self.log.partition(), to_node, "leadership is given away: the disk is full");
+            self.node.transfer_leader(to);
+        }
     }
 
     /// When [`Replica::tick`] is due: later where nothing is to be done before.
@@ -495,7 +580,7 @@ impl Replica {
     /// follow it, or owes another a term or a vote.
     pub fn let_stand(&mut self, from: ReplicaId, term: u64) -> bool {
         let follows = self.role == Role { term, state: RoleState::Follower { leader: Some(from) } };
-        if !follows || !self.unsynced.is_empty() || self.failed.is_some() {
+        if !follows || !self.unsynced.is_empty() || !self.is_taking_part() {
             return false;
         }
         (self.stands_from, self.heard_ms) = (Some((from, term)), self.now_ms);
@@ -530,7 +615,7 @@ impl Replica {
 
     /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
     pub fn campaign(&mut self) {
-        if self.failed.is_none() {
+        if self.is_taking_part() && !self.waits_alone() {
             // A replica that must not campaign does not.
             let _ = self.node.campaign();
         }
@@ -539,7 +624,7 @@ impl Replica {
     /// The leader is known to be gone: this replica votes for another one before its lease is over. A follower within
     /// it leaves requests for its vote without an answer.
     pub fn expect_no_leader(&mut self) {
-        if self.failed.is_none() && self.role.state != RoleState::Leader {
+        if self.is_taking_part() && self.role.state != RoleState::Leader {
             self.node.raft.election_elapsed = self.node.raft.election_elapsed.max(ELECTION_TICKS);
             (self.stands_from, self.is_heard, self.rested) = (None, false, false);
         }
@@ -555,21 +640,21 @@ impl Replica {
     /// Gives leadership to a voter, once that has all entries. Appends are refused meanwhile, at most an election
     /// time-out long.
     pub fn transfer(&mut self, to: ReplicaId) {
-        if self.failed.is_none() && self.role.state == RoleState::Leader {
+        if self.leads() {
             self.node.transfer_leader(to.0);
         }
     }
 
     /// Whether it gives leadership away, and appends nothing meanwhile.
     pub fn hands_over(&self) -> bool {
-        self.role.state == RoleState::Leader && self.node.raft.lead_transferee.is_some()
+        self.leads() && self.node.raft.lead_transferee.is_some()
     }
 
     /// Asks the others whether this replica still leads, under a number that is not used twice in a term; the answer is one of
     /// the [`Effects`]. Without one there is another leader by now, or it asks again with each heartbeat. Returns false
     /// where it does not lead, or is not settled yet ([`Replica::leads_settled`]): the question would get lost.
     pub fn confirm(&mut self, number: u64) -> bool {
-        let may_ask = self.failed.is_none() && self.leads_settled();
+        let may_ask = self.is_taking_part() && self.leads_settled();
         if may_ask {
             self.node.read_index(number.to_be_bytes().to_vec());
         }
@@ -578,7 +663,8 @@ impl Replica {
 
     /// Messages to a replica may not have arrived: what it has is asked again.
     pub fn report_unreachable(&mut self, replica: ReplicaId) {
-        if self.failed.is_none() {
+        if self.is_taking_part() {
+            self.asked.retain(|(id, ..)| *id != replica.0);
             self.note_refusal(replica);
             self.node.report_unreachable(replica.0);
         }
@@ -602,7 +688,7 @@ impl Replica {
 
     /// Log or journal were synced ([`Log::flushed`], [`Journal::synced`]).
     pub fn persisted(&mut self) {
-        if self.failed.is_none() {
+        if self.is_taking_part() {
             self.settle();
         }
     }
@@ -610,18 +696,106 @@ impl Replica {
     /// Carries out what the Raft library wants, and returns what is to be done outside. After an error nothing is.
     pub fn drive(&mut self) -> Result<Effects, ReplicaError> {
         self.drive_into()?;
-        self.lag.note(self.now_ms, &self.node);
-        let behind = self.node.mut_store().take_behind();
-        self.effects.too_far_behind = behind.into_iter().map(ReplicaId).collect();
-        self.effects.flush = !self.unsynced.is_empty();
+        if !self.waits_for_room {
+            self.lag.note(self.now_ms, &self.node);
+            let behind = self.node.mut_store().take_behind();
+            self.effects.too_far_behind = behind.into_iter().map(ReplicaId).collect();
+            self.effects.flush = !self.unsynced.is_empty();
+        }
         Ok(std::mem::take(&mut self.effects))
     }
 
     fn drive_into(&mut self) -> Result<(), ReplicaError> {
         self.check_running()?;
+        if self.waits_for_room {
+            return Ok(());
+        }
         let driven = self.take_readys();
         self.choose_election_timeout();
-        driven.map_err(|error| self.fail(error))
+        driven.or_else(|error| self.make_do(error))
+    }
+
+    /// Deals with what could not be written. Where there was no room, what was half done is taken back.
+    fn make_do(&mut self, error: ReplicaError) -> Result<(), ReplicaError> {
+        if !self.is_no_more_than_full(&error) {
+            return Err(self.fail(error));
+        }
+        let of_journal = matches!(error, ReplicaError::Journal(_));
+        self.log.dir().note_full();
+        let begun = self.begin_anew();
+        self.choose_election_timeout();
+        match begun {
+            // Votes need the journal.
+            Ok(()) if !of_journal => Ok(()),
+            Ok(()) => {
+                self.wait_for_room();
+                Ok(())
+            }
+            Err(error) if self.is_no_more_than_full(&error) => {
+                self.wait_for_room();
+                Ok(())
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Whether an error is that of a full disk, and log and journal are as they were before it.
+    fn is_no_more_than_full(&self, error: &ReplicaError) -> bool {
+        error.is_out_of_space() && self.log.stopped().is_none() && !self.journal.lock().has_failed()
+    }
+
+    /// Begins with what is in log and journal, as at a start: what the library has wanted written is not all there. What is
+    /// there and not durable is not taken for persisted.
+    fn begin_anew(&mut self) -> Result<(), ReplicaError> {
+        let before = &self.node.raft.raft_log;
+        let persisted = before.persisted;
+        let mut state = self.journal.lock().group(self.group).cloned().ok_or(ReplicaError::Unknown)?;
+        state.applied = state.applied.max(before.applied);
+        // What the library has as committed may be of entries that were to take the place of those here.
+        state.committed = state.committed.max(self.committed_offset.0);
+        let index = EntryIndex::open(&state, &mut self.log, self.now_ms)?;
+        let last = index.last();
+        let entry = (last, index.term(last).unwrap_or(0));
+        self.node = new_node(self.own, &state, index)?;
+        self.node.skip_bcast_commit(!self.options.broadcast_commit);
+        let log = &mut self.node.raft.raft_log;
+        log.persisted = persisted.clamp(log.applied, last);
+        let durable = Durable { journal: self.journal.lock().appended(), log: self.log.ends().log_end };
+        self.unsynced.begin_anew(durable, entry);
+        self.appending.clear();
+        self.incoming = Incoming::default();
+        self.configuration = state.configuration;
+        self.standing.clear();
+        (self.stands_from, self.is_heard) = (None, false);
+        (self.rested, self.heartbeat_ticks, self.election) = (false, 0, (u64::MAX, StateRole::Follower));
+        self.note_role();
+        self.note_committed()?;
+        self.settle();
+        Ok(())
+    }
+
+    fn wait_for_room(&mut self) {
+        self.waits_for_room = true;
+        let role = Role { state: RoleState::Follower { leader: None }, ..self.role };
+        if role != self.role {
+            self.role = role;
+            self.effects.role = Some(role);
+        }
+        self.standing.clear();
+        (self.stands_from, self.is_heard) = (None, false);
+        tracing::warn!(partition = %self.log.partition(), "the replica waits for room on its disk");
+    }
+
+    fn look_for_room(&mut self) {
+        if self.log.dir().is_full() {
+            return;
+        }
+        self.waits_for_room = false;
+        if let Err(error) = self.begin_anew() {
+            // It says so, or waits on.
+            let _ = self.make_do(error);
+        }
+        self.choose_election_timeout();
     }
 
     fn take_readys(&mut self) -> Result<(), ReplicaError> {
@@ -678,7 +852,7 @@ impl Replica {
             index.push_internal(internal);
             if !is_noop {
                 self.write_frames(frames)?;
-                self.journal.lock().sync()?;
+                Journal::sync_beside_others(&self.journal)?;
             }
         }
         self.incoming = Incoming::default();
@@ -749,6 +923,9 @@ impl Replica {
 
     fn send(&mut self, messages: Vec<Message>) -> Result<(), ReplicaError> {
         for message in messages {
+            if self.was_just_asked(&message) {
+                continue;
+            }
             let mut stands = false;
             if message.get_msg_type() == MessageType::MsgHeartbeat && message.context.is_empty() {
                 let Some(begins) = self.stand(&message) else { continue };
@@ -758,6 +935,28 @@ impl Replica {
             self.effects.messages.extend(outgoing.map(|outgoing| Outgoing { stands, ..outgoing }));
         }
         Ok(())
+    }
+
+    /// Whether the library wants an append sent again that its replica was sent a moment ago, over the same link: it answers
+    /// heartbeats, and has no room. The library asks with each heartbeat.
+    fn was_just_asked(&mut self, message: &Message) -> bool {
+        if message.get_msg_type() != MessageType::MsgAppend || message.get_entries().is_empty() {
+            return false;
+        }
+        let (to, index, now_ms) = (message.to, message.index, self.now_ms);
+        let progress = self.node.raft.prs().get(to);
+        let asks = progress.is_some_and(|progress| progress.state == raft::ProgressState::Probe);
+        let was_asked = |asked: &(u64, u64, u64)| {
+            asks && (asked.0, asked.1) == (to, index) && now_ms < asked.2 + ASK_AGAIN_MS
+        };
+        if self.asked.iter().any(was_asked) {
+            return true;
+        }
+        self.asked.retain(|(id, ..)| *id != to);
+        if asks {
+            self.asked.push((to, index, now_ms));
+        }
+        false
     }
 
     /// Adds to a message where its batches are. `None`: the entries are not here any more.
@@ -788,6 +987,7 @@ impl Replica {
         if role != self.role {
             self.role = role;
             self.standing.clear();
+            self.asked.clear();
             (self.stands_from, self.is_heard) = (None, false);
             self.effects.role = Some(role);
         }
@@ -849,7 +1049,11 @@ impl Replica {
         let log = if self.options.write_caching { ends.log_end } else { ends.durable_end };
         let durable = Durable { journal: self.journal.lock().durable(), log };
         let mut out = Vec::new();
-        if let Some(number) = self.unsynced.settle(durable, &mut out) {
+        let settled = self.unsynced.settle(durable, &mut out);
+        if let Some((index, term)) = settled.entry {
+            self.node.raft.on_persist_entries(index, term);
+        }
+        if let Some(number) = settled.number {
             self.node.on_persist_ready(number);
         }
         // Answers have no batches, so that nothing is looked up.
@@ -932,6 +1136,9 @@ impl Replica {
     /// Retention has removed segments: the group begins behind them.
     pub fn follow_log_start(&mut self) -> Result<(), ReplicaError> {
         self.check_running()?;
+        if self.waits_for_room {
+            return Ok(());
+        }
         let Some(start) = self.node.mut_store().index.follow_log_start(&self.log) else { return Ok(()) };
         self.journal.lock().append(self.group, &[Frame::Start(start)])?;
         Ok(())
@@ -940,6 +1147,9 @@ impl Replica {
     /// Notes in the journal what the next start begins with. The log is closed after it, the journal synced.
     pub fn prepare_close(&mut self) -> Result<(), ReplicaError> {
         self.drive_into()?;
+        if self.waits_for_room {
+            return Ok(());
+        }
         let committed = self.node.raft.raft_log.committed.min(self.node.store().index.last());
         let applied = self.node.raft.raft_log.applied;
         let index = &mut self.node.mut_store().index;
@@ -964,6 +1174,10 @@ impl Replica {
         if self.failed.is_none() {
             tracing::error!(partition = %self.log.partition(), %error, "the replica is out of service");
             self.failed = Some(error.to_string());
+            // A disk that fails is not only this one's concern.
+            if let Some(error) = error.medium() {
+                self.log.dir().note_error(error);
+            }
             self.effects = Effects::default();
         }
         error
@@ -987,7 +1201,7 @@ impl Replica {
 
     /// Asserts what holds between any two calls.
     pub fn check(&self) {
-        if self.failed.is_some() {
+        if !self.is_taking_part() {
             return;
         }
         let (raft, index) = (&self.node.raft, &self.node.store().index);

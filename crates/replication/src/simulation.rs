@@ -202,6 +202,7 @@ impl World {
         for number in 0..self.nodes.len() {
             self.drive(number);
         }
+        self.end_failed();
     }
 
     /// Each node says again what stands.
@@ -300,7 +301,7 @@ impl World {
     fn inject(&mut self) {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let down_ms = self.now_ms + 50 + self.random.below(4_000);
-        match self.random.below(10) {
+        match self.random.below(15) {
             0 | 1 => self.stop_node(node, Stop::Kill, down_ms, "kill"),
             2 | 3 if !self.nodes[node].write_caching() => {
                 self.stop_node(node, Stop::PowerCut, down_ms, "power cut")
@@ -329,10 +330,22 @@ impl World {
                 self.count_fault("slow disk");
                 self.sync_max_ms = 10 + self.random.below(600);
             }
+            9 | 10 => {
+                self.count_fault("full disk");
+                let room = self.random.below(8_000);
+                self.nodes[node].fill_disk(room, down_ms);
+            }
+            11 if !self.nodes[node].write_caching() => {
+                self.count_fault("failing sync");
+                self.nodes[node].fail_sync();
+            }
+            12 => {
+                self.count_fault("hanging sync");
+                self.nodes[node].hang_disk(down_ms);
+            }
             _ => {
                 self.count_fault("repair");
-                self.cut.clear();
-                (self.delay_max_ms, self.sync_max_ms) = (5, 10);
+                self.repair();
                 let leader = self.leader();
                 if let Some(leader) = leader {
                     let to = self.nodes[node].id();
@@ -344,6 +357,10 @@ impl World {
 
     fn stop_node(&mut self, node: usize, stop: Stop, until_ms: u64, name: &'static str) {
         self.count_fault(name);
+        self.take_down(node, stop, until_ms);
+    }
+
+    fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
         self.nodes[node].stop(stop, until_ms, &mut self.random);
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
         let of_node = self.links.iter_mut().filter(|((from, to), _)| *from == node || *to == node);
@@ -352,10 +369,27 @@ impl World {
         self.nodes.iter_mut().for_each(|other| other.report_unreachable(id));
     }
 
-    /// All faults end.
-    fn heal(&mut self) {
+    /// A node whose sync has failed is gone, as a broker that has lost its log directory, until it is started again.
+    fn end_failed(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].has_failed() {
+                let until_ms = self.now_ms + 500 + self.random.below(3_000);
+                self.take_down(node, Stop::Kill, until_ms);
+            }
+        }
+    }
+
+    /// Networks and disks work.
+    fn repair(&mut self) {
         self.cut.clear();
         (self.delay_max_ms, self.sync_max_ms) = (5, 10);
+        self.nodes.iter_mut().for_each(|node| node.repair_disk(self.now_ms));
+    }
+
+    /// All faults end.
+    fn heal(&mut self) {
+        self.end_failed();
+        self.repair();
         self.nodes.iter_mut().for_each(|node| node.come_back(self.now_ms));
     }
 

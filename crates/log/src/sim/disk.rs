@@ -308,7 +308,7 @@ impl Disk {
             self.syncs_to_fail -= 1;
             // As a kernel does: the pages count as clean from now on, and are not on the disk.
             self.file(inode).unsynced.clear();
-            return Err(io::Error::other("simulated: cannot write to the disk"));
+            return Err(rustix::io::Errno::IO.into());
         }
         self.syncs += 1;
         match self.inodes.get_mut(&inode) {

@@ -54,6 +54,67 @@ fn frames() -> Vec<Frame> {
 }
 
 #[test]
+fn a_write_without_room_is_taken_back() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &[vote(2)]).unwrap();
+    let size = journal.size();
+    storage.set_room(Some(20));
+    let refused = journal.append(group(0), &[vote(3), entry(1, 3, 0)]);
+    assert!(
+        matches!(&refused, Err(JournalError::Io { source, .. }) if is_out_of_space(source)),
+        "{refused:?}"
+    );
+    assert_eq!((journal.size(), journal.has_failed()), (size, false));
+    assert_eq!(journal.group(group(0)).unwrap().vote.term, 2);
+    storage.set_room(None);
+    journal.append(group(0), &[vote(4)]).unwrap();
+    journal.sync().unwrap();
+    journal.check();
+    storage.kill();
+    let (journal, cut) = Journal::open(Arc::new(storage.clone()), Path::new(DIR)).unwrap();
+    assert_eq!((journal.group(group(0)).unwrap().vote.term, cut), (4, 0));
+}
+
+#[test]
+fn a_journal_without_room_to_be_written_anew_goes_on() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    let mut term = 1;
+    while !journal.rewrite_due() {
+        term += 1;
+        journal.append(group(0), &[vote(term)]).unwrap();
+    }
+    storage.set_room(Some(20));
+    assert!(journal.rewrite().is_err() && !journal.has_failed() && !journal.rewrite_due());
+    storage.set_room(None);
+    journal.append(group(0), &[vote(term + 1)]).unwrap();
+    journal.rewrite().unwrap();
+    storage.kill();
+    assert_eq!(open(&storage).group(group(0)).unwrap().vote.term, term + 1);
+}
+
+/// After a failed sync the page cache has what the disk has not, and says that it is written.
+#[test]
+fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &[vote(2)]).unwrap();
+    journal.sync().unwrap();
+    journal.append(group(0), &[vote(3)]).unwrap();
+    storage.fail_syncs(1);
+    assert!(journal.sync().is_err() && journal.has_failed());
+    assert!(journal.append(group(0), &[vote(4)]).is_err());
+    storage.kill();
+    let mut journal = open(&storage);
+    assert_eq!(journal.group(group(0)).unwrap().vote.term, 2);
+    journal.append(group(0), &[vote(5)]).unwrap();
+    journal.sync().unwrap();
+    storage.power_cut(&mut Random::new(1));
+    assert_eq!(open(&storage).group(group(0)).unwrap().vote.term, 5);
+}
+
+#[test]
 fn what_is_written_is_read_after_a_kill() {
     let storage = disk();
     let mut journal = open(&storage);

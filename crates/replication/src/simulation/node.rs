@@ -4,18 +4,23 @@ use super::Stop;
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::journal::{Journal, JournalSync, Start};
 use crate::replica::{Outgoing, Replica, ReplicaOptions, RoleState, StepError, found};
-use mainstem_log::dir::{LogDir, NodeIdentity};
+use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::flusher::FlushWork;
 use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::{Appended, Log, LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
 use mainstem_records::{Batch, Scratch};
 use parking_lot::Mutex;
 use raft::eraftpb::Message;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 const DIR: &str = "/data";
+/// What a stop and a start have on a disk that is full.
+const RESERVE_BYTES: u64 = 1 << 20;
+/// How often it is looked whether there is room again.
+const LOOK_FOR_ROOM_MS: u64 = 500;
 pub(super) const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
 pub(super) struct Node {
@@ -26,6 +31,19 @@ pub(super) struct Node {
     boot: u64,
     running: Option<Running>,
     back_at_ms: u64,
+    disk: DiskFaults,
+}
+
+/// What is wrong with a disk.
+#[derive(Debug, Default, Clone, Copy)]
+struct DiskFaults {
+    /// It is full until then.
+    full_until_ms: Option<u64>,
+    /// No sync is done before.
+    hangs_until_ms: u64,
+    /// One of the next syncs fails.
+    fails: bool,
+    room_at_ms: u64,
 }
 
 struct Running {
@@ -56,7 +74,16 @@ impl Node {
     /// A node whose replica is in the group, and runs.
     pub(super) fn found(id: ReplicaId, voters: &[ReplicaId], write_caching: bool, seed: u64) -> Node {
         let storage = SimStorage::new();
-        let mut node = Node { id, storage, write_caching, seed, boot: 1, running: None, back_at_ms: 0 };
+        let mut node = Node {
+            id,
+            storage,
+            write_caching,
+            seed,
+            boot: 1,
+            running: None,
+            back_at_ms: 0,
+            disk: DiskFaults::default(),
+        };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
         let configuration = Configuration::of_voters(voters);
@@ -68,7 +95,9 @@ impl Node {
     fn open_dir(&self) -> Arc<LogDir> {
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: self.id.node() };
         let storage = Arc::new(self.storage.clone());
-        LogDir::open(storage, Path::new(DIR), &identity, &format!("boot-{}", self.boot)).expect("a directory")
+        let options = LogDirOptions { keep_reserve: true, ..LogDirOptions::default() };
+        let dir = options.open(storage, Path::new(DIR), &identity, &format!("boot-{}", self.boot));
+        dir.expect("a directory")
     }
 
     fn start(&mut self, dir: Arc<LogDir>, journal: Journal, now_ms: u64) {
@@ -105,7 +134,9 @@ impl Node {
     pub(super) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {
         self.back_at_ms = until_ms;
         let Some(running) = self.running.take() else { return };
+        self.end_failing_syncs();
         if stop == Stop::Clean {
+            self.take_reserve();
             running.close();
         } else {
             drop(running);
@@ -121,13 +152,76 @@ impl Node {
 
     pub(super) fn come_back(&mut self, now_ms: u64) {
         if self.running.is_none() {
+            self.take_reserve();
             let dir = self.open_dir();
             let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
             self.start(dir, journal, now_ms);
         }
     }
 
+    /// Its disk has room for so many bytes, until then.
+    pub(super) fn fill_disk(&mut self, room: u64, until_ms: u64) {
+        self.storage.set_room(Some(room));
+        self.disk.full_until_ms = Some(until_ms);
+    }
+
+    /// A stop and a start on a full disk live on what was kept in reserve.
+    fn take_reserve(&self) {
+        if self.disk.full_until_ms.is_some() {
+            self.storage.set_room(Some(RESERVE_BYTES));
+        }
+    }
+
+    /// No sync is done before.
+    pub(super) fn hang_disk(&mut self, until_ms: u64) {
+        self.disk.hangs_until_ms = until_ms;
+        if let Some(sync) = self.running.as_mut().and_then(|running| running.sync.as_mut()) {
+            sync.done_at_ms = sync.done_at_ms.max(until_ms);
+        }
+    }
+
+    /// The next sync fails, and what it should have written is not on the disk.
+    pub(super) fn fail_sync(&mut self) {
+        if self.running.is_some() {
+            self.disk.fails = true;
+            self.storage.fail_syncs(1);
+        }
+    }
+
+    fn end_failing_syncs(&mut self) {
+        self.disk.fails = false;
+        self.storage.fail_syncs(0);
+    }
+
+    /// Its disk works.
+    pub(super) fn repair_disk(&mut self, now_ms: u64) {
+        self.end_failing_syncs();
+        self.storage.set_room(None);
+        self.disk.full_until_ms = None;
+        self.disk.hangs_until_ms = 0;
+        if let Some(sync) = self.running.as_mut().and_then(|running| running.sync.as_mut()) {
+            sync.done_at_ms = sync.done_at_ms.min(now_ms);
+        }
+    }
+
+    /// Whether a sync has failed: a broker that has lost its log directory ends.
+    pub(super) fn has_failed(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.replica.failed().is_some())
+    }
+
+    fn look_after_disk(&mut self, now_ms: u64) {
+        if self.disk.full_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.storage.set_room(None);
+            self.disk.full_until_ms = None;
+        }
+        if now_ms >= self.disk.room_at_ms {
+            self.disk.room_at_ms = now_ms + LOOK_FOR_ROOM_MS;
+            self.running.iter().for_each(|running| running.dir.look_for_room());
+        }
+    }
+
     pub(super) fn pass_time(&mut self, now_ms: u64) {
+        self.look_after_disk(now_ms);
         if self.running.is_none() && now_ms >= self.back_at_ms {
             self.come_back(now_ms);
         }
@@ -145,7 +239,7 @@ impl Node {
         match running.replica.step(message, offset, batches) {
             Ok(()) => running.replica.check(),
             Err(StepError::Message(error)) => panic!("{}: {error}", self.id),
-            Err(StepError::Replica(error)) => panic!("{}: {error}", self.id),
+            Err(StepError::Replica(error)) => assert!(self.disk.fails, "{}: {error}", self.id),
         }
     }
 
@@ -195,10 +289,21 @@ impl Node {
     /// Drives the replica, begins a sync where one is due, and returns what is to be sent.
     pub(super) fn drive(&mut self, now_ms: u64, sync_max_ms: u64, random: &mut Random) -> Vec<Outgoing> {
         let Some(running) = &mut self.running else { return Vec::new() };
-        let mut effects = running.replica.drive().expect("the replica works");
+        let mut effects = match running.replica.drive() {
+            Ok(effects) => effects,
+            Err(error) => {
+                assert!(self.disk.fails, "{}: {error}", self.id);
+                return Vec::new();
+            }
+        };
         running.replica.check();
         if effects.flush && running.sync.is_none() {
-            running.begin_sync(now_ms + 1 + random.below(sync_max_ms));
+            let done_at_ms = (now_ms + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
+            running.begin_sync(done_at_ms);
+            // What it would say needs a log that can be read.
+            if running.replica.failed().is_some() {
+                return Vec::new();
+            }
         }
         std::mem::take(&mut effects.messages)
     }
@@ -259,7 +364,9 @@ impl Node {
 
     /// The values from an offset on: all, or those that consumers may read.
     pub(super) fn records(&self, from: i64, all: bool) -> Vec<(i64, u64)> {
-        let Some(running) = &self.running else { return Vec::new() };
+        let Some(running) = self.running.as_ref().filter(|running| running.replica.failed().is_none()) else {
+            return Vec::new();
+        };
         let ends = running.replica.log().ends();
         let end = if all { ends.log_end } else { ends.high_watermark };
         let bytes = if from < end { self.read(from..end) } else { Vec::new() };
@@ -285,13 +392,20 @@ impl Running {
         let work = self.replica.log_mut().flush_work();
         let journal = self.journal.lock().sync_work();
         // What is written from here on is not covered.
-        work.files.iter().for_each(|file| file.sync_data().expect("a sync"));
-        let storage = self.dir.storage();
-        work.directories.iter().for_each(|dir| storage.sync_dir(dir).expect("a sync"));
-        if let Some(journal) = &journal {
-            journal.file.sync_data().expect("a sync");
+        if let Err(error) = self.sync(&work, journal.as_ref()) {
+            self.replica.log_mut().failed(&error);
+            self.journal.lock().failed();
+            self.replica.stop(format!("a sync failed: {error}"));
+            return;
         }
         self.sync = Some(Sync { done_at_ms, work, journal });
+    }
+
+    fn sync(&self, work: &FlushWork, journal: Option<&JournalSync>) -> io::Result<()> {
+        work.files.iter().try_for_each(|file| file.sync_data())?;
+        let storage = self.dir.storage();
+        work.directories.iter().try_for_each(|dir| storage.sync_dir(dir))?;
+        journal.map_or(Ok(()), |journal| journal.file.sync_data())
     }
 
     fn end_sync(&mut self) {
@@ -301,8 +415,10 @@ impl Running {
         if let Some(synced) = sync.journal {
             journal.synced(synced.upto);
         }
-        if journal.rewrite_due() {
-            journal.rewrite().expect("the journal is written anew");
+        if journal.rewrite_due()
+            && let Err(error) = journal.rewrite()
+        {
+            tracing::debug!(%error, "the journal is not written anew");
         }
         journal.check();
         drop(journal);
