@@ -17,15 +17,7 @@ use crate::interop::report::Counts;
 use crate::workspace;
 
 /// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
-const WAITING: &[&str] = &[
-    "takeover",
-    "promises",
-    "streams",
-    "half_open",
-    "app",
-    "scenarios",
-    "kills",
-];
+const WAITING: &[&str] = &["takeover", "promises", "streams", "half_open", "app", "scenarios", "kills"];
 /// Targets that judge how long something takes, or what is resident meanwhile.
 const JUDGES: &[&str] = &["bench", "hostile_connections", "hostile_loads", "stop", "allocations", "memory"];
 /// What a waiting program's niceness is raised by.

@@ -22,8 +22,8 @@ use crate::protocol::{self, Memory, Shared};
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
-/// Of the format; another one is refused.
-pub(crate) const VERSION: u32 = 1;
+/// Of the format; another one is refused. In version 1 the next offset and how far an append may have written were in the line of the end.
+pub(crate) const VERSION: u32 = 2;
 /// How many processes may have a queue open for appending at once.
 pub(crate) const SLOTS: usize = 256;
 

@@ -459,9 +459,9 @@ fn what_is_no_queue_is_said_clearly() {
     fs::remove_file(dir.path().join("00000000000000000000.log")).unwrap();
     drop(Queue::open(dir.path()).unwrap());
     let control = fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
-    control.write_all_at(&[2], 8).unwrap();
-    assert!(matches!(Queue::open(dir.path()), Err(QueueError::OtherVersion { found: 2, known: 1, .. })));
     control.write_all_at(&[1], 8).unwrap();
+    assert!(matches!(Queue::open(dir.path()), Err(QueueError::OtherVersion { found: 1, known: 2, .. })));
+    control.write_all_at(&[2], 8).unwrap();
     control.write_all_at(&[0xff], 20).unwrap();
     let error = Queue::open(dir.path()).unwrap_err();
     assert!(error.to_string().contains("is damaged"), "{error}");

@@ -560,16 +560,17 @@ impl Replica {
     /// already.
     fn stand(&mut self, heartbeat: &Message) -> Option<bool> {
         let (to, commit) = (heartbeat.to, heartbeat.commit);
-        if heartbeat.term == self.role.term && self.standing.contains(&(to, commit)) {
-            return None;
-        }
-        self.standing.retain(|(id, _)| *id != to);
-        // A leader begins to say less when it has noted that it is one.
+        // A leader begins to say less when it has noted that it is one. To a follower that lacks something it says all: what that one
+        // has dropped for want of room is sent again when it answers.
         let leads = self.role.state == RoleState::Leader && heartbeat.term == self.role.term;
         let progress = self.node.raft.prs().get(to);
         let stands = leads
             && commit == self.node.raft.raft_log.committed
             && progress.is_some_and(|progress| self.has_everything(progress));
+        if stands && self.standing.contains(&(to, commit)) {
+            return None;
+        }
+        self.standing.retain(|(id, _)| *id != to);
         if stands {
             self.standing.push((to, commit));
         }

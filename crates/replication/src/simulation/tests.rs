@@ -40,6 +40,12 @@ fn nothing_acknowledged_is_lost() {
     println!("{acknowledged} acknowledged; {faults:?}");
 }
 
+/// A follower that had no room for entries takes them later, although the leader's heartbeat stood while it had everything.
+#[test]
+fn what_a_follower_dropped_is_sent_again() {
+    assert_good(&simulate(775, SimulationOptions::default()));
+}
+
 #[test]
 fn five_nodes_and_one_survive_too() {
     for nodes in [1, 2, 5] {
