@@ -340,7 +340,9 @@ impl Journal {
         self.len
     }
 
-    fn check_running(&self) -> Result<(), JournalError> {
+    /// # Errors
+    /// It failed before, and takes nothing until the next start.
+    pub(crate) fn check_running(&self) -> Result<(), JournalError> {
         match self.failed {
             true => Err(JournalError::Failed { path: self.path.clone() }),
             false => Ok(()),

@@ -697,6 +697,9 @@ impl Replica {
     /// Carries out what the Raft library wants, and returns what is to be done outside. After an error nothing is.
     pub fn drive(&mut self) -> Result<Effects, ReplicaError> {
         self.drive_into()?;
+        // What waits for a journal that has failed, on behalf of whichever group, waits for ever.
+        let journal = self.journal.lock().check_running();
+        journal.map_err(|error| self.fail(error.into()))?;
         if !self.waits_for_room {
             self.lag.note(self.now_ms, &self.node);
             let behind = self.node.mut_store().take_behind();
